@@ -1,0 +1,48 @@
+# Everything a newcomer needs: `make run` serves the default model, `make test` checks the whole project.
+SHELL := bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+MODEL ?= smollm2
+
+NATIVE_SOURCES := $(shell find csrc -type f) CMakeLists.txt pyproject.toml
+
+.PHONY: run test lint format build bench wheel clean
+
+run: build
+	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port 8000
+
+test: lint
+	$(BIN)/pytest
+
+lint: build
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(find csrc -name '*.cpp' -o -name '*.h')
+
+format: build
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $$(find csrc -name '*.cpp' -o -name '*.h')
+
+# An editable install: Python edits are live, and a change under csrc/ rebuilds the native library.
+build: $(STAMP)
+
+$(STAMP): $(NATIVE_SOURCES)
+	@command -v $(PYTHON) >/dev/null || { echo "Caudal needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Caudal needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+bench: build
+	$(BIN)/caudal bench engine $(MODEL)
+
+wheel: build
+	$(BIN)/pip wheel --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf build dist $(VENV)

@@ -1,0 +1,50 @@
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isa/kernel_table.h"
+
+namespace caudal {
+
+namespace portable {
+const KernelTable& kernels();
+}
+#ifdef CAUDAL_HAVE_AVX2
+namespace avx2 {
+const KernelTable& kernels();
+}
+#endif
+
+namespace {
+
+// Tables this processor can run, best first.
+std::vector<const KernelTable*> runnable_tables() {
+    std::vector<const KernelTable*> tables;
+#ifdef CAUDAL_HAVE_AVX2
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2")) {
+        tables.push_back(&avx2::kernels());
+    }
+#endif
+    tables.push_back(&portable::kernels());
+    return tables;
+}
+
+}  // namespace
+
+const KernelTable& select_kernels() {
+    const std::vector<const KernelTable*> tables = runnable_tables();
+    const char* wanted = std::getenv("CAUDAL_ISA");
+    if (wanted == nullptr || *wanted == '\0') return *tables.front();
+    std::string names;
+    for (const KernelTable* table : tables) {
+        if (std::string_view(wanted) == table->name) return *table;
+        names += names.empty() ? table->name : std::string(", ") + table->name;
+    }
+    throw std::invalid_argument("CAUDAL_ISA=" + std::string(wanted) +
+                                " can't run on this machine; it has: " + names);
+}
+
+}  // namespace caudal

@@ -1,0 +1,21 @@
+// The dispatch table: every kernel whose code depends on the instruction set, chosen once at start-up.
+#pragma once
+
+#include "kernels/linear.h"
+#include "kernels/sampling.h"
+#include "kernels/token_ops.h"
+
+namespace caudal {
+
+struct KernelTable {
+    const char* name;  // "portable", "avx2", …
+    LinearKernels linear;
+    TokenKernels token;
+    SamplingKernels sampling;
+};
+
+// The best table this processor can run, or the one that the environment variable CAUDAL_ISA names.
+// Throws std::invalid_argument if that one is unknown or can't run here.
+const KernelTable& select_kernels();
+
+}  // namespace caudal

@@ -1,0 +1,18 @@
+// All kernels, compiled for the portable instruction set. The .inl files hold the code once; each
+// instruction set includes them in a namespace of its own, so that no two share an inline function
+// (the linker would keep just one of the copies, perhaps one this machine can't run).
+#define CAUDAL_ISA portable
+
+#include "isa/kernel_table.h"
+#include "kernels/linear.inl"
+#include "kernels/sampling.inl"
+#include "kernels/token_ops.inl"
+
+namespace caudal::portable {
+
+const KernelTable& kernels() {
+    static const KernelTable table{"portable", linear_kernels(), token_kernels(), sampling_kernels()};
+    return table;
+}
+
+}  // namespace caudal::portable

@@ -1,0 +1,5 @@
+#pragma once
+
+namespace caudal {
+struct SamplingKernels {};
+}  // namespace caudal

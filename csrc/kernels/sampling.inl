@@ -1,0 +1,3 @@
+namespace caudal::CAUDAL_ISA {
+static SamplingKernels sampling_kernels() { return {}; }
+}  // namespace caudal::CAUDAL_ISA

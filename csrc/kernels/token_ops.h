@@ -1,0 +1,5 @@
+#pragma once
+
+namespace caudal {
+struct TokenKernels {};
+}  // namespace caudal

@@ -1,0 +1,3 @@
+namespace caudal::CAUDAL_ISA {
+static TokenKernels token_kernels() { return {}; }
+}  // namespace caudal::CAUDAL_ISA

@@ -1,0 +1,48 @@
+// A persistent pool whose threads spin briefly between operations and sleep when there is no work.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace caudal {
+
+// Runs one function on `size()` threads at once (the caller is thread 0). Not reentrant; called from
+// one thread at a time. Threads that wait spin for some microseconds, then sleep on a futex: idle
+// costs no CPU.
+class ThreadPool {
+  public:
+    explicit ThreadPool(int num_threads);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    int size() const { return num_threads_; }
+
+    // Calls `body(thread_index)` on every thread and returns when all have returned. An exception
+    // that a body throws on any thread is rethrown here.
+    void run(const std::function<void(int)>& body);
+
+    // Inside `run`: waits until every thread has arrived.
+    void barrier();
+
+  private:
+    void worker(int index);
+
+    const int num_threads_;
+    std::vector<std::thread> threads_;
+    const std::function<void(int)>* body_ = nullptr;
+    std::exception_ptr error_;
+    std::mutex error_mutex_;
+    std::atomic<uint32_t> generation_{0};
+    std::atomic<int> running_{0};
+    std::atomic<bool> stopping_{false};
+    alignas(64) std::atomic<int> arrived_{0};
+    alignas(64) std::atomic<uint32_t> barrier_generation_{0};
+};
+
+}  // namespace caudal

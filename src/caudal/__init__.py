@@ -1,0 +1,1 @@
+"""Caudal: a serving layer for local large language models."""

@@ -1,0 +1,3 @@
+"""Types of the native library (csrc/bindings.cpp)."""
+
+def instruction_set() -> str: ...

@@ -1,0 +1,157 @@
+"""The contract between the engine and whatever runs a model: one batch in, next tokens out.
+
+The engine decides *what* runs (which tokens of which sequences, in which blocks); an executor runs
+it and decides nothing. Everything here is plain Python data, so that the engine can be tested
+with a fake executor in milliseconds, and a backend may pack it as suits its hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from caudal.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRow:
+    """How to choose one token from a row of logits.
+
+    Sampling keeps no state between iterations: the random number is a function of
+    (`seed`, `stream`, `step`) alone, and penalties are computed from the history given here. That
+    is what makes a request's tokens independent of batching, preemption and thread count.
+
+    Attributes:
+        params: The request's parameters.
+        seed: 64-bit key of the counter-based generator.
+        stream: Which of the request's `n` sequences this is.
+        step: Tokens this sequence has generated so far.
+        prompt_tokens: The prompt, read only by the repetition penalty.
+        output_tokens: Tokens generated so far, read only by penalties.
+        banned_tokens: Ids that must not be chosen (end-of-sequence while `min_tokens` lasts).
+        allowed_tokens: A grammar's bit mask, bit i of byte i // 8 for token i; None allows all.
+    """
+
+    params: SamplingParams
+    seed: int
+    stream: int
+    step: int
+    prompt_tokens: Sequence[int] = ()
+    output_tokens: Sequence[int] = ()
+    banned_tokens: Sequence[int] = ()
+    allowed_tokens: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceStep:
+    """One sequence's part of an iteration: compute the KV of `tokens`, which follow `context`.
+
+    Attributes:
+        tokens: The token ids to run, at positions `context`, `context + 1`, …; never empty.
+        context: Tokens of this sequence whose KV is already in the pool.
+        block_table: Physical block ids that cover `context + len(tokens)` positions at least.
+        samples: Tokens to draw from the last position's logits: none for a chunk that isn't a
+            prompt's last, one as a rule, `n` where sequences fork from a finished prompt.
+        score_targets: For prompt log-probabilities: `score_targets[i]` is the token that follows
+            `tokens[i]`; empty, or as many as wanted from the start of `tokens`.
+        score_top: Likeliest alternatives to return with each scored target.
+    """
+
+    tokens: Sequence[int]
+    context: int
+    block_table: Sequence[int]
+    samples: Sequence[SamplingRow] = ()
+    score_targets: Sequence[int] = ()
+    score_top: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One iteration's work.
+
+    Attributes:
+        steps: Sequences that run, in any order; no sequence twice.
+        copies: (source, destination) physical blocks to copy whole before anything runs.
+    """
+
+    steps: Sequence[SequenceStep]
+    copies: Sequence[tuple[int, int]] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this iteration."""
+        return sum(len(step.tokens) for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token with its log-probability under the model's raw distribution.
+
+    Attributes:
+        token: The token id.
+        logprob: Natural logarithm of its probability.
+        rank: 1 for the likeliest token, 2 for the next, …
+        top: The likeliest tokens and their log-probabilities, likeliest first.
+    """
+
+    token: int
+    logprob: float
+    rank: int
+    top: Sequence[tuple[int, float]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """A chosen token; `logprob` only where the request asked for log-probabilities."""
+
+    token: int
+    logprob: TokenLogprob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What came out of one `SequenceStep`: as many `samples` and `scores` as it asked for."""
+
+    samples: Sequence[SampledToken] = ()
+    scores: Sequence[TokenLogprob] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorInfo:
+    """What an executor is and holds, for the banner, `/v1/models` and benchmark reports.
+
+    Attributes:
+        num_blocks: Physical KV blocks in the pool.
+        block_size: Tokens a block holds.
+        vocab_size: Length of a row of logits.
+        bytes_per_token: KV bytes of one token over all layers.
+        facts: Further facts worth showing, e.g. instruction set, kernels, threads, KV type.
+    """
+
+    num_blocks: int
+    block_size: int
+    vocab_size: int
+    bytes_per_token: int
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+class Executor(Protocol):
+    """Runs batches. Called from one thread at a time."""
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """Pool geometry and facts, constant for the executor's life."""
+
+    def execute(self, batch: Batch) -> Sequence[StepResult]:
+        """Run one iteration.
+
+        Args:
+            batch: The work. KV at positions below each step's `context` must have been computed.
+
+        Returns:
+            One result per step, in the batch's order.
+        """
+
+    def close(self) -> None:
+        """Release threads and memory. Safe to call twice."""

@@ -1,0 +1,75 @@
+"""A request, its life cycle, and what the engine reports about it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from caudal.backends.base import SampledToken, TokenLogprob
+from caudal.sampling_params import SamplingParams
+
+
+class FinishReason(enum.Enum):
+    """How a sequence ended. Every sequence ends exactly once."""
+
+    STOP = "stop"
+    """End-of-sequence, a stop token id or a stop string."""
+    LENGTH = "length"
+    """`max_tokens` or the context was used up."""
+    CANCELLED = "cancelled"
+    """The client went away; the engine drops it at the next iteration."""
+    TIMEOUT = "timeout"
+    """A deadline passed."""
+    FAILED = "failed"
+    """The executor failed; `SequenceUpdate.error` says how."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the engine is asked to do. Immutable: progress lives in the engine.
+
+    Attributes:
+        request_id: Unique among live requests.
+        prompt: Token ids, at least one, all inside the vocabulary.
+        params: Sampling parameters.
+        priority: Lower runs first (vLLM's convention).
+        cache_salt: Requests share cached prefixes only with those of the same salt.
+        first_token_deadline: Seconds from submission in which the first token must come.
+        deadline: Seconds from submission in which the whole request must end.
+    """
+
+    request_id: str
+    prompt: Sequence[int]
+    params: SamplingParams
+    priority: int = 0
+    cache_salt: str | None = None
+    first_token_deadline: float | None = None
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceUpdate:
+    """News about one sequence of a request after an iteration.
+
+    Attributes:
+        request_id: The request.
+        index: Which of its `n` sequences.
+        tokens: Newly generated tokens, in order. A token that ended the sequence is included.
+        finish_reason: Set exactly once per sequence, on its last update.
+        stop_token: The token that ended the sequence, where one did (end-of-sequence or a stop
+            token id); it is the last of `tokens` and not part of the text.
+        num_cached_tokens: Prompt tokens that were taken from the prefix cache; on every update.
+        prompt_logprobs: On the request's first update (index 0), where asked for: one entry per
+            prompt token after the first.
+        error: What went wrong, with `FinishReason.FAILED` and `TIMEOUT`.
+    """
+
+    request_id: str
+    index: int
+    tokens: Sequence[SampledToken] = ()
+    finish_reason: FinishReason | None = None
+    stop_token: int | None = None
+    num_cached_tokens: int = 0
+    prompt_logprobs: Sequence[TokenLogprob] | None = None
+    error: str | None = None

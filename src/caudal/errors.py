@@ -1,0 +1,100 @@
+"""Every error Caudal raises on purpose.
+
+The server turns these into each API's own envelope and the command line prints them as
+`caudal: …`; anything else that escapes is a bug.
+"""
+
+from __future__ import annotations
+
+
+class CaudalError(Exception):
+    """Base class: the message is written for the person who reads it, without a traceback."""
+
+
+class ModelLoadError(CaudalError):
+    """A model file is truncated, corrupt, hostile or of an unsupported kind.
+
+    Args:
+        source: The file (or model name) that was being loaded.
+        reason: What is wrong, naming the key or tensor, and what would be right.
+    """
+
+    def __init__(self, source: str, reason: str) -> None:
+        self.source = source
+        self.reason = reason
+        super().__init__(f"cannot load {source}: {reason}")
+
+
+class ModelNotFoundError(CaudalError):
+    """No model of this name is in the store, and none could be resolved."""
+
+
+class StoreError(CaudalError):
+    """A model could not be fetched, verified or written to the store."""
+
+
+class ParameterError(CaudalError):
+    """A request parameter is invalid; becomes a 400 that names it.
+
+    Args:
+        param: The field's name as the client sent it, e.g. `top_p`.
+        message: What was wrong and which values are allowed.
+    """
+
+    def __init__(self, param: str, message: str) -> None:
+        self.param = param
+        super().__init__(message)
+
+
+class ContextOverflowError(ParameterError):
+    """The prompt, or the prompt and the tokens asked for, exceeds `max_model_len`.
+
+    Args:
+        param: The field to blame, e.g. `messages`, `prompt` or `max_tokens`.
+        max_model_len: The most tokens one sequence may have.
+        prompt_tokens: Tokens in the prompt.
+        max_tokens: Tokens asked for, where the request named a number.
+    """
+
+    def __init__(
+        self, param: str, max_model_len: int, prompt_tokens: int, max_tokens: int | None = None
+    ) -> None:
+        self.max_model_len = max_model_len
+        self.prompt_tokens = prompt_tokens
+        self.max_tokens = max_tokens
+        if max_tokens is None:
+            asked = f"your prompt has {prompt_tokens} tokens and needs room for at least one more"
+        else:
+            asked = (
+                f"you asked for {prompt_tokens + max_tokens} tokens "
+                f"({prompt_tokens} in the prompt, {max_tokens} to generate)"
+            )
+        super().__init__(
+            param,
+            f"This model's maximum context length is {max_model_len} tokens, but {asked}. "
+            "Shorten the prompt or ask for fewer tokens.",
+        )
+
+
+class TemplateError(CaudalError):
+    """A chat template refused the messages; carries the template's own words."""
+
+
+class QueueFullError(CaudalError):
+    """The waiting queue is at `max_queue`; the client should retry after a moment.
+
+    Args:
+        limit: The queue's limit.
+        retry_after: Seconds after which retrying is sensible.
+    """
+
+    def __init__(self, limit: int, retry_after: int) -> None:
+        self.limit = limit
+        self.retry_after = retry_after
+        super().__init__(
+            f"The server's queue is full ({limit} requests waiting). Retry in {retry_after} s."
+        )
+
+
+class EngineDeadError(CaudalError):
+    """The engine stopped after an internal failure and takes no more requests."""

@@ -1,0 +1,161 @@
+"""How one request wants its tokens chosen: the same names and defaults as vLLM's `SamplingParams`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from caudal.errors import ParameterError
+
+MAX_LOGPROBS = 20
+"""Most alternatives per token that a request may ask for (OpenAI's limit)."""
+
+MAX_STOP_STRINGS = 64
+MAX_LOGIT_BIAS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """Parameters of generation. Immutable; `validate` checks what needs no model.
+
+    Attributes:
+        n: Sequences generated from the same prompt.
+        temperature: Divides the logits; 0 means greedy. Range [0, 100].
+        top_k: Keep the k most likely tokens; 0 or -1 keeps all.
+        top_p: Keep the smallest set of tokens whose probability reaches this. Range (0, 1].
+        min_p: Drop tokens less likely than this share of the likeliest one. Range [0, 1].
+        typical_p: Locally typical sampling (arXiv 2202.00666). Range (0, 1].
+        repetition_penalty: Divides positive and multiplies negative logits of tokens already in
+            prompt or output (CTRL, arXiv 1909.05858). Range (0, 100].
+        presence_penalty: Subtracted once from the logit of each token in the output. [-2, 2].
+        frequency_penalty: Subtracted per occurrence in the output. [-2, 2].
+        logit_bias: Added to the logits, by token id. Values in [-100, 100].
+        min_tokens: Neither end-of-sequence nor stop token ids end the answer before this many.
+        max_tokens: Most tokens to generate; None means as far as the context goes.
+        stop: Strings that end the answer and are left out of it.
+        stop_token_ids: Tokens that end the answer, like end-of-sequence.
+        ignore_eos: End-of-sequence does not end the answer.
+        include_stop_str_in_output: Keep the stop string in the text.
+        skip_special_tokens: Leave control tokens out of the text.
+        seed: Makes sampling repeatable; None draws one.
+        logprobs: Number of likeliest tokens whose log-probabilities are returned beside the
+            chosen one's; None returns none. Log-probabilities are of the model's raw distribution.
+        prompt_logprobs: The same for every prompt token after the first.
+    """
+
+    n: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    min_tokens: int = 0
+    max_tokens: int | None = 16
+    stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    seed: int | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):  # vLLM and OpenAI take a bare string too
+            object.__setattr__(self, "stop", (self.stop,))
+        for name in ("stop", "stop_token_ids"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, ())
+        if self.logit_bias is None:
+            object.__setattr__(self, "logit_bias", {})
+        self.validate()
+
+    def validate(self) -> None:
+        """Check every field's type and range.
+
+        Raises:
+            ParameterError: Names the first offending field and its allowed range.
+        """
+        _check_int("n", self.n, 1, 1024)
+        _check_float("temperature", self.temperature, 0.0, 100.0)
+        _check_int("top_k", self.top_k, -1, None)
+        _check_float("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        _check_float("min_p", self.min_p, 0.0, 1.0)
+        _check_float("typical_p", self.typical_p, 0.0, 1.0, low_open=True)
+        _check_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
+        _check_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _check_int("min_tokens", self.min_tokens, 0, None)
+        if self.max_tokens is not None:
+            _check_int("max_tokens", self.max_tokens, 0, None)
+            if self.min_tokens > self.max_tokens:
+                raise ParameterError(
+                    "min_tokens",
+                    f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens}).",
+                )
+        if self.seed is not None:
+            _check_int("seed", self.seed, -(2**63), 2**64 - 1)
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                _check_int(name, getattr(self, name), 0, MAX_LOGPROBS)
+        self._validate_stop()
+        self._validate_logit_bias()
+
+    def validate_for_vocabulary(self, vocab_size: int) -> None:
+        """Check that every token id this request names exists.
+
+        Raises:
+            ParameterError: An id in `logit_bias` or `stop_token_ids` is outside the vocabulary.
+        """
+        for name, ids in (("logit_bias", self.logit_bias), ("stop_token_ids", self.stop_token_ids)):
+            for token in ids:
+                if not 0 <= token < vocab_size:
+                    raise ParameterError(
+                        name,
+                        f"{name} has token id {token}, but this model's ids are 0 to "
+                        f"{vocab_size - 1}.",
+                    )
+
+    def _validate_stop(self) -> None:
+        if len(self.stop) > MAX_STOP_STRINGS:
+            raise ParameterError("stop", f"stop may have at most {MAX_STOP_STRINGS} strings.")
+        for text in self.stop:
+            if not isinstance(text, str):
+                raise ParameterError("stop", f"stop must be strings, not {type(text).__name__}.")
+            if not text:
+                raise ParameterError("stop", "stop must not contain an empty string.")
+        for token in self.stop_token_ids:
+            if isinstance(token, bool) or not isinstance(token, int):
+                raise ParameterError("stop_token_ids", "stop_token_ids must be integers.")
+
+    def _validate_logit_bias(self) -> None:
+        if len(self.logit_bias) > MAX_LOGIT_BIAS:
+            raise ParameterError("logit_bias", f"logit_bias may have at most {MAX_LOGIT_BIAS} ids.")
+        for token, bias in self.logit_bias.items():
+            if isinstance(token, bool) or not isinstance(token, int):
+                raise ParameterError("logit_bias", f"logit_bias keys must be token ids, not {token!r}.")
+            _check_float("logit_bias", bias, -100.0, 100.0)
+
+
+def _check_int(name: str, value: object, low: int, high: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ParameterError(name, f"{name} must be an integer, not {type(value).__name__}.")
+    if value < low or (high is not None and value > high):
+        allowed = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise ParameterError(name, f"{name} must be {allowed}, but is {value}.")
+
+
+def _check_float(
+    name: str, value: object, low: float, high: float, *, low_open: bool = False
+) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ParameterError(name, f"{name} must be a number, not {type(value).__name__}.")
+    too_low = value <= low if low_open else value < low
+    if math.isnan(value) or too_low or value > high:
+        bracket = "(" if low_open else "["
+        raise ParameterError(name, f"{name} must be in {bracket}{low:g}, {high:g}], but is {value}.")
