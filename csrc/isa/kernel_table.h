@@ -1,4 +1,5 @@
-// The dispatch table: every kernel whose code depends on the instruction set, chosen once at start-up.
+// The dispatch table: every kernel whose code depends on the instruction set, chosen once at
+// start-up.
 #pragma once
 
 #include "kernels/linear.h"

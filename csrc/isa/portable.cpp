@@ -11,7 +11,8 @@
 namespace caudal::portable {
 
 const KernelTable& kernels() {
-    static const KernelTable table{"portable", linear_kernels(), token_kernels(), sampling_kernels()};
+    static const KernelTable table{"portable", linear_kernels(), token_kernels(),
+                                   sampling_kernels()};
     return table;
 }
 

@@ -1,5 +1,99 @@
+// What happens to each token on its own between linear layers, and attention over the paged KV
+// pool.
+//
+// All of these are batch-invariant by construction: a token's (a query's) result is computed by the
+// same operations in the same order whatever else is in the batch.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 namespace caudal {
-struct TokenKernels {};
+
+enum class Activation : uint8_t { Silu = 0, GeluTanh = 1 };
+enum class KVType : uint8_t { F16 = 0, F32 = 1 };
+
+// Tokens per KV block. 16 lets a block's keys of one channel fill two vectors exactly.
+constexpr int64_t kBlockTokens = 16;
+// Keys per attention partition: partial results of partitions, at fixed absolute positions, are
+// merged in order, so that one long sequence can use all threads and still give the same bits.
+constexpr int64_t kPartitionTokens = 512;
+
+// Where one layer's keys and values live. Within a block and KV head, keys are [channel][token] (a
+// dot product then needs no horizontal sum) and values are [token][channel].
+struct KVLayer {
+    std::byte* keys = nullptr;    // [block][kv_head][head_dim][kBlockTokens]
+    std::byte* values = nullptr;  // [block][kv_head][kBlockTokens][head_dim]
+    KVType type = KVType::F16;
+    int64_t kv_heads = 0;
+    int64_t head_dim = 0;
+
+    // Elements of one block and KV head.
+    int64_t head_elements() const { return head_dim * kBlockTokens; }
+};
+
+struct AttentionShape {
+    int64_t heads = 0;   // query heads, a multiple of the layer's kv_heads
+    float scale = 1.0f;  // multiplies q · k
+    int64_t window = 0;  // a query sees itself and window - 1 tokens before it; 0: all of them
+};
+
+// Queries of one sequence: token i of `tokens` is at position `first_position + i`; its vector
+// starts at `queries + i * query_stride` as [heads][head_dim].
+struct AttentionQueries {
+    const float* queries = nullptr;
+    int64_t query_stride = 0;
+    int64_t tokens = 0;
+    int64_t first_position = 0;
+    std::span<const int32_t> block_table;  // covers all positions up to the last query's
+};
+
+// The unnormalised result of one partition for `tokens` queries and the heads of one KV head: rows
+// are [token][head in group]; maximum, sum of weights, weighted values.
+struct AttentionPartial {
+    float* maximum = nullptr;   // [rows]
+    float* sum = nullptr;       // [rows]
+    float* weighted = nullptr;  // [rows][head_dim]
+};
+
+struct TokenKernels {
+    // out = x / sqrt(mean(x²) + eps) · weight, for `groups` consecutive vectors of `width` floats.
+    void (*rms_norm)(const float* x, const float* weight, float* out, int64_t groups, int64_t width,
+                     float eps);
+
+    // Rotates the first 2 · pairs channels of each of `heads` vectors of `head_dim` floats in place
+    // (RoPE, arXiv 2104.09864). `interleaved`: channel 2i pairs with 2i + 1; otherwise i with
+    // i + pairs.
+    void (*rope)(float* x, int64_t heads, int64_t head_dim, int64_t pairs, bool interleaved,
+                 const float* cosines, const float* sines);
+
+    // out = activation(gate) · up.
+    void (*gated)(Activation activation, const float* gate, const float* up, float* out, int64_t n);
+
+    void (*add)(const float* a, const float* b, float* out, int64_t n);
+    void (*scale)(float* x, float factor, int64_t n);
+    // x = cap · tanh(x / cap)
+    void (*softcap)(float* x, float cap, int64_t n);
+
+    // Stores one token's key and value ([kv_heads][head_dim] each) at `slot` of `block`.
+    void (*store_kv)(const KVLayer& layer, int64_t block, int64_t slot, const float* key,
+                     const float* value);
+
+    // Floats of scratch that one call of `attend` needs for `tokens` queries.
+    size_t (*attend_scratch)(const KVLayer& layer, const AttentionShape& shape, int64_t tokens);
+
+    // Attention of queries [first_query, first_query + count) of `queries` and the heads of one KV
+    // head over the keys of one partition.
+    void (*attend)(const KVLayer& layer, const AttentionShape& shape,
+                   const AttentionQueries& queries, int64_t kv_head, int64_t first_query,
+                   int64_t count, int64_t partition, float* scratch, const AttentionPartial& out);
+
+    // Merges a later partition's partial into the running one (both of `rows` rows), and the final
+    // division by the sum of weights.
+    void (*merge_partials)(const AttentionPartial& running, const AttentionPartial& later,
+                           int64_t rows, int64_t head_dim);
+    void (*normalise)(const float* weighted, float sum, float* out, int64_t head_dim);
+};
+
 }  // namespace caudal

@@ -1,0 +1,126 @@
+// Eight floats at a time, written once for every instruction set.
+//
+// GCC and Clang's vector extensions give arithmetic on any machine (two SSE or NEON registers where
+// there is no 256-bit one); only what they lack, fused multiply-add and half floats, is spelled out
+// per instruction set. Included inside each instruction set's translation unit only.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "quant/half.h"
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define CAUDAL_INLINE inline __attribute__((always_inline))
+
+namespace caudal::CAUDAL_ISA {
+
+constexpr int kLanes = 8;
+
+using f32x8 = float __attribute__((vector_size(32)));
+using i32x8 = int32_t __attribute__((vector_size(32)));
+
+CAUDAL_INLINE f32x8 splat(float value) {
+    return f32x8{} + value;
+}
+
+CAUDAL_INLINE f32x8 load(const float* from) {
+    f32x8 value;
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+}
+
+CAUDAL_INLINE f32x8 load(const Half* from) {
+#if defined(__AVX2__)
+    return (f32x8)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+    f32x8 value;
+    for (int lane = 0; lane < kLanes; ++lane) value[lane] = half_to_float(from[lane]);
+    return value;
+#endif
+}
+
+CAUDAL_INLINE void store(float* to, f32x8 value) {
+    std::memcpy(to, &value, sizeof(value));
+}
+
+CAUDAL_INLINE void store(Half* to, f32x8 value) {
+#if defined(__AVX2__)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                     _mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT));
+#else
+    for (int lane = 0; lane < kLanes; ++lane) to[lane] = float_to_half(value[lane]);
+#endif
+}
+
+// a · b + c: fused where the instruction set fuses, always the same way within one instruction set.
+CAUDAL_INLINE f32x8 multiply_add(f32x8 a, f32x8 b, f32x8 c) {
+#if defined(__FMA__)
+    return (f32x8)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+CAUDAL_INLINE float multiply_add(float a, float b, float c) {
+#if defined(__FMA__)
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+CAUDAL_INLINE f32x8 select(i32x8 mask, f32x8 if_true, f32x8 if_false) {
+    return mask ? if_true : if_false;
+}
+
+CAUDAL_INLINE f32x8 maximum(f32x8 a, f32x8 b) {
+    return a > b ? a : b;
+}
+CAUDAL_INLINE f32x8 minimum(f32x8 a, f32x8 b) {
+    return a < b ? a : b;
+}
+
+// Sums of lanes in one fixed order, so that every caller rounds alike.
+CAUDAL_INLINE float sum_lanes(f32x8 v) {
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+CAUDAL_INLINE float max_lanes(f32x8 v) {
+    float best = v[0];
+    for (int lane = 1; lane < kLanes; ++lane) best = v[lane] > best ? v[lane] : best;
+    return best;
+}
+
+// e^x with a relative error below 2e-7: range reduction by ln 2 in two parts, then the Taylor
+// polynomial of degree 7 on [-ln 2 / 2, ln 2 / 2]. Exactly 1 at 0, exactly 0 below -87.3 (and at
+// minus infinity), saturating at 88. NaN stays NaN.
+CAUDAL_INLINE f32x8 exponential(f32x8 x) {
+    const f32x8 lowest = splat(-87.3365f);
+    const f32x8 clamped = minimum(maximum(x, lowest), splat(88.0f));
+    // Adding and subtracting 1.5 · 2^23 rounds to the nearest integer.
+    const f32x8 magic = splat(12582912.0f);
+    const f32x8 rounded = multiply_add(clamped, splat(1.44269504f), magic);
+    const f32x8 n = rounded - magic;
+    f32x8 r = multiply_add(n, splat(-0.693359375f), clamped);
+    r = multiply_add(n, splat(2.12194440e-4f), r);
+    f32x8 p = splat(1.0f / 5040.0f);
+    p = multiply_add(p, r, splat(1.0f / 720.0f));
+    p = multiply_add(p, r, splat(1.0f / 120.0f));
+    p = multiply_add(p, r, splat(1.0f / 24.0f));
+    p = multiply_add(p, r, splat(1.0f / 6.0f));
+    p = multiply_add(p, r, splat(0.5f));
+    p = multiply_add(p, r, splat(1.0f));
+    p = multiply_add(p, r, splat(1.0f));
+    // 2^n through the exponent bits: the low bits of `rounded` are n.
+    const i32x8 exponent = ((i32x8)rounded - (i32x8)magic + 127) << 23;
+    const f32x8 result = p * (f32x8)exponent;
+    const f32x8 in_range = x < lowest ? splat(0.0f) : result;
+    return x == x ? in_range : x;
+}
+
+}  // namespace caudal::CAUDAL_ISA
