@@ -1,0 +1,94 @@
+"""Tensor types of GGUF files: ggml's numbers and the geometry of their blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class TensorType(IntEnum):
+    """Every type number ggml has assigned, also those Caudal refuses, so that errors name them."""
+
+    F32 = 0
+    F16 = 1
+    Q4_0 = 2
+    Q4_1 = 3
+    Q4_2 = 4
+    Q4_3 = 5
+    Q5_0 = 6
+    Q5_1 = 7
+    Q8_0 = 8
+    Q8_1 = 9
+    Q2_K = 10
+    Q3_K = 11
+    Q4_K = 12
+    Q5_K = 13
+    Q6_K = 14
+    Q8_K = 15
+    IQ2_XXS = 16
+    IQ2_XS = 17
+    IQ3_XXS = 18
+    IQ1_S = 19
+    IQ4_NL = 20
+    IQ3_S = 21
+    IQ2_S = 22
+    IQ4_XS = 23
+    I8 = 24
+    I16 = 25
+    I32 = 26
+    I64 = 27
+    F64 = 28
+    IQ1_M = 29
+    BF16 = 30
+    Q4_0_4_4 = 31
+    Q4_0_4_8 = 32
+    Q4_0_8_8 = 33
+    TQ1_0 = 34
+    TQ2_0 = 35
+    IQ4_NL_4_4 = 36
+    IQ4_NL_4_8 = 37
+    IQ4_NL_8_8 = 38
+    MXFP4 = 39
+    NVFP4 = 40
+    Q1_0 = 41
+
+    @property
+    def block_elements(self) -> int:
+        """Weights in one block; a row is whole blocks."""
+        return BLOCK_GEOMETRY[self].elements
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block."""
+        return BLOCK_GEOMETRY[self].bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BlockGeometry:
+    """How many weights a block holds and how many bytes it takes."""
+
+    elements: int
+    bytes: int
+
+
+BLOCK_GEOMETRY: dict[TensorType, BlockGeometry] = {
+    TensorType.F32: BlockGeometry(1, 4),
+    TensorType.F16: BlockGeometry(1, 2),
+    TensorType.BF16: BlockGeometry(1, 2),
+    TensorType.Q8_0: BlockGeometry(32, 34),
+    TensorType.Q4_0: BlockGeometry(32, 18),
+    TensorType.Q4_1: BlockGeometry(32, 20),
+    TensorType.Q5_0: BlockGeometry(32, 22),
+    TensorType.Q5_1: BlockGeometry(32, 24),
+    TensorType.Q2_K: BlockGeometry(256, 84),
+    TensorType.Q3_K: BlockGeometry(256, 110),
+    TensorType.Q4_K: BlockGeometry(256, 144),
+    TensorType.Q5_K: BlockGeometry(256, 176),
+    TensorType.Q6_K: BlockGeometry(256, 210),
+    TensorType.IQ4_NL: BlockGeometry(32, 18),
+    TensorType.IQ4_XS: BlockGeometry(256, 136),
+    TensorType.MXFP4: BlockGeometry(32, 17),
+}
+"""Geometry of the types Caudal loads; a type that isn't here is refused."""
+
+SUPPORTED_TYPES: frozenset[TensorType] = frozenset(BLOCK_GEOMETRY)
