@@ -1,3 +1,3 @@
-"""Types of the native library (csrc/bindings.cpp)."""
+"""Types of the native library (csrc/bindings/)."""
 
 def instruction_set() -> str: ...

@@ -1,0 +1,11 @@
+// Only the files in this folder know Python. Each binds one part of the library.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace caudal {
+
+void bind_kernels(nanobind::module_& module);
+void bind_runtime(nanobind::module_& module);
+
+}  // namespace caudal
