@@ -73,8 +73,9 @@ def caudal(
     Fetch a small chat model and see what is on this machine:
 
         caudal pull smollm2
-
         caudal list
+
+    `caudal COMMAND --help` explains each command, with examples.
     """
 
 

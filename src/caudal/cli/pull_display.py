@@ -100,14 +100,22 @@ class _Bars:
         before, self._current = self._current, step
         if self._task is not None and before is not None and before[0] is not PullStage.DOWNLOADING:
             self._progress.remove_task(self._task)
+        # Of a model in several packages, names differ at the end, which must stay visible.
+        downloading = event.stage is PullStage.DOWNLOADING
         self._task = self._progress.add_task(
-            _sentence(event), total=event.total, completed=event.completed
+            _short(event.item) if downloading else _sentence(event),
+            total=event.total,
+            completed=event.completed,
         )
 
 
 def _sentence(event: PullProgress) -> str:
-    item = event.item.removesuffix("-py3-none-any.whl")
-    detail = f": {event.detail}" if event.detail else ""
     if event.stage is PullStage.WAITING:
-        return event.stage.value
-    return f"{event.stage.value} {item}{detail}"
+        return str(event.stage)
+    detail = f": {event.detail}" if event.detail else ""
+    return f"{event.stage} {_short(event.item)}{detail}"
+
+
+def _short(item: str) -> str:
+    """A file's name without the part that is the same for every wheel of a model."""
+    return item.removesuffix("-py3-none-any.whl")

