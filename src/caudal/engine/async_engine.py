@@ -7,6 +7,8 @@ engine's thread empties between iterations, and each iteration's updates come ba
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,24 +21,32 @@ from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.engine.stats import EngineStats
 from caudal.errors import EngineDeadError
 
+logger = logging.getLogger(__name__)
+
 
 class _Mailbox:
-    """Updates of one request on their way to its stream. Touched only by its event loop."""
+    """Updates of one request on their way to its stream. Touched only by its event loop.
 
-    __slots__ = ("error", "loop", "open_sequences", "ready", "updates")
+    Kept until the engine has reported every sequence's end, even if nobody reads it any more:
+    so long the request's id stays taken.
+    """
+
+    __slots__ = ("abandoned", "error", "loop", "open_sequences", "ready", "updates")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sequences: int) -> None:
         self.loop = loop
         self.ready = asyncio.Event()
         self.updates: list[SequenceUpdate] = []
         self.open_sequences = sequences
+        self.abandoned = False
         self.error: EngineDeadError | None = None
 
     def put(self, update: SequenceUpdate) -> None:
-        self.updates.append(update)
         if update.finish_reason is not None:
             self.open_sequences -= 1
-        self.ready.set()
+        if not self.abandoned:
+            self.updates.append(update)
+            self.ready.set()
 
     def fail(self, error: EngineDeadError) -> None:
         self.error = error
@@ -117,7 +127,6 @@ class AsyncEngine:
         self._wake = threading.Event()
         self._stopping = False
         self._refusal: str | None = None
-        self._failure: BaseException | None = None
         self._guard = threading.Lock()
         self._thread = threading.Thread(target=self._main, name="caudal-engine", daemon=True)
         self._thread.start()
@@ -160,12 +169,12 @@ class AsyncEngine:
             self._arriving += 1
             submitted = self._engine.now()
 
-        def accept() -> None:
-            self._engine.accept(request, submitted)
-            with self._guard:
-                self._arriving -= 1
+            def accept() -> None:
+                self._engine.accept(request, submitted)
+                with self._guard:
+                    self._arriving -= 1
 
-        self._post(accept)
+            self._post(accept)
         return RequestStream(request.request_id, mailbox, self._leave)
 
     def cancel(
@@ -191,16 +200,17 @@ class AsyncEngine:
             if self._refusal is None:
                 self._refusal = "The engine is shutting down."
         if not drain:
-            self._post(self._cancel_all)
+            self._post(self._engine.cancel_all)
         self._stopping = True
         self._wake.set()
         await asyncio.to_thread(self._thread.join)
 
     def _leave(self, request_id: str) -> None:
-        """A stream is read no more: drop its mailbox and end the request."""
-        with self._guard:
-            known = self._mailboxes.pop(request_id, None) is not None
-        if known:
+        """A stream is read no more: end its request."""
+        mailbox = self._mailboxes.get(request_id)
+        if mailbox is not None and not mailbox.abandoned:
+            mailbox.abandoned = True
+            mailbox.updates.clear()
             self.cancel(request_id)
 
     def _post(self, command: Callable[[], object]) -> None:
@@ -210,12 +220,14 @@ class AsyncEngine:
     # The engine's thread
 
     def _main(self) -> None:
+        reason = "The engine has shut down."
         try:
             self._serve()
         except BaseException as error:  # the last resort: nobody may wait for ever
-            self._failure = error
+            logger.exception("the engine has failed")
+            reason = f"The engine has failed: {type(error).__name__}: {error}"
         finally:
-            self._end_streams()
+            self._end_streams(reason)
             self._engine.close()
 
     def _serve(self) -> None:
@@ -232,3 +244,36 @@ class AsyncEngine:
             else:
                 self._stats = engine.stats()
                 self._wake.wait(engine.idle_seconds())
+
+    def _hand_out(self, updates: list[SequenceUpdate]) -> None:
+        """Bring an iteration's updates to their event loops, one call for each loop."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Mailbox, SequenceUpdate]]] = {}
+        for update in updates:
+            mailbox = self._mailboxes.get(update.request_id)
+            if mailbox is not None:
+                by_loop.setdefault(mailbox.loop, []).append((mailbox, update))
+        for loop, items in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(self._deliver, items)
+            except RuntimeError:  # the loop is closed: nobody is left to read
+                for _, update in items:
+                    self._leave(update.request_id)
+                self._deliver(items)
+
+    def _deliver(self, items: list[tuple[_Mailbox, SequenceUpdate]]) -> None:
+        """Fill mailboxes; on the event loop, while there is one."""
+        for mailbox, update in items:
+            mailbox.put(update)
+            if mailbox.open_sequences == 0:
+                with self._guard:
+                    self._mailboxes.pop(update.request_id, None)
+
+    def _end_streams(self, reason: str) -> None:
+        """Let every stream that is still open raise, and take no more requests."""
+        with self._guard:
+            self._refusal = reason
+            orphans = list(self._mailboxes.values())
+            self._mailboxes.clear()
+        for mailbox in orphans:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                mailbox.loop.call_soon_threadsafe(mailbox.fail, EngineDeadError(reason))

@@ -7,6 +7,7 @@ benchmarks call `step` themselves.
 from __future__ import annotations
 
 import heapq
+import logging
 import math
 import os
 import time
@@ -22,6 +23,8 @@ from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import RequestState, Sequence
 from caudal.engine.stats import EngineStats
 from caudal.errors import ParameterError, QueueFullError
+
+logger = logging.getLogger(__name__)
 
 MAX_RETRY_AFTER = 60
 """Seconds; the longest wait suggested to a client that finds the queue full."""
@@ -55,9 +58,7 @@ class Engine:
         self._info = info
         self._eos_token_ids = eos_token_ids
         self._clock = clock
-        self._memory = KVMemory(
-            info.num_blocks, info.block_size, prefix_cache=config.prefix_cache
-        )
+        self._memory = KVMemory(info.num_blocks, info.block_size, prefix_cache=config.prefix_cache)
         if self._memory.pool.blocks_for(config.max_model_len) > info.num_blocks:
             raise ParameterError(
                 "max_model_len",
@@ -81,6 +82,10 @@ class Engine:
     def info(self) -> ExecutorInfo:
         """The executor's geometry and facts."""
         return self._info
+
+    def now(self) -> float:
+        """Seconds on the engine's clock."""
+        return self._clock()
 
     @property
     def has_work(self) -> bool:
@@ -179,6 +184,11 @@ class Engine:
             self._end_branch(state, each, reason, now)
         return True
 
+    def cancel_all(self) -> None:
+        """Cancel every request that lives."""
+        for request_id in list(self._requests):
+            self.cancel(request_id)
+
     def step(self) -> list[SequenceUpdate]:
         """Run one iteration.
 
@@ -232,8 +242,7 @@ class Engine:
 
     def close(self) -> None:
         """End everything that lives and close the executor. Safe to call twice."""
-        for request_id in list(self._requests):
-            self.cancel(request_id)
+        self.cancel_all()
         self._executor.close()
 
     # One iteration
@@ -247,6 +256,7 @@ class Engine:
             if len(results) != len(steps):
                 raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
         except Exception as error:  # whatever it was, the other requests go on
+            logger.exception("the executor failed on a batch of %d sequences", len(sequences))
             self._failures += 1
             self._fail(sequences, f"{type(error).__name__}: {error}")
             return
