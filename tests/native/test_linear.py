@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from caudal._native import kernels
 
-from .weights import FLOAT_TYPES, QUANTISED_TYPES, TYPES, block_size, numbers, random_weights
+from support.quantised_weights import (
+    FLOAT_TYPES,
+    QUANTISED_TYPES,
+    TYPES,
+    block_size,
+    numbers,
+    random_weights,
+)
 
 Kind = kernels.ActivationKind
 ISAS = kernels.instruction_sets()

@@ -5,7 +5,7 @@ import pytest
 
 from caudal._native import kernels
 
-from .weights import HALVES, TYPES, block_size, numbers, random_weights
+from support.quantised_weights import HALVES, TYPES, block_size, numbers, random_weights
 
 
 @pytest.mark.parametrize("name", TYPES)
