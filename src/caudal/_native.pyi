@@ -17,7 +17,7 @@ class kernels:  # noqa: N801 — a submodule: the kernels one by one, for tests 
         """A weight matrix, packed for one instruction set from the bytes of a GGUF tensor."""
 
         def __init__(
-            self, isa: str, tensor_type: int, source: NDArray[np.uint8], rows: int, cols: int
+            self, isa: str, type: int, source: NDArray[np.uint8], rows: int, cols: int
         ) -> None: ...
         def row(self, index: int) -> NDArray[np.float32]: ...
         @property
@@ -38,7 +38,7 @@ class kernels:  # noqa: N801 — a submodule: the kernels one by one, for tests 
     @staticmethod
     def instruction_sets() -> list[str]: ...
     @staticmethod
-    def dequantize(tensor_type: int, blocks: NDArray[np.uint8]) -> NDArray[np.float32]: ...
+    def dequantize(type: int, blocks: NDArray[np.uint8]) -> NDArray[np.float32]: ...
     @staticmethod
     def multiply(
         matrix: kernels.Matrix,

@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from caudal._native import kernels
-
 from support.quantised_weights import (
     FLOAT_TYPES,
     QUANTISED_TYPES,

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from caudal._native import kernels
-
 from support.quantised_weights import HALVES, TYPES, block_size, numbers, random_weights
 
 
