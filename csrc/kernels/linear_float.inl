@@ -4,6 +4,7 @@
 // Every output is one chain of fused multiply-adds in the order of k, whatever the tile.
 #pragma once
 
+#include "kernels/int_vec.inl"
 #include "kernels/output.inl"
 #include "kernels/panel.h"
 
@@ -22,10 +23,7 @@ CAUDAL_INLINE f32x8 load_weights(const std::byte* panel, int64_t k, int half) {
     } else if constexpr (type == TensorType::F16) {
         return load(reinterpret_cast<const Half*>(panel) + index);
     } else {
-        using u16x8 = uint16_t __attribute__((vector_size(16)));
-        u16x8 bits;
-        std::memcpy(&bits, panel + index * 2, sizeof(bits));
-        return (f32x8)(__builtin_convertvector(bits, i32x8) << 16);
+        return (f32x8)(widen_u16(panel + index * 2) << 16);
     }
 }
 
@@ -45,7 +43,7 @@ static void multiply_columns(const std::byte* weights, int64_t panel_stride, int
         for (int p = 0; p < panels; ++p) {
             const std::byte* panel = weights + p * panel_stride;
             if constexpr (type != TensorType::F32 || panels > 1) {
-                constexpr int64_t ahead = 64;  // columns: 2 to 4 KiB
+                constexpr int64_t ahead = 256 / panels;  // columns: 2 to 16 KiB
                 constexpr int64_t bytes = kPanelRows * (type == TensorType::F32 ? 4 : 2);
                 __builtin_prefetch(panel + (k + ahead) * bytes);
             }
@@ -91,27 +89,45 @@ static void multiply_float_tile(const std::byte* weights, int64_t count, const f
     }
 }
 
-// One tile of activation rows over panels as they are packed. One or two rows take several panels
-// at once, because one panel's sums are too few to hide the latency of a multiply-add.
+// How many of `left` rows to take next: tiles of equal size, or nearly.
+static int64_t next_tile(int64_t left) {
+    const int64_t tiles = (left + kFloatTileRows - 1) / kFloatTileRows;
+    return (left + tiles - 1) / tiles;
+}
+
+// Several panels as they are packed with 1 to 3 rows of activations, for which one panel's sums
+// would be too few to hide the latency of a multiply-add.
+template <TensorType type, int panels, int tokens>
+static void multiply_panels(const PackedMatrix& matrix, const float* x, int64_t panel,
+                            const Output& output) {
+    const int64_t stride = matrix.cols * kPanelRows * (type == TensorType::F32 ? 4 : 2);
+    alignas(32) float sums[panels * tokens * kPanelRows] = {};
+    multiply_columns<type, panels, tokens>(matrix.data + panel * stride, stride, matrix.cols, x,
+                                           matrix.cols, sums);
+    for (int64_t p = 0; p < panels; ++p) {
+        for (int64_t t = 0; t < tokens; ++t) {
+            output.write(panel + p, t, sums + (p * tokens + t) * kPanelRows);
+        }
+    }
+}
+
+// One tile of activation rows over panels as they are packed.
 template <TensorType type>
 static void multiply_few_floats(const PackedMatrix& matrix, const float* x, int64_t rows,
                                 int64_t panel_begin, int64_t panel_end, const Output& output) {
-    constexpr int64_t together = 4;
     const int64_t stride = matrix.cols * kPanelRows * (type == TensorType::F32 ? 4 : 2);
-    for (int64_t panel = panel_begin; panel < panel_end;) {
+    const int64_t together = rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+    int64_t panel = panel_begin;
+    for (; together > 1 && panel + together <= panel_end; panel += together) {
+        if (rows == 1) multiply_panels<type, 4, 1>(matrix, x, panel, output);
+        if (rows == 2) multiply_panels<type, 2, 2>(matrix, x, panel, output);
+        if (rows == 3) multiply_panels<type, 2, 3>(matrix, x, panel, output);
+    }
+    for (; panel < panel_end; ++panel) {
         alignas(32) float sums[kFloatTileRows * kPanelRows] = {};
-        const std::byte* weights = matrix.data + panel * stride;
-        if (rows == 1 && panel_end - panel >= together) {
-            multiply_columns<type, together, 1>(weights, stride, matrix.cols, x, matrix.cols, sums);
-            for (int64_t p = 0; p < together; ++p) {
-                output.write(panel + p, 0, sums + p * kPanelRows);
-            }
-            panel += together;
-            continue;
-        }
-        multiply_float_tile<type>(weights, matrix.cols, x, matrix.cols, rows, sums);
+        multiply_float_tile<type>(matrix.data + panel * stride, matrix.cols, x, matrix.cols, rows,
+                                  sums);
         for (int64_t t = 0; t < rows; ++t) output.write(panel, t, sums + t * kPanelRows);
-        ++panel;
     }
 }
 
@@ -146,10 +162,12 @@ static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int
                 } else {
                     dequantize_panel(matrix.type, data, begin, end, weights);
                 }
-                for (int64_t row = 0; row < some; row += kFloatTileRows) {
+                for (int64_t row = 0; row < some;) {
+                    const int64_t tokens = next_tile(some - row);
                     multiply_float_tile<TensorType::F32>(
                         stretch, end - begin, x + (first + row) * matrix.cols + begin, matrix.cols,
-                        some - row, sums + row * kPanelRows);
+                        tokens, sums + row * kPanelRows);
+                    row += tokens;
                 }
             }
             for (int64_t row = 0; row < some; ++row) {
