@@ -13,6 +13,11 @@ namespace caudal::CAUDAL_ISA {
 constexpr int64_t kFloatTileRows = 6;
 constexpr int64_t kColumnsAtOnce = 128;
 constexpr int64_t kFloatRowsAtOnce = 240;
+// Up to this many activation rows work on float weights as they are packed.
+constexpr int64_t kMostPackedRows = 24;
+
+template <TensorType type>
+constexpr int64_t kColumnBytes = kPanelRows * (type == TensorType::F32 ? 4 : 2);
 
 // Eight weights of column k of a panel.
 template <TensorType type>
@@ -42,11 +47,8 @@ static void multiply_columns(const std::byte* weights, int64_t panel_stride, int
     for (int64_t k = 0; k < count; ++k) {
         for (int p = 0; p < panels; ++p) {
             const std::byte* panel = weights + p * panel_stride;
-            if constexpr (type != TensorType::F32 || panels > 1) {
-                constexpr int64_t ahead = 256 / panels;  // columns: 2 to 16 KiB
-                constexpr int64_t bytes = kPanelRows * (type == TensorType::F32 ? 4 : 2);
-                __builtin_prefetch(panel + (k + ahead) * bytes);
-            }
+            constexpr int64_t ahead = 256 / panels;  // columns: 2 to 16 KiB
+            __builtin_prefetch(panel + (k + ahead) * kColumnBytes<type>);
             const f32x8 low = load_weights<type>(panel, k, 0);
             const f32x8 high = load_weights<type>(panel, k, 1);
             for (int t = 0; t < tokens; ++t) {
@@ -95,12 +97,12 @@ static int64_t next_tile(int64_t left) {
     return (left + tiles - 1) / tiles;
 }
 
-// Several panels as they are packed with 1 to 3 rows of activations, for which one panel's sums
+// Several panels as they are packed with one or two rows of activations, for which one panel's sums
 // would be too few to hide the latency of a multiply-add.
 template <TensorType type, int panels, int tokens>
 static void multiply_panels(const PackedMatrix& matrix, const float* x, int64_t panel,
                             const Output& output) {
-    const int64_t stride = matrix.cols * kPanelRows * (type == TensorType::F32 ? 4 : 2);
+    const int64_t stride = matrix.cols * kColumnBytes<type>;
     alignas(32) float sums[panels * tokens * kPanelRows] = {};
     multiply_columns<type, panels, tokens>(matrix.data + panel * stride, stride, matrix.cols, x,
                                            matrix.cols, sums);
@@ -111,23 +113,29 @@ static void multiply_panels(const PackedMatrix& matrix, const float* x, int64_t 
     }
 }
 
-// One tile of activation rows over panels as they are packed.
+// Few rows of activations over panels as they are packed.
 template <TensorType type>
 static void multiply_few_floats(const PackedMatrix& matrix, const float* x, int64_t rows,
                                 int64_t panel_begin, int64_t panel_end, const Output& output) {
-    const int64_t stride = matrix.cols * kPanelRows * (type == TensorType::F32 ? 4 : 2);
-    const int64_t together = rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+    const int64_t stride = matrix.cols * kColumnBytes<type>;
     int64_t panel = panel_begin;
-    for (; together > 1 && panel + together <= panel_end; panel += together) {
-        if (rows == 1) multiply_panels<type, 4, 1>(matrix, x, panel, output);
-        if (rows == 2) multiply_panels<type, 2, 2>(matrix, x, panel, output);
-        if (rows == 3) multiply_panels<type, 2, 3>(matrix, x, panel, output);
+    for (; rows == 1 && panel + 4 <= panel_end; panel += 4) {
+        multiply_panels<type, 4, 1>(matrix, x, panel, output);
+    }
+    for (; rows == 2 && panel + 2 <= panel_end; panel += 2) {
+        multiply_panels<type, 2, 2>(matrix, x, panel, output);
     }
     for (; panel < panel_end; ++panel) {
-        alignas(32) float sums[kFloatTileRows * kPanelRows] = {};
-        multiply_float_tile<type>(matrix.data + panel * stride, matrix.cols, x, matrix.cols, rows,
-                                  sums);
-        for (int64_t t = 0; t < rows; ++t) output.write(panel, t, sums + t * kPanelRows);
+        for (int64_t row = 0; row < rows;) {
+            const int64_t tokens = next_tile(rows - row);
+            alignas(32) float sums[kFloatTileRows * kPanelRows] = {};
+            multiply_float_tile<type>(matrix.data + panel * stride, matrix.cols,
+                                      x + row * matrix.cols, matrix.cols, tokens, sums);
+            for (int64_t t = 0; t < tokens; ++t) {
+                output.write(panel, row + t, sums + t * kPanelRows);
+            }
+            row += tokens;
+        }
     }
 }
 
@@ -147,6 +155,8 @@ static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int
             for (int64_t begin = 0; begin < matrix.cols; begin += kColumnsAtOnce) {
                 const int64_t end =
                     begin + kColumnsAtOnce < matrix.cols ? begin + kColumnsAtOnce : matrix.cols;
+                const int64_t bytes = stride / matrix.cols * kColumnsAtOnce;
+                prefetch_bytes(data + begin * stride / matrix.cols + bytes, bytes);
                 const auto* stretch = reinterpret_cast<const std::byte*>(weights);
                 if (matrix.type == TensorType::F32) {
                     stretch = data + begin * kPanelRows * 4;
@@ -180,7 +190,7 @@ static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int
 static void multiply_floats(const PackedMatrix& matrix, const std::byte* activations, int64_t rows,
                             int64_t panel_begin, int64_t panel_end, const Output& output) {
     const auto* x = reinterpret_cast<const float*>(activations);
-    const bool few = rows <= kFloatTileRows;
+    const bool few = rows <= kMostPackedRows;
     if (few && matrix.type == TensorType::F32) {
         multiply_few_floats<TensorType::F32>(matrix, x, rows, panel_begin, panel_end, output);
     } else if (few && matrix.type == TensorType::F16) {

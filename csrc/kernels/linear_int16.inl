@@ -43,12 +43,9 @@ struct PackedGroup16 {
         }
     }
 
-    // Touches what will be needed a few groups later: panels are read once, from memory.
-    CAUDAL_INLINE void prefetch() const {
-        constexpr int64_t ahead = 3072;
-        for (int64_t line = 0; line < kLayout.group_bytes(); line += 64) {
-            __builtin_prefetch(group + ahead + line);
-        }
+    // Asks for a later group: panels come from memory.
+    CAUDAL_INLINE void prefetch(int64_t groups_ahead) const {
+        prefetch_bytes(group + groups_ahead * kLayout.group_bytes(), kLayout.group_bytes());
     }
 
   private:
@@ -65,7 +62,7 @@ struct alignas(32) UnpackedGroup16 {
         return stored_codes[pair];
     }
     CAUDAL_INLINE f32x8 scale(int half) const { return stored_scale[half]; }
-    CAUDAL_INLINE void prefetch() const {}
+    CAUDAL_INLINE void prefetch(int64_t /*groups_ahead*/) const {}
 
     CAUDAL_INLINE void fill(const PackedGroup16<type>& packed) {
         [&]<int... pair>(std::integer_sequence<int, pair...>) {
