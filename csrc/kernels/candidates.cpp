@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 namespace caudal {
 
@@ -14,7 +15,7 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 
 // Candidates weighed at once: enough for the vector loop, few enough for the stack.
 constexpr size_t kWeighed = 256;
-// From here on sorting is as fast as another partition.
+// So few candidates are sorted faster than counted.
 constexpr size_t kSorted = 64;
 
 }  // namespace
@@ -25,6 +26,11 @@ CandidateKey candidate_key(float score, size_t token) {
     // IEEE floats order like sign-magnitude integers.
     const uint32_t ordered = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
     return (CandidateKey{ordered} << 32) | static_cast<uint32_t>(~token);
+}
+
+float candidate_score(CandidateKey key) {
+    const auto ordered = static_cast<uint32_t>(key >> 32);
+    return std::bit_cast<float>((ordered & 0x80000000u) != 0 ? ordered & 0x7FFFFFFFu : ~ordered);
 }
 
 bool ScannedRow::possible() const {
@@ -38,8 +44,7 @@ Softmax ScannedRow::softmax(double temperature) const {
 std::span<CandidateKey> collect_above(const ScannedRow& row, float threshold,
                                       CandidateBuffers& buffers) {
     threshold = std::max(threshold, -kLargest);
-    // Grown once, and one larger than the vocabulary: the loop below writes before it decides.
-    if (buffers.keys.size() <= row.logits.size()) buffers.keys.resize(row.logits.size() + 1);
+    if (buffers.keys.size() < row.logits.size()) buffers.keys.resize(row.logits.size());
     CandidateKey* const keys = buffers.keys.data();
     size_t count = 0;
     for (size_t block = 0; block < row.maxima.size(); ++block) {
@@ -47,8 +52,9 @@ std::span<CandidateKey> collect_above(const ScannedRow& row, float threshold,
         const size_t begin = block * kVocabBlock;
         const size_t end = std::min(begin + kVocabBlock, row.logits.size());
         for (size_t token = begin; token < end; ++token) {
+            // Written before it is decided on: a branch here would be mispredicted often.
             const float logit = row.logits[token];
-            keys[count] = candidate_key(logit, token);
+            keys[count] = candidate_key(std::min(logit, kLargest), token);
             count += logit >= threshold ? 1 : 0;
         }
     }
@@ -74,77 +80,107 @@ std::span<CandidateKey> collect_largest(const ScannedRow& row, size_t count, flo
 }
 
 template <typename Body>
-void CandidateWeights::for_each_weight(std::span<const CandidateKey> keys, Body body) const {
+void CandidateWeights::for_each(std::span<const CandidateKey> keys, Body body) const {
     float logits[kWeighed];
     float weights[kWeighed];
     for (size_t begin = 0; begin < keys.size(); begin += kWeighed) {
         const size_t count = std::min(kWeighed, keys.size() - begin);
-        for (size_t i = 0; i < count; ++i) {
-            logits[i] = logits_[static_cast<size_t>(candidate_token(keys[begin + i]))];
-        }
+        for (size_t i = 0; i < count; ++i) logits[i] = logit(keys[begin + i]);
         kernels_.weights({logits, count}, softmax_, {weights, count});
-        for (size_t i = 0; i < count; ++i) body(begin + i, weights[i]);
+        for (size_t i = 0; i < count; ++i) body(keys[begin + i], weights[i]);
     }
 }
 
-double CandidateWeights::mass(std::span<const CandidateKey> keys) const {
-    double sum = 0.0;
-    for_each_weight(keys, [&sum](size_t, float weight) { sum += weight; });
-    return sum;
+float CandidateWeights::logit(CandidateKey key) const {
+    return logits_[static_cast<size_t>(candidate_token(key))];
 }
 
-CandidateWeights::Prefix CandidateWeights::take_prefix(std::span<CandidateKey> keys,
-                                                       double target) const {
-    // A quickselect that weighs: halve the range that the target falls into.
-    size_t low = 0;  // these are in the prefix, and don't reach the target
-    size_t high = keys.size();
-    double mass_below = 0.0;
-    const auto at = [keys](size_t i) { return keys.begin() + static_cast<std::ptrdiff_t>(i); };
-    while (high - low > kSorted) {
-        const size_t middle = low + (high - low) / 2;
-        std::nth_element(at(low), at(middle), at(high), std::greater<>());
-        const double upper = mass(keys.subspan(low, middle - low));
-        if (mass_below + upper >= target) {
-            high = middle;
-        } else {
-            low = middle;
-            mass_below += upper;
-        }
-    }
-    std::sort(at(low), at(high), std::greater<>());
-    Prefix prefix{0, mass_below};
-    for_each_weight(keys.subspan(low, high - low), [&](size_t i, float weight) {
-        if (prefix.count != 0) return;
-        prefix.mass += weight;
-        if (prefix.mass >= target) prefix.count = low + i + 1;
+double CandidateWeights::exponent(CandidateKey key) const {
+    return (double{std::min(logit(key), kLargest)} - softmax_.maximum) * softmax_.scale;
+}
+
+MassHistogram::MassHistogram(const CandidateWeights& weights, std::span<const CandidateKey> keys) {
+    const auto [lowest, highest] = std::minmax_element(keys.begin(), keys.end());
+    highest_ = candidate_score(*highest);
+    const double range = highest_ - candidate_score(*lowest);
+    buckets_per_score_ = range > 0.0 ? (kBuckets - 1) / range : 0.0;
+    weights.for_each(keys, [this](CandidateKey key, float weight) {
+        const size_t index = bucket(key);
+        masses_[index] += weight;
+        ++counts_[index];
     });
-    if (prefix.count == 0) prefix.count = high;
-    return prefix;
+    total_ = std::accumulate(masses_.begin(), masses_.end(), 0.0);
 }
 
-std::span<CandidateKey> CandidateWeights::keep_typical(std::span<CandidateKey> keys,
-                                                       double typical_p) const {
-    const auto exponent = [this](CandidateKey key) {
-        const float logit = logits_[static_cast<size_t>(candidate_token(key))];
-        return (double{std::min(logit, kLargest)} - softmax_.maximum) * softmax_.scale;
-    };
+size_t MassHistogram::bucket(CandidateKey key) const {
+    // Subtraction and multiplication round monotonically: buckets are in key order.
+    return static_cast<size_t>((highest_ - candidate_score(key)) * buckets_per_score_);
+}
+
+std::span<CandidateKey> MassHistogram::narrow(std::span<const CandidateKey> keys, double target,
+                                              double& below, std::span<CandidateKey> out) const {
+    // The last bucket that isn't empty takes what rounding leaves over.
+    size_t chosen = 0;
+    double reached = below;
+    for (size_t index = 0; index < kBuckets; ++index) {
+        if (counts_[index] == 0) continue;
+        chosen = index;
+        below = reached;
+        reached += masses_[index];
+        if (reached >= target) break;
+    }
+    size_t count = 0;
+    for (const CandidateKey key : keys) {
+        out[count] = key;
+        count += bucket(key) == chosen ? 1 : 0;
+    }
+    return out.first(count);
+}
+
+MassOrder::Cut MassOrder::cut(double target) const {
+    if (buffers_.slice.size() < keys_.size()) buffers_.slice.resize(keys_.size());
+    double below = 0.0;
+    std::span<CandidateKey> slice = histogram_.narrow(keys_, target, below, buffers_.slice);
+    while (slice.size() > kSorted) {
+        const MassHistogram finer(weights_, slice);
+        if (!finer.divides()) break;
+        slice = finer.narrow(slice, target, below, slice);
+    }
+    std::sort(slice.begin(), slice.end(), std::greater<>());
+    Cut result{slice.back(), below};
+    bool reached = false;
+    weights_.for_each(slice, [&](CandidateKey key, float weight) {
+        if (reached) return;
+        result.mass += weight;
+        reached = result.mass >= target;
+        if (reached) result.key = key;
+    });
+    return result;
+}
+
+std::span<CandidateKey> keep_typical(const CandidateWeights& weights, std::span<CandidateKey> keys,
+                                     double typical_p, CandidateBuffers& buffers) {
     // Surprise is log(mass) - exponent and entropy is log(mass) - mean exponent: their distance
     // needs no logarithm.
     double mass = 0.0;
     double weighted = 0.0;
-    for_each_weight(keys, [&](size_t i, float weight) {
+    weights.for_each(keys, [&](CandidateKey key, float weight) {
         mass += weight;
-        weighted += weight * exponent(keys[i]);
+        weighted += weight * weights.exponent(key);
     });
     const double mean = weighted / mass;
     for (CandidateKey& key : keys) {
-        const auto distance = static_cast<float>(std::abs(exponent(key) - mean));
+        const auto distance = static_cast<float>(std::abs(weights.exponent(key) - mean));
         key = candidate_key(-distance, static_cast<size_t>(candidate_token(key)));
     }
-    const std::span<CandidateKey> kept = keys.first(take_prefix(keys, typical_p * mass).count);
+    const MassOrder order(weights, keys, buffers);
+    const CandidateKey last = order.cut(typical_p * order.total()).key;
+    const auto end =
+        std::partition(keys.begin(), keys.end(), [last](CandidateKey key) { return key >= last; });
+    const std::span<CandidateKey> kept(keys.begin(), end);
     for (CandidateKey& key : kept) {
-        const auto token = static_cast<size_t>(candidate_token(key));
-        key = candidate_key(logits_[token], token);
+        key = candidate_key(std::min(weights.logit(key), kLargest),
+                            static_cast<size_t>(candidate_token(key)));
     }
     return kept;
 }

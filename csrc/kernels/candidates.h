@@ -1,6 +1,7 @@
 // The tokens a filter has left, and how to cut them by probability mass without sorting them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,6 +17,8 @@ using CandidateKey = uint64_t;
 
 CandidateKey candidate_key(float score, size_t token);
 
+float candidate_score(CandidateKey key);
+
 constexpr int32_t candidate_token(CandidateKey key) {
     return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
@@ -30,9 +33,10 @@ struct ScannedRow {
     Softmax softmax(double temperature) const;
 };
 
-// The passes and buffers that the functions below need.
+// Reused from call to call; what they hold between calls has no meaning.
 struct CandidateBuffers {
-    std::vector<CandidateKey> keys;
+    std::vector<CandidateKey> keys;   // the candidates
+    std::vector<CandidateKey> slice;  // those near a cut
     std::vector<float> maxima;
 };
 
@@ -43,39 +47,90 @@ std::span<CandidateKey> collect_above(const ScannedRow& row, float threshold,
                                       CandidateBuffers& buffers);
 
 // The `count` first in key order of the tokens whose logit is at least `threshold`; fewer if there
-// are fewer. In no particular order.
+// are fewer. In no particular order; in buffers.keys, too.
 std::span<CandidateKey> collect_largest(const ScannedRow& row, size_t count, float threshold,
                                         CandidateBuffers& buffers);
 
-// Weighs candidates of one row.
+// Gives candidates of one row their weights.
 class CandidateWeights {
   public:
     CandidateWeights(const SamplingKernels& kernels, std::span<const float> logits, Softmax softmax)
         : kernels_(kernels), logits_(logits), softmax_(softmax) {}
 
-    double mass(std::span<const CandidateKey> keys) const;
+    // Calls body(key, weight) for every key, in order.
+    template <typename Body>
+    void for_each(std::span<const CandidateKey> keys, Body body) const;
 
-    // The smallest number of candidates whose mass, in descending key order, reaches `target`, and
-    // their mass; all of them if they don't reach it. Moves those to the front of `keys`, the last
-    // of them (in key order) at the end of the prefix. `keys` must not be empty. Linear time.
-    struct Prefix {
-        size_t count;
-        double mass;
-    };
-    Prefix take_prefix(std::span<CandidateKey> keys, double target) const;
+    float logit(CandidateKey key) const;
 
-    // Locally typical sampling (arXiv 2202.00666): the candidates whose surprise is nearest to the
-    // distribution's entropy, as few as reach `typical_p` of the mass. Keyed by logit again.
-    std::span<CandidateKey> keep_typical(std::span<CandidateKey> keys, double typical_p) const;
+    // The logarithm of a candidate's weight.
+    double exponent(CandidateKey key) const;
 
   private:
-    // Calls body(index of a key, its weight) in order.
-    template <typename Body>
-    void for_each_weight(std::span<const CandidateKey> keys, Body body) const;
-
     const SamplingKernels& kernels_;
     std::span<const float> logits_;
     Softmax softmax_;
 };
+
+// The mass of candidates by intervals of their scores, the highest first. All intervals are equally
+// wide and together cover exactly the candidates' scores.
+class MassHistogram {
+  public:
+    // `keys` must not be empty.
+    MassHistogram(const CandidateWeights& weights, std::span<const CandidateKey> keys);
+
+    double total() const { return total_; }
+
+    // Whether candidates differ in score, so that narrow() leaves some out.
+    bool divides() const { return buckets_per_score_ > 0.0; }
+
+    // Those of `keys`, the candidates it was made of, in whose interval the cumulative mass reaches
+    // `target`: the last interval if none. Writes them to `out`, which has room for all and may be
+    // the same memory. Takes the mass `below` that precedes all, adds what precedes the interval.
+    std::span<CandidateKey> narrow(std::span<const CandidateKey> keys, double target, double& below,
+                                   std::span<CandidateKey> out) const;
+
+  private:
+    static constexpr size_t kBuckets = 512;
+
+    size_t bucket(CandidateKey key) const;
+
+    double highest_;
+    double buckets_per_score_;  // 0: all candidates are in bucket 0
+    double total_;
+    std::array<double, kBuckets> masses_{};
+    std::array<uint32_t, kBuckets> counts_{};
+};
+
+// The cumulative mass of candidates in descending key order, without sorting them: histograms
+// narrow a cut down to a few candidates, and only those are sorted.
+class MassOrder {
+  public:
+    // Neither `keys`, which must not be empty, nor `buffers` may change while this lives.
+    MassOrder(const CandidateWeights& weights, std::span<const CandidateKey> keys,
+              CandidateBuffers& buffers)
+        : weights_(weights), keys_(keys), buffers_(buffers), histogram_(weights, keys) {}
+
+    // Mass of all candidates.
+    double total() const { return histogram_.total(); }
+
+    struct Cut {
+        CandidateKey key;  // the last candidate of the prefix
+        double mass;       // of the prefix
+    };
+    // The shortest prefix whose mass reaches `target`; all candidates if they don't reach it.
+    Cut cut(double target) const;
+
+  private:
+    const CandidateWeights& weights_;
+    std::span<const CandidateKey> keys_;
+    CandidateBuffers& buffers_;
+    MassHistogram histogram_;
+};
+
+// Locally typical sampling (arXiv 2202.00666): the candidates whose surprise is nearest to the
+// distribution's entropy, as few as reach `typical_p` of the mass. A part of `keys`, reordered.
+std::span<CandidateKey> keep_typical(const CandidateWeights& weights, std::span<CandidateKey> keys,
+                                     double typical_p, CandidateBuffers& buffers);
 
 }  // namespace caudal

@@ -132,6 +132,12 @@ int32_t draw_unfiltered(const SamplingKernels& kernels, const ScannedRow& row, S
     return static_cast<int32_t>(begin + drawn);
 }
 
+// Inverse CDF in descending order of logits over the shortest prefix that reaches mass `nucleus`.
+int32_t draw_from(const MassOrder& order, double nucleus, double uniform) {
+    const double mass = nucleus < order.total() ? order.cut(nucleus).mass : order.total();
+    return candidate_token(order.cut(uniform * mass).key);
+}
+
 int32_t draw(const SamplingKernels& kernels, const ScannedRow& row, const SamplingRow& params,
              SamplingScratch& scratch) {
     const Softmax softmax = row.softmax(params.temperature);
@@ -139,8 +145,7 @@ int32_t draw(const SamplingKernels& kernels, const ScannedRow& row, const Sampli
     const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < row.logits.size();
     const bool min_p = params.min_p > 0.0;
     const bool typical_p = params.typical_p < 1.0;
-    const bool top_p = params.top_p < 1.0;
-    if (!top_k && !min_p && !typical_p && !top_p) {
+    if (!top_k && !min_p && !typical_p && params.top_p >= 1.0) {
         return draw_unfiltered(kernels, row, softmax, uniform, scratch);
     }
 
@@ -150,32 +155,24 @@ int32_t draw(const SamplingKernels& kernels, const ScannedRow& row, const Sampli
     };
     const CandidateWeights weights(kernels, row.logits, softmax);
     CandidateBuffers& buffers = scratch.candidates;
-    std::span<CandidateKey> kept;
-    double mass = 0.0;
-    if (top_k || min_p || typical_p) {
-        const float lowest = logit_at(std::min(-std::log(params.min_p), kWeightlessDepth));
-        kept = top_k ? collect_largest(row, static_cast<size_t>(params.top_k), lowest, buffers)
-                     : collect_above(row, lowest, buffers);
-        if (typical_p) kept = weights.keep_typical(kept, params.typical_p);
-        mass = weights.mass(kept);
-    } else {
-        // top_p alone: a few likely tokens usually hold the mass that is asked for, so look at
-        // unlikelier ones only if they don't.
-        mass = weigh_blocks(kernels, row.logits, softmax, scratch.masses);
-        for (double depth = 6.0;; depth *= 2.0) {
-            const bool all = depth >= kWeightlessDepth;
-            kept = collect_above(row, logit_at(all ? kWeightlessDepth : depth), buffers);
-            if (all || weights.mass(kept) >= params.top_p * mass) break;
+    if (!top_k && !min_p && !typical_p) {
+        // top_p alone: a few likely tokens usually hold the mass that is asked for. Only if they
+        // don't, unlikelier ones matter.
+        const double nucleus =
+            params.top_p * weigh_blocks(kernels, row.logits, softmax, scratch.masses);
+        for (double depth = 6.0; depth < kWeightlessDepth; depth *= 2.0) {
+            const auto likely = collect_above(row, logit_at(depth), buffers);
+            const MassOrder order(weights, likely, buffers);
+            if (order.total() >= nucleus) return draw_from(order, nucleus, uniform);
         }
     }
-    if (top_p) {
-        const CandidateWeights::Prefix nucleus = weights.take_prefix(kept, params.top_p * mass);
-        kept = kept.first(nucleus.count);
-        mass = nucleus.mass;
-    }
-    // Inverse CDF again, in descending order of logits.
-    const size_t position = weights.take_prefix(kept, uniform * mass).count - 1;
-    return candidate_token(kept[position]);
+    const float lowest = logit_at(std::min(-std::log(params.min_p), kWeightlessDepth));
+    std::span<CandidateKey> kept =
+        top_k ? collect_largest(row, static_cast<size_t>(params.top_k), lowest, buffers)
+              : collect_above(row, lowest, buffers);
+    if (typical_p) kept = keep_typical(weights, kept, params.typical_p, buffers);
+    const MassOrder order(weights, kept, buffers);
+    return draw_from(order, params.top_p * order.total(), uniform);
 }
 
 TokenScore score(const SamplingKernels& kernels, const ScannedRow& row, int32_t token, int32_t top,

@@ -15,7 +15,7 @@ CAUDAL_INLINE f32x8 weight(f32x8 logit, Softmax softmax) {
     const f32x8 finite = minimum(logit, splat(std::numeric_limits<float>::max()));
     const f32x8 exponent = (finite - softmax.maximum) * softmax.scale;
     const i32x8 counts = exponent >= splat(-87.0f);  // false for NaN, too
-    const f32x8 x = select(counts, exponent, splat(0.0f));
+    const f32x8 x = (f32x8)((i32x8)exponent & counts);
     // Adding and subtracting 1.5 · 2^23 rounds to the nearest integer: x = n · ln 2 + r. The first
     // part of ln 2 has so few bits that its product with n is exact.
     const f32x8 magic = splat(12582912.0f);
@@ -30,7 +30,7 @@ CAUDAL_INLINE f32x8 weight(f32x8 logit, Softmax softmax) {
     p = p * r + 0x1.fffffcp-2f;
     p = (p * r) * r + r + 1.0f;
     const i32x8 power = ((i32x8)rounded - (i32x8)magic) << 23;  // 2^n: n added to the exponent
-    return select(counts, (f32x8)((i32x8)p + power), splat(0.0f));
+    return (f32x8)(((i32x8)p + power) & counts);
 }
 
 // Calls body(block index, pointer to kVocabBlock logits) for every block; the last is filled up
