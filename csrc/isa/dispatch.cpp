@@ -17,10 +17,7 @@ const KernelTable& kernels();
 }
 #endif
 
-namespace {
-
-// Tables this processor can run, best first.
-std::vector<const KernelTable*> runnable_tables() {
+std::vector<const KernelTable*> runnable_kernels() {
     std::vector<const KernelTable*> tables;
 #ifdef CAUDAL_HAVE_AVX2
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -32,10 +29,8 @@ std::vector<const KernelTable*> runnable_tables() {
     return tables;
 }
 
-}  // namespace
-
 const KernelTable& select_kernels() {
-    const std::vector<const KernelTable*> tables = runnable_tables();
+    const std::vector<const KernelTable*> tables = runnable_kernels();
     const char* wanted = std::getenv("CAUDAL_ISA");
     if (wanted == nullptr || *wanted == '\0') return *tables.front();
     std::string names;

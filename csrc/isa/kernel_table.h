@@ -2,6 +2,8 @@
 // start-up.
 #pragma once
 
+#include <vector>
+
 #include "kernels/linear.h"
 #include "kernels/sampling.h"
 #include "kernels/token_ops.h"
@@ -14,6 +16,9 @@ struct KernelTable {
     TokenKernels token;
     SamplingKernels sampling;
 };
+
+// The tables this processor can run, best first.
+std::vector<const KernelTable*> runnable_kernels();
 
 // The best table this processor can run, or the one that the environment variable CAUDAL_ISA names.
 // Throws std::invalid_argument if that one is unknown or can't run here.

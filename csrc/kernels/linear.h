@@ -28,8 +28,8 @@ enum class ActivationKind : uint8_t { F32 = 0, Int8 = 1, Int16 = 2 };
 // A weight matrix in the kernels' own layout. Owns nothing: the runtime owns the bytes.
 struct PackedMatrix {
     TensorType type = TensorType::F32;
-    int64_t rows = 0;  // output features
-    int64_t cols = 0;  // input features, a multiple of the type's block
+    int64_t rows = 0;                 // output features
+    int64_t cols = 0;                 // input features, a multiple of the type's block
     const std::byte* data = nullptr;  // 64-byte aligned
 
     int64_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }

@@ -48,6 +48,25 @@ class Request:
     deadline: float | None = None
 
 
+class RequestTiming:
+    """When things happened to a request, in seconds on the engine's (monotonic) clock.
+
+    One object per request, shared by all its updates and filled in as the request goes on.
+
+    Attributes:
+        submitted: When it was submitted.
+        first_scheduled: When it first ran; None while it has only waited.
+        first_token: When its first token was there; None before.
+    """
+
+    __slots__ = ("first_scheduled", "first_token", "submitted")
+
+    def __init__(self, submitted: float) -> None:
+        self.submitted = submitted
+        self.first_scheduled: float | None = None
+        self.first_token: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceUpdate:
     """News about one sequence of a request after an iteration.
@@ -63,6 +82,8 @@ class SequenceUpdate:
         prompt_logprobs: On the request's first update (index 0), where asked for: one entry per
             prompt token after the first.
         error: What went wrong, with `FinishReason.FAILED` and `TIMEOUT`.
+        time: When this happened, on the engine's clock.
+        timing: The request's milestones; None only where an update was made without an engine.
     """
 
     request_id: str
@@ -73,3 +94,5 @@ class SequenceUpdate:
     num_cached_tokens: int = 0
     prompt_logprobs: Sequence[TokenLogprob] | None = None
     error: str | None = None
+    time: float = 0.0
+    timing: RequestTiming | None = None

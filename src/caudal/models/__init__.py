@@ -1,0 +1,35 @@
+"""Architectures: each a short function from a model file to a program."""
+
+from __future__ import annotations
+
+from caudal.errors import ModelLoadError
+from caudal.formats.gguf import GGUFFile
+from caudal.models import gemma3, llama, qwen2, qwen3
+from caudal.models.program import Program
+
+_BUILDERS = {
+    "gemma3": gemma3.build,
+    "llama": llama.build,
+    "qwen2": qwen2.build,
+    "qwen3": qwen3.build,
+}
+
+SUPPORTED_ARCHITECTURES = tuple(_BUILDERS)
+
+
+def build_program(file: GGUFFile) -> Program:
+    """The program of a model file.
+
+    Raises:
+        ModelLoadError: The architecture isn't supported, or the file's keys and tensors don't
+            fit it.
+    """
+    architecture = file.architecture
+    builder = _BUILDERS.get(architecture)
+    if builder is None:
+        raise ModelLoadError(
+            str(file.path),
+            f"architecture {architecture!r} is not supported; supported are "
+            + ", ".join(SUPPORTED_ARCHITECTURES),
+        )
+    return builder(file)

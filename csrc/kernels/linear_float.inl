@@ -1,0 +1,177 @@
+// Weights as floats times float activations: the fast way for F32, F16 and BF16, and for every
+// quantised type the reference that involves no rounding of activations.
+//
+// Every output is one chain of fused multiply-adds in the order of k, whatever the tile.
+#pragma once
+
+#include "kernels/output.inl"
+#include "kernels/panel.h"
+
+namespace caudal::CAUDAL_ISA {
+
+constexpr int64_t kFloatTileRows = 6;
+constexpr int64_t kColumnsAtOnce = 128;
+constexpr int64_t kFloatRowsAtOnce = 240;
+
+// Eight weights of column k of a panel.
+template <TensorType type>
+CAUDAL_INLINE f32x8 load_weights(const std::byte* panel, int64_t k, int half) {
+    const int64_t index = k * kPanelRows + half * kLanes;
+    if constexpr (type == TensorType::F32) {
+        return load(reinterpret_cast<const float*>(panel) + index);
+    } else if constexpr (type == TensorType::F16) {
+        return load(reinterpret_cast<const Half*>(panel) + index);
+    } else {
+        using u16x8 = uint16_t __attribute__((vector_size(16)));
+        u16x8 bits;
+        std::memcpy(&bits, panel + index * 2, sizeof(bits));
+        return (f32x8)(__builtin_convertvector(bits, i32x8) << 16);
+    }
+}
+
+// Multiplies `count` columns of one or more panels (`panel_stride` bytes apart) with `tokens` rows
+// of activations, continuing the sums [panel][token][16 rows].
+template <TensorType type, int panels, int tokens>
+static void multiply_columns(const std::byte* weights, int64_t panel_stride, int64_t count,
+                             const float* x, int64_t x_stride, float* sums) {
+    f32x8 values[panels][2][tokens];
+    for (int p = 0; p < panels; ++p) {
+        for (int t = 0; t < tokens; ++t) {
+            values[p][0][t] = load(sums + (p * tokens + t) * kPanelRows);
+            values[p][1][t] = load(sums + (p * tokens + t) * kPanelRows + kLanes);
+        }
+    }
+    for (int64_t k = 0; k < count; ++k) {
+        for (int p = 0; p < panels; ++p) {
+            const std::byte* panel = weights + p * panel_stride;
+            if constexpr (type != TensorType::F32 || panels > 1) {
+                constexpr int64_t ahead = 64;  // columns: 2 to 4 KiB
+                constexpr int64_t bytes = kPanelRows * (type == TensorType::F32 ? 4 : 2);
+                __builtin_prefetch(panel + (k + ahead) * bytes);
+            }
+            const f32x8 low = load_weights<type>(panel, k, 0);
+            const f32x8 high = load_weights<type>(panel, k, 1);
+            for (int t = 0; t < tokens; ++t) {
+                const f32x8 activation = splat(x[t * x_stride + k]);
+                values[p][0][t] = multiply_add(low, activation, values[p][0][t]);
+                values[p][1][t] = multiply_add(high, activation, values[p][1][t]);
+            }
+        }
+    }
+    for (int p = 0; p < panels; ++p) {
+        for (int t = 0; t < tokens; ++t) {
+            store(sums + (p * tokens + t) * kPanelRows, values[p][0][t]);
+            store(sums + (p * tokens + t) * kPanelRows + kLanes, values[p][1][t]);
+        }
+    }
+}
+
+template <TensorType type>
+static void multiply_float_tile(const std::byte* weights, int64_t count, const float* x,
+                                int64_t x_stride, int64_t tokens, float* sums) {
+    switch (tokens) {
+        case 1:
+            multiply_columns<type, 1, 1>(weights, 0, count, x, x_stride, sums);
+            break;
+        case 2:
+            multiply_columns<type, 1, 2>(weights, 0, count, x, x_stride, sums);
+            break;
+        case 3:
+            multiply_columns<type, 1, 3>(weights, 0, count, x, x_stride, sums);
+            break;
+        case 4:
+            multiply_columns<type, 1, 4>(weights, 0, count, x, x_stride, sums);
+            break;
+        case 5:
+            multiply_columns<type, 1, 5>(weights, 0, count, x, x_stride, sums);
+            break;
+        default:
+            multiply_columns<type, 1, 6>(weights, 0, count, x, x_stride, sums);
+            break;
+    }
+}
+
+// One tile of activation rows over panels as they are packed. One or two rows take several panels
+// at once, because one panel's sums are too few to hide the latency of a multiply-add.
+template <TensorType type>
+static void multiply_few_floats(const PackedMatrix& matrix, const float* x, int64_t rows,
+                                int64_t panel_begin, int64_t panel_end, const Output& output) {
+    constexpr int64_t together = 4;
+    const int64_t stride = matrix.cols * kPanelRows * (type == TensorType::F32 ? 4 : 2);
+    for (int64_t panel = panel_begin; panel < panel_end;) {
+        alignas(32) float sums[kFloatTileRows * kPanelRows] = {};
+        const std::byte* weights = matrix.data + panel * stride;
+        if (rows == 1 && panel_end - panel >= together) {
+            multiply_columns<type, together, 1>(weights, stride, matrix.cols, x, matrix.cols, sums);
+            for (int64_t p = 0; p < together; ++p) {
+                output.write(panel + p, 0, sums + p * kPanelRows);
+            }
+            panel += together;
+            continue;
+        }
+        multiply_float_tile<type>(weights, matrix.cols, x, matrix.cols, rows, sums);
+        for (int64_t t = 0; t < rows; ++t) output.write(panel, t, sums + t * kPanelRows);
+        ++panel;
+    }
+}
+
+// Many rows, or weights that have to become floats first: stretches of a panel as floats in the
+// first-level cache.
+static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int64_t rows,
+                                 int64_t panel_begin, int64_t panel_end, const Output& output) {
+    const int64_t stride = panel_bytes(matrix.type, matrix.cols);
+    alignas(32) float weights[kColumnsAtOnce * kPanelRows];
+    alignas(32) float sums[kFloatRowsAtOnce * kPanelRows];
+    for (int64_t first = 0; first < rows; first += kFloatRowsAtOnce) {
+        const int64_t left = rows - first;
+        const int64_t some = left < kFloatRowsAtOnce ? left : kFloatRowsAtOnce;
+        for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+            const std::byte* data = matrix.data + panel * stride;
+            std::memset(sums, 0, static_cast<size_t>(some * kPanelRows) * sizeof(float));
+            for (int64_t begin = 0; begin < matrix.cols; begin += kColumnsAtOnce) {
+                const int64_t end =
+                    begin + kColumnsAtOnce < matrix.cols ? begin + kColumnsAtOnce : matrix.cols;
+                const auto* stretch = reinterpret_cast<const std::byte*>(weights);
+                if (matrix.type == TensorType::F32) {
+                    stretch = data + begin * kPanelRows * 4;
+                } else if (matrix.type == TensorType::F16 || matrix.type == TensorType::BF16) {
+                    for (int64_t k = begin; k < end; ++k) {
+                        for (int half = 0; half < 2; ++half) {
+                            store(weights + (k - begin) * kPanelRows + half * kLanes,
+                                  matrix.type == TensorType::F16
+                                      ? load_weights<TensorType::F16>(data, k, half)
+                                      : load_weights<TensorType::BF16>(data, k, half));
+                        }
+                    }
+                } else {
+                    dequantize_panel(matrix.type, data, begin, end, weights);
+                }
+                for (int64_t row = 0; row < some; row += kFloatTileRows) {
+                    multiply_float_tile<TensorType::F32>(
+                        stretch, end - begin, x + (first + row) * matrix.cols + begin, matrix.cols,
+                        some - row, sums + row * kPanelRows);
+                }
+            }
+            for (int64_t row = 0; row < some; ++row) {
+                output.write(panel, first + row, sums + row * kPanelRows);
+            }
+        }
+    }
+}
+
+static void multiply_floats(const PackedMatrix& matrix, const std::byte* activations, int64_t rows,
+                            int64_t panel_begin, int64_t panel_end, const Output& output) {
+    const auto* x = reinterpret_cast<const float*>(activations);
+    const bool few = rows <= kFloatTileRows;
+    if (few && matrix.type == TensorType::F32) {
+        multiply_few_floats<TensorType::F32>(matrix, x, rows, panel_begin, panel_end, output);
+    } else if (few && matrix.type == TensorType::F16) {
+        multiply_few_floats<TensorType::F16>(matrix, x, rows, panel_begin, panel_end, output);
+    } else if (few && matrix.type == TensorType::BF16) {
+        multiply_few_floats<TensorType::BF16>(matrix, x, rows, panel_begin, panel_end, output);
+    } else {
+        multiply_many_floats(matrix, x, rows, panel_begin, panel_end, output);
+    }
+}
+
+}  // namespace caudal::CAUDAL_ISA

@@ -1,0 +1,279 @@
+"""The engine in a thread of its own, for callers that live on an asyncio event loop.
+
+The event loop never waits for an iteration: submissions and cancellations go into an inbox that the
+engine's thread empties between iterations, and each iteration's updates come back in one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+from caudal.backends.base import ExecutorInfo
+from caudal.engine.config import EngineConfig
+from caudal.engine.engine import Engine
+from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.stats import EngineStats
+from caudal.errors import EngineDeadError
+
+logger = logging.getLogger(__name__)
+
+
+class _Mailbox:
+    """Updates of one request on their way to its stream. Touched only by its event loop.
+
+    Kept until the engine has reported every sequence's end, even if nobody reads it any more:
+    so long the request's id stays taken.
+    """
+
+    __slots__ = ("abandoned", "error", "loop", "open_sequences", "ready", "updates")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sequences: int) -> None:
+        self.loop = loop
+        self.ready = asyncio.Event()
+        self.updates: list[SequenceUpdate] = []
+        self.open_sequences = sequences
+        self.abandoned = False
+        self.error: EngineDeadError | None = None
+
+    def put(self, update: SequenceUpdate) -> None:
+        if update.finish_reason is not None:
+            self.open_sequences -= 1
+        if not self.abandoned:
+            self.updates.append(update)
+            self.ready.set()
+
+    def fail(self, error: EngineDeadError) -> None:
+        self.error = error
+        self.ready.set()
+
+
+class RequestStream:
+    """The updates of one request, as an asynchronous iterator of lists.
+
+    Each item holds everything new since the last, at least one update; a slow reader gets longer
+    lists, not a backlog. It ends when every sequence of the request has. Leaving early cancels
+    the request: by `async with`, by `aclose`, or by dropping the stream. A cancelled `anext`
+    (say, by `asyncio.wait_for`) does not: the stream can be read on.
+
+    Raises:
+        EngineDeadError: From iteration, when the engine stops before the request has ended.
+    """
+
+    def __init__(self, request_id: str, mailbox: _Mailbox, leave: Callable[[str], None]) -> None:
+        self.request_id = request_id
+        self._mailbox = mailbox
+        self._leave = leave
+        self._closed = False
+
+    def __aiter__(self) -> RequestStream:
+        return self
+
+    async def __anext__(self) -> list[SequenceUpdate]:
+        mailbox = self._mailbox
+        while not mailbox.updates:
+            if self._closed or mailbox.open_sequences == 0:
+                self._closed = True
+                raise StopAsyncIteration
+            if mailbox.error is not None:
+                self._closed = True
+                raise mailbox.error
+            mailbox.ready.clear()
+            await mailbox.ready.wait()
+        updates, mailbox.updates = mailbox.updates, []
+        return updates
+
+    async def __aenter__(self) -> RequestStream:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop reading; a request that has not ended is cancelled. Safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self._leave(self.request_id)
+
+    def __del__(self) -> None:
+        if not self._closed and not self._mailbox.loop.is_closed():
+            # May run in any thread and amid any lock: only leave a note with the event loop.
+            self._mailbox.loop.call_soon_threadsafe(self._leave, self.request_id)
+
+
+class AsyncEngine:
+    """Runs an engine in a thread; sleeps when there is nothing to do.
+
+    Args:
+        engine: The engine. From here on only its thread may touch it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._stats = engine.stats()
+        self._mailboxes: dict[str, _Mailbox] = {}
+        self._inbox: deque[Callable[[], object]] = deque()
+        self._arriving = 0
+        self._wake = threading.Event()
+        self._stopping = False
+        self._refusal: str | None = None
+        self._guard = threading.Lock()
+        self._thread = threading.Thread(target=self._main, name="caudal-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """The executor's geometry and facts."""
+        return self._engine.info
+
+    @property
+    def config(self) -> EngineConfig:
+        """The engine's limits and policies."""
+        return self._engine.config
+
+    @property
+    def healthy(self) -> bool:
+        """Whether requests are taken and served."""
+        return self._refusal is None
+
+    def stats(self) -> EngineStats:
+        """The engine's statistics as of its latest iteration. Never waits."""
+        return self._stats
+
+    def submit(self, request: Request) -> RequestStream:
+        """Queue a request. Call from a running event loop; returns at once.
+
+        Raises:
+            ContextOverflowError, ParameterError, QueueFullError, ValueError: See `Engine.check`.
+            EngineDeadError: The engine has failed or is shutting down.
+        """
+        loop = asyncio.get_running_loop()
+        with self._guard:  # held for microseconds, and never by the engine's iteration
+            if self._refusal is not None:
+                raise EngineDeadError(self._refusal)
+            if request.request_id in self._mailboxes:
+                raise ValueError(f"request id {request.request_id!r} is in use")
+            self._engine.check(request, self._arriving)
+            mailbox = _Mailbox(loop, request.params.n)
+            self._mailboxes[request.request_id] = mailbox
+            self._arriving += 1
+            submitted = self._engine.now()
+
+            def accept() -> None:
+                self._engine.accept(request, submitted)
+                with self._guard:
+                    self._arriving -= 1
+
+            self._post(accept)
+        return RequestStream(request.request_id, mailbox, self._leave)
+
+    def cancel(
+        self,
+        request_id: str,
+        index: int | None = None,
+        reason: FinishReason = FinishReason.CANCELLED,
+    ) -> None:
+        """End a request, or one of its sequences, before the next iteration.
+
+        The stream still yields the last updates, with `reason`. Unknown or ended ids are ignored:
+        the end may have been under way already.
+        """
+        self._post(lambda: self._engine.cancel(request_id, index, reason))
+
+    async def shutdown(self, *, drain: bool) -> None:
+        """Take no more requests, end those there are, and stop. Safe to call twice.
+
+        Args:
+            drain: Let them finish; otherwise they are cancelled.
+        """
+        with self._guard:
+            if self._refusal is None:
+                self._refusal = "The engine is shutting down."
+        if not drain:
+            self._post(self._engine.cancel_all)
+        self._stopping = True
+        self._wake.set()
+        await asyncio.to_thread(self._thread.join)
+
+    def _leave(self, request_id: str) -> None:
+        """A stream is read no more: end its request."""
+        mailbox = self._mailboxes.get(request_id)
+        if mailbox is not None and not mailbox.abandoned:
+            mailbox.abandoned = True
+            mailbox.updates.clear()
+            self.cancel(request_id)
+
+    def _post(self, command: Callable[[], object]) -> None:
+        self._inbox.append(command)
+        self._wake.set()
+
+    # The engine's thread
+
+    def _main(self) -> None:
+        reason = "The engine has shut down."
+        try:
+            self._serve()
+        except BaseException as error:  # the last resort: nobody may wait for ever
+            logger.exception("the engine has failed")
+            reason = f"The engine has failed: {type(error).__name__}: {error}"
+        finally:
+            self._end_streams(reason)
+            self._engine.close()
+
+    def _serve(self) -> None:
+        engine = self._engine
+        while True:
+            self._wake.clear()
+            while self._inbox:
+                self._inbox.popleft()()
+            if engine.has_work and engine.idle_seconds() == 0.0:
+                self._hand_out(engine.step())
+                self._stats = engine.stats()
+            elif self._stopping and not engine.has_work and not self._inbox:
+                return
+            else:
+                self._stats = engine.stats()
+                self._wake.wait(engine.idle_seconds())
+
+    def _hand_out(self, updates: list[SequenceUpdate]) -> None:
+        """Bring an iteration's updates to their event loops, one call for each loop."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Mailbox, SequenceUpdate]]] = {}
+        for update in updates:
+            mailbox = self._mailboxes.get(update.request_id)
+            if mailbox is not None:
+                by_loop.setdefault(mailbox.loop, []).append((mailbox, update))
+        for loop, items in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(self._deliver, items)
+            except RuntimeError:  # the loop is closed: nobody is left to read
+                for _, update in items:
+                    self._leave(update.request_id)
+                self._deliver(items)
+
+    def _deliver(self, items: list[tuple[_Mailbox, SequenceUpdate]]) -> None:
+        """Fill mailboxes; on the event loop, while there is one."""
+        for mailbox, update in items:
+            mailbox.put(update)
+            if mailbox.open_sequences == 0:
+                with self._guard:
+                    self._mailboxes.pop(update.request_id, None)
+
+    def _end_streams(self, reason: str) -> None:
+        """Let every stream that is still open raise, and take no more requests."""
+        with self._guard:
+            self._refusal = reason
+            orphans = list(self._mailboxes.values())
+            self._mailboxes.clear()
+        for mailbox in orphans:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                mailbox.loop.call_soon_threadsafe(mailbox.fail, EngineDeadError(reason))

@@ -1,0 +1,66 @@
+"""What a request must satisfy before it is queued, as far as only the engine can tell."""
+
+from __future__ import annotations
+
+from caudal.engine.config import EngineConfig
+from caudal.engine.request import Request
+from caudal.errors import ContextOverflowError, ParameterError
+
+
+def check_request(request: Request, config: EngineConfig, vocab_size: int) -> None:
+    """Check a request against the model and the engine's limits.
+
+    Raises:
+        ContextOverflowError: The prompt, or prompt and `max_tokens`, exceed `max_model_len`.
+        ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a deadline is
+            not a positive number.
+    """
+    prompt = request.prompt
+    params = request.params
+    if len(prompt) == 0:
+        raise ParameterError("prompt", "prompt must have at least one token.")
+    _check_context(request, config.max_model_len)
+    if not all(type(token) is int for token in prompt):
+        raise ParameterError("prompt", "prompt token ids must be integers.")
+    low, high = min(prompt), max(prompt)
+    if low < 0 or high >= vocab_size:
+        raise ParameterError(
+            "prompt",
+            f"prompt has token id {low if low < 0 else high}, but this model's ids are 0 to "
+            f"{vocab_size - 1}.",
+        )
+    params.validate_for_vocabulary(vocab_size)
+    if params.n > config.max_num_seqs:
+        raise ParameterError(
+            "n",
+            f"n must not exceed the {config.max_num_seqs} sequences that this server runs at once, "
+            f"but is {params.n}.",
+        )
+    for name in ("first_token_deadline", "deadline"):
+        seconds = getattr(request, name)
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise ParameterError(name, f"{name} must be more than 0 seconds, but is {seconds}.")
+
+
+def token_room(request: Request, max_model_len: int) -> int:
+    """Most tokens that each sequence of a checked request may generate."""
+    room = max_model_len - len(request.prompt)
+    max_tokens = request.params.max_tokens
+    return room if max_tokens is None else min(room, max_tokens)
+
+
+def _check_context(request: Request, max_model_len: int) -> None:
+    prompt_tokens = len(request.prompt)
+    params = request.params
+    room = max_model_len - prompt_tokens
+    if params.max_tokens is None:
+        if room < 1:
+            raise ContextOverflowError("prompt", max_model_len, prompt_tokens)
+        if room < params.min_tokens:
+            raise ContextOverflowError(
+                "min_tokens", max_model_len, prompt_tokens, params.min_tokens
+            )
+    elif room < 0 or (room < 1 and params.max_tokens > 0):
+        raise ContextOverflowError("prompt", max_model_len, prompt_tokens)
+    elif params.max_tokens > room:
+        raise ContextOverflowError("max_tokens", max_model_len, prompt_tokens, params.max_tokens)

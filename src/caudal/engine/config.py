@@ -1,0 +1,96 @@
+"""The engine's limits and policies, checked once when they are set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from caudal.errors import ParameterError
+
+ScheduleOrder = Literal["prefix", "fcfs"]
+Batching = Literal["continuous", "dynamic", "static"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Limits and policies of one engine. Names are vLLM's where the concept is the same.
+
+    Attributes:
+        max_model_len: Most tokens of one sequence, prompt and answer together.
+        max_num_seqs: Most sequences that run at once. With 32, reading the weights is well
+            amortised on a CPU: more sequences add latency and little throughput.
+        max_num_batched_tokens: Most tokens computed in one iteration; running sequences take one
+            each and prefill gets the rest, so it must exceed `max_num_seqs`. Smaller values keep
+            streams smooth while a long prompt comes in, larger ones read the weights less often.
+        prefix_cache: Keep the KV of prompts and answers for requests that start the same.
+        schedule: `prefix` admits waiting requests by priority, then longest cached prefix;
+            `fcfs` by priority, then arrival.
+        ageing: Seconds of waiting that improve a request's priority by one, so nobody starves.
+        batching: When waiting requests may start: `continuous` at every iteration, `static` when
+            the previous batch has ended, `dynamic` also waits for a batch worth starting.
+        preferred_batch_size: `dynamic`: start a batch as soon as so many requests wait.
+        max_queue_delay: `dynamic`: start it anyway once the oldest has waited so many seconds.
+        max_queue: Most requests that wait for a free place; one more is rejected.
+        first_token_deadline: Seconds for the first token of a request that sets none itself.
+        deadline: Seconds for the whole of a request that sets none itself.
+
+    Raises:
+        ParameterError: Names the field and what it may be.
+    """
+
+    max_model_len: int
+    max_num_seqs: int = 32
+    max_num_batched_tokens: int = 256
+    prefix_cache: bool = True
+    schedule: ScheduleOrder = "prefix"
+    ageing: float = 5.0
+    batching: Batching = "continuous"
+    preferred_batch_size: int = 8
+    max_queue_delay: float = 0.05
+    max_queue: int = 512
+    first_token_deadline: float | None = None
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("max_model_len", self.max_model_len, 2)
+        _at_least("max_num_seqs", self.max_num_seqs, 1)
+        _at_least("max_queue", self.max_queue, 0)
+        _at_least("preferred_batch_size", self.preferred_batch_size, 1)
+        if self.max_num_batched_tokens <= self.max_num_seqs:
+            raise ParameterError(
+                "max_num_batched_tokens",
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must exceed max_num_seqs "
+                f"({self.max_num_seqs}): every running sequence takes one token of an iteration.",
+            )
+        if self.preferred_batch_size > self.max_num_seqs and self.batching == "dynamic":
+            raise ParameterError(
+                "preferred_batch_size",
+                f"preferred_batch_size ({self.preferred_batch_size}) must not exceed max_num_seqs "
+                f"({self.max_num_seqs}).",
+            )
+        _one_of("schedule", self.schedule, get_args(ScheduleOrder))
+        _one_of("batching", self.batching, get_args(Batching))
+        _positive("ageing", self.ageing)
+        if not 0 <= self.max_queue_delay < float("inf"):
+            raise ParameterError(
+                "max_queue_delay",
+                f"max_queue_delay must be 0 seconds or more, but is {self.max_queue_delay}.",
+            )
+        for name in ("first_token_deadline", "deadline"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name))
+
+
+def _at_least(name: str, value: int, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ParameterError(name, f"{name} must be an integer of at least {low}, but is {value}.")
+
+
+def _positive(name: str, seconds: float) -> None:
+    if not 0 < seconds < float("inf"):
+        raise ParameterError(name, f"{name} must be more than 0 seconds, but is {seconds}.")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ParameterError(name, f"{name} must be {' or '.join(allowed)}, but is {value!r}.")

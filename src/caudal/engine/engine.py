@@ -1,0 +1,431 @@
+"""The engine: requests in, one iteration at a time, news about their sequences out.
+
+Plain, single-threaded Python. `async_engine.py` puts it in a thread for servers; the library and
+benchmarks call `step` themselves.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as SequenceOf
+
+from caudal.backends.base import Batch, Executor, ExecutorInfo, SampledToken, StepResult
+from caudal.engine.checks import check_request, token_room
+from caudal.engine.config import EngineConfig
+from caudal.engine.memory import KVMemory
+from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.scheduler import Scheduler
+from caudal.engine.sequence import RequestState, Sequence
+from caudal.engine.stats import EngineStats
+from caudal.errors import ParameterError, QueueFullError
+
+logger = logging.getLogger(__name__)
+
+MAX_RETRY_AFTER = 60
+"""Seconds; the longest wait suggested to a client that finds the queue full."""
+
+
+class Engine:
+    """Queues requests, runs them on an executor in shared batches, and reports what came out.
+
+    Not thread-safe: call from one thread at a time.
+
+    Args:
+        executor: Runs the batches. The engine owns it and closes it.
+        config: Limits and policies.
+        eos_token_ids: Tokens that end an answer unless a request ignores them.
+        clock: Seconds that never go back; tests pass their own.
+
+    Raises:
+        ParameterError: The executor's pool cannot hold one sequence of `max_model_len`.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        config: EngineConfig,
+        eos_token_ids: frozenset[int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        info = executor.info
+        self.config = config
+        self._executor = executor
+        self._info = info
+        self._eos_token_ids = eos_token_ids
+        self._clock = clock
+        self._memory = KVMemory(info.num_blocks, info.block_size, prefix_cache=config.prefix_cache)
+        if self._memory.pool.blocks_for(config.max_model_len) > info.num_blocks:
+            raise ParameterError(
+                "max_model_len",
+                f"max_model_len ({config.max_model_len}) must not exceed the "
+                f"{info.num_blocks * info.block_size} tokens that the KV memory holds.",
+            )
+        self._scheduler = Scheduler(config, self._memory)
+        self._requests: dict[str, RequestState] = {}
+        self._arrivals = 0
+        self._deadlines: list[tuple[float, int, RequestState, bool]] = []  # heap
+        self._news: list[SequenceUpdate] = []
+        self._finished = dict.fromkeys(FinishReason, 0)
+        self._generated_tokens = 0
+        self._iterations = 0
+        self._batched_tokens = 0
+        self._failures = 0
+        self._last_batch = (0, 0, 0.0)
+        self._started_at = clock()
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """The executor's geometry and facts."""
+        return self._info
+
+    def now(self) -> float:
+        """Seconds on the engine's clock."""
+        return self._clock()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request lives or any update is still to be handed out."""
+        return bool(self._requests or self._news)
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that have not ended."""
+        return len(self._requests)
+
+    def check(self, request: Request, arriving: int = 0) -> None:
+        """Raise what `submit` would raise, and change nothing. Safe to call from other threads.
+
+        Args:
+            request: The request.
+            arriving: Requests that were checked and are not accepted yet; they count as waiting.
+
+        Raises:
+            ContextOverflowError, ParameterError: See `check_request`.
+            QueueFullError: As many requests wait as may.
+            ValueError: A live request has the same id.
+        """
+        check_request(request, self.config, self._info.vocab_size)
+        if request.request_id in self._requests:
+            raise ValueError(f"request id {request.request_id!r} is in use")
+        queued = self._scheduler.waiting.num_new + arriving - max(0, self._scheduler.free_places)
+        if queued >= self.config.max_queue:
+            raise QueueFullError(self.config.max_queue, self._retry_after())
+
+    def submit(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            ContextOverflowError, ParameterError, QueueFullError, ValueError: See `check`.
+        """
+        self.check(request)
+        self.accept(request, self._clock())
+
+    def accept(self, request: Request, submitted: float) -> None:
+        """Queue a request that `check` has passed.
+
+        Args:
+            request: The request.
+            submitted: When it came in, on the engine's clock; its deadlines count from there.
+        """
+        params = request.params
+        seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
+        self._arrivals += 1
+        state = RequestState(
+            request,
+            arrival=self._arrivals,
+            submitted=submitted,
+            seed=seed,
+            room=token_room(request, self.config.max_model_len),
+            eos_token_ids=self._eos_token_ids,
+        )
+        seq = Sequence(state, list(range(params.n)))
+        for index in seq.branches:
+            state.sequences[index] = seq
+        self._requests[request.request_id] = state
+        self._scheduler.add(seq)
+        for seconds, default, first in (
+            (request.first_token_deadline, self.config.first_token_deadline, True),
+            (request.deadline, self.config.deadline, False),
+        ):
+            limit = default if seconds is None else seconds
+            if limit is not None:
+                entry = (submitted + limit, self._arrivals * 2 + first, state, first)
+                heapq.heappush(self._deadlines, entry)
+        if len(self._deadlines) > 4 * len(self._requests) + 64:  # mostly of ended requests
+            self._deadlines = [entry for entry in self._deadlines if entry[2].sequences]
+            heapq.heapify(self._deadlines)
+
+    def cancel(
+        self,
+        request_id: str,
+        index: int | None = None,
+        reason: FinishReason = FinishReason.CANCELLED,
+    ) -> bool:
+        """End a request, or one of its sequences, now; its last update comes with the next step.
+
+        Args:
+            request_id: The request.
+            index: Which of its sequences; None for all.
+            reason: What to report: `STOP` where a stop string was found in the text.
+
+        Returns:
+            Whether there was anything to end.
+        """
+        state = self._requests.get(request_id)
+        if state is None or (index is not None and index not in state.sequences):
+            return False
+        now = self._clock()
+        for each in list(state.sequences) if index is None else [index]:
+            self._end_branch(state, each, reason, now)
+        return True
+
+    def cancel_all(self) -> None:
+        """Cancel every request that lives."""
+        for request_id in list(self._requests):
+            self.cancel(request_id)
+
+    def step(self) -> list[SequenceUpdate]:
+        """Run one iteration.
+
+        Returns:
+            What became of the sequences that ran or ended since the last call, in no particular
+            order but each sequence's own. At most one update per sequence.
+        """
+        now = self._clock()
+        if self._deadlines and self._deadlines[0][0] <= now:
+            self._expire(now)
+        batch = self._scheduler.schedule(now)
+        if batch:
+            self._run(batch)
+        news, self._news = self._news, []
+        return news
+
+    def idle_seconds(self) -> float | None:
+        """How long `step` has nothing to do: 0 for work right now, None until a submission."""
+        if self._news:
+            return 0.0
+        now = self._clock()
+        seconds = self._scheduler.seconds_until_due(now)
+        if seconds is None or seconds == 0.0 or not self._deadlines:
+            return seconds
+        return max(0.0, min(seconds, self._deadlines[0][0] - now))
+
+    def stats(self) -> EngineStats:
+        """A snapshot of what the engine holds and has done."""
+        pool = self._memory.pool
+        scheduler = self._scheduler
+        sequences, tokens, seconds = self._last_batch
+        return EngineStats(
+            waiting=len(scheduler.waiting),
+            running=self.config.max_num_seqs - scheduler.free_places,
+            blocks_total=pool.num_blocks,
+            blocks_free=pool.num_free,
+            blocks_used=pool.num_used,
+            blocks_cached=pool.num_cached,
+            prompt_tokens=scheduler.prompt_tokens,
+            cache_hit_tokens=scheduler.cache_hit_tokens,
+            generated_tokens=self._generated_tokens,
+            preemptions=scheduler.num_preemptions,
+            iterations=self._iterations,
+            batched_tokens=self._batched_tokens,
+            executor_failures=self._failures,
+            finished=self._finished.copy(),
+            last_batch_sequences=sequences,
+            last_batch_tokens=tokens,
+            last_batch_seconds=seconds,
+        )
+
+    def close(self) -> None:
+        """End everything that lives and close the executor. Safe to call twice."""
+        self.cancel_all()
+        self._executor.close()
+
+    # One iteration
+
+    def _run(self, sequences: list[Sequence]) -> None:
+        steps = [seq.step() for seq in sequences]
+        copies = [seq.table.copy for seq in sequences if seq.table.copy is not None]
+        began = self._clock()
+        try:
+            results = self._executor.execute(Batch(steps, copies))
+            if len(results) != len(steps):
+                raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
+        except Exception as error:  # whatever it was, the other requests go on
+            logger.exception("the executor failed on a batch of %d sequences", len(sequences))
+            self._failures += 1
+            self._fail(sequences, f"{type(error).__name__}: {error}")
+            return
+        now = self._clock()
+        tokens = sum([seq.planned for seq in sequences])
+        self._iterations += 1
+        self._batched_tokens += tokens
+        self._last_batch = (len(sequences), tokens, now - began)
+        for seq, step, result in zip(sequences, steps, results, strict=True):
+            try:
+                self._check_result(len(step.samples), len(step.score_targets), result)
+            except ValueError as error:
+                self._fail([seq], str(error))
+                continue
+            self._commit(seq, result, now)
+
+    def _check_result(self, samples: int, scores: int, result: StepResult) -> None:
+        if len(result.samples) != samples or len(result.scores) != scores:
+            raise ValueError(
+                f"the executor returned {len(result.samples)} tokens and {len(result.scores)} "
+                f"scores where {samples} and {scores} were asked for"
+            )
+        for sampled in result.samples:
+            if not 0 <= sampled.token < self._info.vocab_size:
+                raise ValueError(f"the executor returned token {sampled.token}")
+
+    def _fail(self, sequences: Iterable[Sequence], error: str) -> None:
+        now = self._clock()
+        for seq in sequences:
+            self._end(seq, FinishReason.FAILED, now, error=error, keep=False)
+
+    def _commit(self, seq: Sequence, result: StepResult, now: float) -> None:
+        """Take in what one sequence's step produced."""
+        state = seq.state
+        table = seq.table
+        scored = state.prompt_scores
+        if scored is not None and result.scores:
+            # After a preemption some positions are computed, and scored, a second time.
+            scored.extend(result.scores[len(scored) - table.length :])
+        table.length += seq.planned
+        if table.copy is not None:
+            self._memory.settle(table)
+        if seq.planned > 1:
+            self._memory.publish(table, state.request.cache_salt, seq.tokens)
+        if result.samples:
+            if len(seq.branches) > 1:
+                self._fork(seq, result.samples, now)
+            else:
+                self._append(seq, result.samples[0], now)
+        elif table.length == len(seq.tokens):  # nothing was to be generated
+            self._end(seq, FinishReason.LENGTH, now)
+
+    def _fork(self, seq: Sequence, samples: SequenceOf[SampledToken], now: float) -> None:
+        """Let the sequences that one prompt stood for go their own ways."""
+        indices = seq.branches
+        seq.branches = indices[:1]
+        family = [seq]
+        for index in indices[1:]:
+            twin = seq.fork(index, self._memory.fork(seq.table))
+            seq.state.sequences[index] = twin
+            self._scheduler.join(twin)
+            family.append(twin)
+        for each, sampled in zip(family, samples, strict=True):
+            self._append(each, sampled, now)
+
+    def _append(self, seq: Sequence, sampled: SampledToken, now: float) -> None:
+        state = seq.state
+        token = sampled.token
+        seq.tokens.append(token)
+        seq.output.append(token)
+        self._generated_tokens += 1
+        if state.timing.first_token is None:
+            state.timing.first_token = now
+        if token in state.ending and len(seq.output) > state.request.params.min_tokens:
+            self._end(seq, FinishReason.STOP, now, sampled=sampled, stop_token=token)
+        elif len(seq.output) >= state.room:
+            self._end(seq, FinishReason.LENGTH, now, sampled=sampled)
+        else:
+            self._news.append(self._update(seq, seq.index, now, sampled))
+
+    # Ends
+
+    def _end(
+        self,
+        seq: Sequence,
+        reason: FinishReason,
+        now: float,
+        *,
+        sampled: SampledToken | None = None,
+        stop_token: int | None = None,
+        error: str | None = None,
+        keep: bool = True,
+    ) -> None:
+        """End a sequence and all that it stands for."""
+        self._scheduler.end(seq, keep=keep)
+        for index in seq.branches:
+            update = self._update(seq, index, now, sampled, reason, stop_token, error)
+            self._news.append(update)
+            self._forget(seq.state, index, reason)
+
+    def _end_branch(
+        self,
+        state: RequestState,
+        index: int,
+        reason: FinishReason,
+        now: float,
+        error: str | None = None,
+    ) -> None:
+        """End one of a request's sequences, whether it has forked yet or not."""
+        seq = state.sequences[index]
+        if len(seq.branches) == 1:
+            self._end(seq, reason, now, error=error)
+        else:
+            self._news.append(self._update(seq, index, now, None, reason, None, error))
+            seq.branches.remove(index)
+            self._forget(state, index, reason)
+
+    def _forget(self, state: RequestState, index: int, reason: FinishReason) -> None:
+        self._finished[reason] += 1
+        del state.sequences[index]
+        if not state.sequences:
+            del self._requests[state.request.request_id]
+
+    def _update(
+        self,
+        seq: Sequence,
+        index: int,
+        now: float,
+        sampled: SampledToken | None,
+        reason: FinishReason | None = None,
+        stop_token: int | None = None,
+        error: str | None = None,
+    ) -> SequenceUpdate:
+        state = seq.state
+        scores = state.prompt_scores
+        if scores is not None:
+            if state.scores_reported or len(scores) < len(state.prompt) - 1:
+                scores = None
+            else:
+                state.scores_reported = True
+        return SequenceUpdate(
+            request_id=state.request.request_id,
+            index=index,
+            tokens=() if sampled is None else (sampled,),
+            finish_reason=reason,
+            stop_token=stop_token,
+            num_cached_tokens=state.num_cached or 0,
+            prompt_logprobs=scores,
+            error=error,
+            time=now,
+            timing=state.timing,
+        )
+
+    def _expire(self, now: float) -> None:
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, _, state, first = heapq.heappop(self._deadlines)
+            if first and state.timing.first_token is not None:
+                continue
+            waited = now - state.timing.submitted
+            what = "no token" if first else "the answer was not complete"
+            for index in list(state.sequences):
+                self._end_branch(
+                    state, index, FinishReason.TIMEOUT, now, f"{what} after {waited:.1f} s"
+                )
+
+    def _retry_after(self) -> int:
+        """Seconds in which half of a full queue is likely to have been served."""
+        ended = sum(self._finished.values())
+        if not ended:
+            return 1
+        each = (self._clock() - self._started_at) / ended
+        return min(MAX_RETRY_AFTER, max(1, math.ceil(each * self.config.max_queue / 2)))

@@ -1,0 +1,238 @@
+"""Who runs in the next iteration, and how many tokens of each.
+
+Iteration-level scheduling (Orca, OSDI '22) with chunked prefill: running sequences that decode go
+first with one token each, the rest of the token budget goes to prefill chunks, then to newly
+admitted requests. Nothing is reserved; blocks are taken as tokens arrive, and when they run out the
+least important sequence is preempted through the prefix cache.
+"""
+
+from __future__ import annotations
+
+from caudal.engine.config import EngineConfig
+from caudal.engine.memory import KVMemory
+from caudal.engine.policy import Admission, WaitingQueue
+from caudal.engine.radix import Match, common_prefix
+from caudal.engine.sequence import Sequence, Status
+
+WORTHWHILE_SHARE = 8
+"""A prefix being computed elsewhere is waited for if it is at least 1/8 of what is missing."""
+
+
+class Scheduler:
+    """Decides; owns the running list, the waiting queue and every block table's growth.
+
+    Args:
+        config: Limits and policies.
+        memory: The KV pool and its prefix cache.
+    """
+
+    def __init__(self, config: EngineConfig, memory: KVMemory) -> None:
+        self._config = config
+        self._memory = memory
+        self._admission = Admission(config)
+        self.waiting = WaitingQueue(config.ageing, config.schedule)
+        self.running: list[Sequence] = []
+        self.num_preemptions = 0
+        self.prompt_tokens = 0
+        self.cache_hit_tokens = 0
+
+    @property
+    def free_places(self) -> int:
+        """Sequences that could still run under `max_num_seqs`."""
+        return self._config.max_num_seqs - sum(len(seq.branches) for seq in self.running)
+
+    def add(self, seq: Sequence) -> None:
+        """Queue a new sequence."""
+        self.waiting.add(seq)
+
+    def join(self, seq: Sequence) -> None:
+        """Let a forked sequence run; its place was taken when its parent was admitted."""
+        self.running.append(seq)
+
+    def end(self, seq: Sequence, *, keep: bool) -> None:
+        """Take a sequence out, wherever it is, and give its blocks back.
+
+        Args:
+            seq: A sequence that has not ended.
+            keep: Leave what it computed in the prefix cache.
+        """
+        if seq.status is Status.RUNNING:
+            self.running.remove(seq)
+        else:
+            self.waiting.remove(seq)
+        seq.status = Status.ENDED
+        self._memory.close(seq.table, seq.state.request.cache_salt, seq.tokens, keep=keep)
+
+    def schedule(self, now: float) -> list[Sequence]:
+        """Plan one iteration.
+
+        Args:
+            now: The engine's clock.
+
+        Returns:
+            The sequences that run, each with `planned` tokens and room for them. Empty if nothing
+            may start yet, or if the only one that ran gave way to itself for lack of a block.
+        """
+        budget = self._config.max_num_batched_tokens
+        preemptions = self.num_preemptions
+        prefilling: list[Sequence] = []
+        for seq in self.running.copy():
+            seq.planned = 0
+            if seq.status is not Status.RUNNING:
+                continue
+            if len(seq.tokens) - seq.table.length > 1:
+                prefilling.append(seq)
+            elif self._extend(seq, 1, now):
+                budget -= 1
+        for seq in prefilling:
+            if budget <= 0:
+                break
+            if seq.status is Status.RUNNING:
+                chunk = min(budget, seq.remaining)
+                if self._extend(seq, chunk, now):
+                    budget -= chunk
+        # Room that a preemption has just made is for those who run.
+        if budget > 0 and len(self.waiting) and self.num_preemptions == preemptions:
+            self._admit(budget, now)
+        return [seq for seq in self.running if seq.planned]
+
+    def seconds_until_due(self, now: float) -> float | None:
+        """How long there is nothing to schedule: 0 for work right now, None for no work at all."""
+        if self.running or self.waiting.num_preempted:
+            return 0.0
+        if not len(self.waiting):
+            return None
+        return self._admission.seconds_until_due(self.waiting, now)
+
+    def _extend(self, seq: Sequence, count: int, now: float) -> bool:
+        """Plan `count` more tokens of a running sequence, preempting others for room."""
+        while not self._memory.extend(seq.table, seq.table.length + count):
+            victim = max(self.running, key=lambda other: self.waiting.rank(other, now))
+            self._preempt(victim)
+            if victim is seq:
+                return False
+        seq.planned = count
+        return True
+
+    def _preempt(self, seq: Sequence) -> None:
+        """Take a running sequence's place; what it computed stays in the cache, unlocked."""
+        self.running.remove(seq)
+        self._memory.close(seq.table, seq.state.request.cache_salt, seq.tokens, keep=True)
+        seq.planned = 0
+        seq.status = Status.WAITING
+        seq.preempted = True
+        seq.match = Match()
+        seq.match_version = -1
+        self.waiting.add(seq)
+        self.num_preemptions += 1
+
+    def _admit(self, budget: int, now: float) -> None:
+        places = self.free_places
+        if places <= 0:
+            return
+        active = len(self.running) + self.waiting.num_preempted
+        starts = self._admission.places(active, self.waiting, now)
+        if starts <= 0 and not self.waiting.num_preempted:
+            return
+        for seq in self.waiting.candidates(now, self._cached_tokens):
+            if budget <= 0:
+                return
+            if not seq.preempted and starts <= 0:
+                return
+            if self._is_computed_elsewhere(seq):
+                continue
+            # No skipping ahead of what does not fit: it would never get its turn.
+            if len(seq.branches) > places:
+                return
+            chunk = self._start(seq, budget)
+            if not chunk:
+                return
+            budget -= chunk
+            places -= len(seq.branches)
+            if not seq.preempted:
+                starts -= 1
+                self._admission.admitted()
+            self._note_started(seq, now)
+
+    def _start(self, seq: Sequence, budget: int) -> int:
+        """Give a waiting sequence its first blocks.
+
+        It must fit as a whole now, beside what the running still need for their prompts and one
+        more block for each of them; otherwise it would soon be preempted again.
+
+        Returns:
+            The tokens planned; 0 if there is no room, with nothing changed.
+        """
+        memory = self._memory
+        table = memory.open(self._look_up(seq))
+        if not self._fits(seq, table.blocks):
+            memory.drop_copied_part(table)
+            if not self._fits(seq, table.blocks):
+                memory.close(table, seq.state.request.cache_salt, (), keep=False)
+                return 0
+        chunk = min(budget, len(seq.tokens) - table.length)
+        if not memory.extend(table, table.length + chunk):
+            raise RuntimeError("a sequence that fits found no blocks")
+        self.waiting.remove(seq)
+        seq.table = table
+        seq.planned = chunk
+        seq.status = Status.RUNNING
+        self.running.append(seq)
+        return chunk
+
+    def _fits(self, seq: Sequence, held: list[int]) -> bool:
+        memory = self._memory
+        blocks_for = memory.pool.blocks_for
+        needed = blocks_for(len(seq.tokens)) - len(held)
+        if not self.running:
+            return needed <= memory.num_available
+        owed = sum(
+            max(0, blocks_for(len(other.tokens)) - len(other.table.blocks)) + len(other.branches)
+            for other in self.running
+        )
+        return needed + len(seq.branches) - 1 + owed <= memory.num_available
+
+    def _note_started(self, seq: Sequence, now: float) -> None:
+        state = seq.state
+        if state.num_cached is None:
+            state.num_cached = seq.table.length
+            state.timing.first_scheduled = now
+            self.prompt_tokens += len(state.prompt)
+            self.cache_hit_tokens += seq.table.length
+
+    def _look_up(self, seq: Sequence) -> Match:
+        cache = self._memory.cache
+        if cache is not None and seq.match_version != cache.version:
+            seq.match = cache.match(
+                seq.state.request.cache_salt, seq.tokens, seq.match_limit, seq.match.node
+            )
+            seq.match_version = cache.version
+        return seq.match
+
+    def _cached_tokens(self, seq: Sequence) -> int:
+        return self._look_up(seq).total
+
+    def _is_computed_elsewhere(self, seq: Sequence) -> bool:
+        """Whether to wait for a prefix that a running sequence is just computing.
+
+        The one waited for runs, so it gets on or loses its place at every iteration; either way
+        the question is asked afresh at the next.
+        """
+        if self._memory.cache is None:
+            return False
+        size = self._memory.pool.block_size
+        salt = seq.state.request.cache_salt
+        limit = seq.match_limit
+        for other in self.running:
+            if other.remaining <= 1 or other.state.request.cache_salt != salt:
+                continue
+            whole = len(other.tokens) // size * size
+            matched = self._look_up(seq)
+            start = matched.length
+            # Quick and usually decisive: the next block differs.
+            if seq.tokens[start : start + size] != other.tokens[start : start + size]:
+                continue
+            gain = min(common_prefix(seq.tokens, other.tokens), limit, whole) - matched.total
+            if gain >= size and gain * WORTHWHILE_SHARE >= limit - matched.total:
+                return True
+        return False

@@ -1,0 +1,51 @@
+"""What an engine has done and holds, as one immutable snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from caudal.engine.request import FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """A snapshot, taken between iterations. Counters only ever grow.
+
+    Attributes:
+        waiting: Sequences in the queue, preempted ones included.
+        running: Sequences that have a place.
+        blocks_total: KV blocks in the pool; the next three add up to it.
+        blocks_free: Blocks that hold nothing.
+        blocks_used: Blocks of running sequences.
+        blocks_cached: Blocks that only the prefix cache holds, given up on demand.
+        prompt_tokens: Counter: prompt tokens of requests that have started.
+        cache_hit_tokens: Counter: those of them taken from the prefix cache.
+        generated_tokens: Counter: tokens generated.
+        preemptions: Counter: sequences that lost their place for lack of blocks.
+        iterations: Counter: batches executed.
+        batched_tokens: Counter: tokens computed.
+        executor_failures: Counter: batches that the executor could not run.
+        finished: Counter: sequences ended, by reason; every reason is present.
+        last_batch_sequences: Sequences of the latest batch.
+        last_batch_tokens: Tokens of the latest batch.
+        last_batch_seconds: How long it took to execute.
+    """
+
+    waiting: int
+    running: int
+    blocks_total: int
+    blocks_free: int
+    blocks_used: int
+    blocks_cached: int
+    prompt_tokens: int
+    cache_hit_tokens: int
+    generated_tokens: int
+    preemptions: int
+    iterations: int
+    batched_tokens: int
+    executor_failures: int
+    finished: Mapping[FinishReason, int]
+    last_batch_sequences: int
+    last_batch_tokens: int
+    last_batch_seconds: float

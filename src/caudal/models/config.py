@@ -1,0 +1,103 @@
+"""The hyperparameters that all supported architectures have in common, read from a model file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from caudal.errors import ModelLoadError
+from caudal.formats.gguf import GGUFFile
+
+MAX_HEAD_DIM = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Sizes of a decoder, from the file's `{architecture}.*` keys.
+
+    Attributes:
+        layers: Decoder blocks.
+        hidden: Width of the residual stream.
+        feed_forward: Width inside the MLP.
+        heads: Query heads.
+        kv_heads: Key and value heads.
+        head_dim: Channels of a head.
+        rope_dimensions: Rotated channels of a head.
+        rope_base: RoPE's frequency base.
+        norm_eps: Added to the mean square in RMSNorm.
+        context_length: Tokens the model was trained for.
+        vocab_size: Rows of the embedding.
+    """
+
+    layers: int
+    hidden: int
+    feed_forward: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope_dimensions: int
+    rope_base: float
+    norm_eps: float
+    context_length: int
+    vocab_size: int
+
+    @classmethod
+    def from_gguf(cls, file: GGUFFile) -> Self:
+        """Read the keys, checking that they make sense together.
+
+        Raises:
+            ModelLoadError: A key is missing, has a wrong type, or contradicts another.
+        """
+        arch = file.architecture
+        hidden = _positive(file, f"{arch}.embedding_length")
+        heads = _positive(file, f"{arch}.attention.head_count")
+        kv_heads = _positive(file, f"{arch}.attention.head_count_kv", heads)
+        if heads % kv_heads != 0:
+            raise ModelLoadError(
+                str(file.path),
+                f"{arch}.attention.head_count ({heads}) is not a multiple of "
+                f"{arch}.attention.head_count_kv ({kv_heads})",
+            )
+        head_dim = _positive(file, f"{arch}.attention.key_length", hidden // heads or 1)
+        value_length = _positive(file, f"{arch}.attention.value_length", head_dim)
+        if value_length != head_dim or head_dim % 8 != 0 or head_dim > MAX_HEAD_DIM:
+            raise ModelLoadError(
+                str(file.path),
+                f"{arch}.attention: heads of {head_dim} key and {value_length} value channels; "
+                f"supported are equal sizes that are a multiple of 8, up to {MAX_HEAD_DIM}",
+            )
+        rope_dimensions = _positive(file, f"{arch}.rope.dimension_count", head_dim)
+        if rope_dimensions > head_dim:
+            raise ModelLoadError(
+                str(file.path),
+                f"{arch}.rope.dimension_count ({rope_dimensions}) exceeds the head size {head_dim}",
+            )
+        experts = file.get_int(f"{arch}.expert_count", 0)
+        if experts > 0:
+            raise ModelLoadError(
+                str(file.path),
+                f"{arch}.expert_count is {experts}: mixtures of experts are not supported",
+            )
+        embedding = file.tensors.get("token_embd.weight")
+        if embedding is None or len(embedding.shape) != 2:
+            raise ModelLoadError(str(file.path), "the matrix token_embd.weight is missing")
+        return cls(
+            layers=_positive(file, f"{arch}.block_count"),
+            hidden=hidden,
+            feed_forward=_positive(file, f"{arch}.feed_forward_length"),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            rope_dimensions=rope_dimensions,
+            rope_base=file.get_float(f"{arch}.rope.freq_base", 10000.0),
+            norm_eps=file.get_float(f"{arch}.attention.layer_norm_rms_epsilon"),
+            context_length=_positive(file, f"{arch}.context_length"),
+            vocab_size=embedding.shape[0],
+        )
+
+
+def _positive(file: GGUFFile, key: str, default: int | None = None) -> int:
+    value = file.get_int(key) if default is None else file.get_int(key, default)
+    if not 0 < value < 2**31:
+        raise ModelLoadError(str(file.path), f"{key} must be positive, but is {value}")
+    return value

@@ -1,0 +1,284 @@
+"""The store: model names on one side, verified GGUF files on disk on the other."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from caudal.errors import ModelNotFoundError, StoreError
+from caudal.store.disk import exclusive_lock, explained_os_errors
+from caudal.store.manifest import Manifest, StoreLayout
+from caudal.store.names import (
+    FileReference,
+    PackageReference,
+    ShortName,
+    parse_model_name,
+)
+from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
+from caudal.store.registry import KnownModel, find_known_model, known_names
+
+_SPLIT_NAME = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A model whose files are on this machine.
+
+    Attributes:
+        name: Its canonical name; for a file, the path as given.
+        paths: Its GGUF files in order; a split model has several.
+        size: Bytes of all files together.
+        sha256: Hashes of the files in hex; empty for files outside the store.
+        licence: Its licence's name, or an empty string where unknown.
+        description: One line about it, or an empty string.
+        sources: The packages it came in, as `package==version`; empty for a file.
+        modified: When it was pulled, or when the file was last changed.
+    """
+
+    name: str
+    paths: tuple[Path, ...]
+    size: int
+    sha256: tuple[str, ...]
+    licence: str
+    description: str
+    sources: tuple[str, ...]
+    modified: datetime
+
+    @property
+    def path(self) -> Path:
+        """The file to open; of a split model the first, beside which the others are."""
+        return self.paths[0]
+
+
+def default_home() -> Path:
+    """Where models are kept: `CAUDAL_HOME`, or `~/.caudal`."""
+    configured = os.environ.get("CAUDAL_HOME", "")
+    return Path(configured).expanduser() if configured else Path.home() / ".caudal"
+
+
+class Store:
+    """Models on this machine.
+
+    Reading needs no lock and changes nothing; `pull` and `remove` exclude each other across
+    processes. Several stores may share a directory.
+
+    Args:
+        home: The store's directory, created when something is pulled; None for the default.
+    """
+
+    def __init__(self, home: Path | None = None) -> None:
+        self._layout = StoreLayout((home or default_home()).absolute())
+
+    @property
+    def home(self) -> Path:
+        """The store's directory."""
+        return self._layout.home
+
+    def resolve(self, name: str) -> StoredModel:
+        """Find a model on this machine. Never uses the network.
+
+        Args:
+            name: A short name, `pypi:…`, or the path of a .gguf file.
+
+        Raises:
+            ModelNotFoundError: It isn't here; says how to get it, or which name was meant.
+            StoreError: It is here but damaged.
+        """
+        reference = parse_model_name(name)
+        if isinstance(reference, FileReference):
+            return _model_file(name, reference.path)
+        manifest = self._layout.read_manifest(self._canonical_name(reference))
+        if manifest is None:
+            known = _known(reference)
+            size = f" ({known.size / 1e6:.0f} MB)" if known else ""
+            raise ModelNotFoundError(
+                f"{name} is not on this machine yet. Fetch it with: caudal pull {name}{size}"
+            )
+        return self._stored(manifest)
+
+    def pull(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
+        """Fetch a model, or bring it up to date.
+
+        A model that is already here is checked against its hash and repaired if need be. An
+        interrupted pull leaves the store as it was; the next one goes on from there.
+
+        Args:
+            name: A short name or `pypi:…`; the path of a file is merely resolved.
+            progress: Called with every step, on the calling thread.
+
+        Raises:
+            ModelNotFoundError: There is no such name or file.
+            StoreError: It couldn't be fetched, verified or written.
+        """
+        # Imported here, so that serving a model that is here doesn't load an HTTP client.
+        from caudal.store.pull import Pull, plan_for
+
+        reference = parse_model_name(name)
+        if isinstance(reference, FileReference):
+            return _model_file(name, reference.path)
+        self._canonical_name(reference)
+        plan = plan_for(
+            reference if isinstance(reference, PackageReference) else _require_known(reference)
+        )
+
+        def waiting() -> None:
+            progress(PullProgress(PullStage.WAITING, plan.name))
+
+        with explained_os_errors(self.home):
+            self._layout.create()
+            with exclusive_lock(self._layout.lock, waiting):
+                return self._stored(Pull(self._layout, plan, progress).run())
+
+    def ensure(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
+        """The model if it is here, otherwise pull it.
+
+        Raises:
+            ModelNotFoundError: There is no such name or file.
+            StoreError: It couldn't be fetched, verified or written.
+        """
+        return self.find(name) or self.pull(name, progress)
+
+    def find(self, name: str) -> StoredModel | None:
+        """The model if it is here and whole; None if a pull may help.
+
+        Raises:
+            ModelNotFoundError: There is no such name or file, so that no pull would help.
+        """
+        reference = parse_model_name(name)
+        if isinstance(reference, FileReference):
+            return _model_file(name, reference.path)
+        self._canonical_name(reference)
+        try:
+            return self.resolve(name)
+        except (ModelNotFoundError, StoreError):
+            return None
+
+    def list(self) -> Sequence[StoredModel]:
+        """All models in the store, by name.
+
+        Raises:
+            StoreError: A manifest is damaged.
+        """
+        return [self._describe(manifest) for manifest in self._layout.read_manifests()]
+
+    def remove(self, name: str) -> StoredModel:
+        """Delete a model from the store; files that another name shares stay.
+
+        Returns:
+            What was removed; its paths may no longer exist.
+
+        Raises:
+            ModelNotFoundError: It isn't in the store.
+            StoreError: The store cannot be written to.
+        """
+        reference = parse_model_name(name)
+        if isinstance(reference, FileReference):
+            raise ModelNotFoundError(
+                f"{name} is a file outside the store, which Caudal leaves alone"
+            )
+        canonical = self._canonical_name(reference)
+        if not self.home.is_dir():
+            raise ModelNotFoundError(f"{name} is not in the store")
+        with explained_os_errors(self.home), exclusive_lock(self._layout.lock, lambda: None):
+            manifest = self._layout.read_manifest(canonical)
+            if manifest is None:
+                raise ModelNotFoundError(f"{name} is not in the store")
+            removed = self._describe(manifest)
+            self._layout.delete_manifest(canonical)
+            shared = {file.blob for other in self._layout.read_manifests() for file in other.files}
+            for file in manifest.files:
+                if file.blob not in shared:
+                    (self._layout.blobs / file.blob).unlink(missing_ok=True)
+        return removed
+
+    def _canonical_name(self, reference: ShortName | PackageReference) -> str:
+        if isinstance(reference, PackageReference):
+            return reference.name
+        return _require_known(reference).name
+
+    def _stored(self, manifest: Manifest) -> StoredModel:
+        for file in manifest.files:
+            path = self._layout.blobs / file.blob
+            size = path.stat().st_size if path.is_file() else 0
+            if size != file.size:
+                raise StoreError(
+                    f"{manifest.name} in the store is damaged: {path} has {size} bytes instead of "
+                    f"{file.size}. Repair it with: caudal pull {manifest.name}"
+                )
+        return self._describe(manifest)
+
+    def _describe(self, manifest: Manifest) -> StoredModel:
+        return StoredModel(
+            name=manifest.name,
+            paths=tuple(self._layout.blobs / file.blob for file in manifest.files),
+            size=sum(file.size for file in manifest.files),
+            sha256=tuple(file.sha256 for file in manifest.files),
+            licence=manifest.licence,
+            description=manifest.description,
+            sources=tuple(f"{source.package}=={source.version}" for source in manifest.sources),
+            modified=datetime.fromisoformat(manifest.pulled_at).astimezone(),
+        )
+
+
+def _known(reference: ShortName | PackageReference) -> KnownModel | None:
+    return find_known_model(reference.name) if isinstance(reference, ShortName) else None
+
+
+def _require_known(reference: ShortName) -> KnownModel:
+    known = find_known_model(reference.name)
+    if known is not None:
+        return known
+    names = known_names()
+    close = [name for name in names if name.startswith(reference.name)]
+    close = close or difflib.get_close_matches(reference.name, names, n=1, cutoff=0.5)
+    hint = f"Did you mean {close[0]}?" if close else f"Known models: {', '.join(names)}."
+    raise ModelNotFoundError(
+        f"there is no model called {reference.name}. {hint} "
+        "A .gguf file's path or pypi:PACKAGE works too."
+    )
+
+
+def _model_file(name: str, path: Path) -> StoredModel:
+    if path.is_dir():
+        inside = ", ".join(sorted(file.name for file in path.glob("*.gguf"))[:5])
+        raise ModelNotFoundError(
+            f"{name} is a directory; name a .gguf file in it"
+            + (f": {inside}" if inside else ", but it has none")
+        )
+    if not path.is_file():
+        raise ModelNotFoundError(
+            f"there is no file {name}. For a model by name, see: caudal pull --help"
+        )
+    paths = _split_siblings(path)
+    missing = [sibling.name for sibling in paths if not sibling.is_file()]
+    if missing:
+        raise ModelNotFoundError(
+            f"{name} is part of a split model, and beside it these are missing: "
+            + ", ".join(missing[:5])
+            + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        )
+    return StoredModel(
+        name=name,
+        paths=paths,
+        size=sum(file.stat().st_size for file in paths),
+        sha256=(),
+        licence="",
+        description="",
+        sources=(),
+        modified=datetime.fromtimestamp(max(file.stat().st_mtime for file in paths)).astimezone(),
+    )
+
+
+def _split_siblings(path: Path) -> tuple[Path, ...]:
+    match = _SPLIT_NAME.fullmatch(path.name)
+    if match is None or int(match["count"]) == 0:
+        return (path,)
+    return tuple(
+        path.with_name(f"{match['stem']}-{number:05d}-of-{match['count']}.gguf")
+        for number in range(1, int(match["count"]) + 1)
+    )

@@ -1,0 +1,207 @@
+"""An executor without a model that notices every mistake in paging.
+
+Its "KV" is the token itself: running a token writes it into its block's slot, and before anything
+is sampled the whole context is read back through the block table and must spell the sequence's
+true history. The next token is a hash of that history and the sampling row, so that a request's
+tokens are the same however it was batched, chunked, cached, preempted or forked, or the test fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from caudal.backends.base import (
+    Batch,
+    ExecutorInfo,
+    SampledToken,
+    SamplingRow,
+    SequenceStep,
+    StepResult,
+    TokenLogprob,
+)
+
+UNWRITTEN = -1
+
+
+class PagingFault(BaseException):  # noqa: N818 - not an Exception, lest the engine survive it
+    """The engine handed over a batch that is wrong."""
+
+
+def _demand(condition: bool, fault: str) -> None:
+    if not condition:
+        raise PagingFault(fault)
+
+
+def next_token(history: Sequence[int], seed: int, stream: int, vocab_size: int) -> int:
+    """The token that the fake model draws after `history` (without bans)."""
+    text = f"{seed}:{stream}:{','.join(map(str, history))}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") % vocab_size
+
+
+def _score(history: Sequence[int], target: int) -> float:
+    text = f"{target}|{','.join(map(str, history))}".encode()
+    return -int.from_bytes(hashlib.blake2b(text, digest_size=2).digest(), "little") / 4096
+
+
+@dataclass
+class FakeExecutor:
+    """Runs batches on token ids instead of tensors.
+
+    Attributes:
+        num_blocks: Blocks in the pool.
+        block_size: Tokens a block holds.
+        vocab_size: Tokens there are.
+        fail: Called with each batch; raises to let it fail, with half of its writes done.
+        gate: Cleared to hold the executor inside `execute` until it is set.
+        check_histories: Compare each read-back context with what the test knows of the sequence.
+        batches: Tokens of each step of each batch run, in order.
+    """
+
+    num_blocks: int = 64
+    block_size: int = 4
+    vocab_size: int = 50
+    fail: Callable[[Batch], None] | None = None
+    gate: threading.Event | None = None
+    histories: Callable[[Sequence[int]], bool] | None = None
+    batches: list[list[int]] = field(default_factory=list)
+    copies: int = 0
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.slots = [[UNWRITTEN] * self.block_size for _ in range(self.num_blocks)]
+        self.entered = threading.Event()
+
+    @property
+    def info(self) -> ExecutorInfo:
+        return ExecutorInfo(self.num_blocks, self.block_size, self.vocab_size, 64)
+
+    def execute(self, batch: Batch) -> Sequence[StepResult]:
+        _demand(batch.steps, "an empty batch")
+        self.entered.set()
+        if self.gate is not None:
+            _demand(self.gate.wait(30), "self.gate.wait(30)")
+        self._check_writes(batch)
+        for source, destination in batch.copies:
+            self.slots[destination] = self.slots[source].copy()
+        self.copies += len(batch.copies)
+        if self.fail is not None:
+            try:
+                self.fail(batch)
+            except Exception:
+                for step in batch.steps:  # what a crash leaves behind must never be read
+                    self._scribble(step)
+                raise
+        self.batches.append([len(step.tokens) for step in batch.steps])
+        for step in batch.steps:
+            self._write(step)
+        return [self._result(step) for step in batch.steps]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def context_of(self, step: SequenceStep) -> list[int]:
+        """The sequence's tokens as its block table spells them."""
+        length = step.context + len(step.tokens)
+        size = self.block_size
+        return [self.slots[step.block_table[i // size]][i % size] for i in range(length)]
+
+    def _positions(self, step: SequenceStep) -> range:
+        return range(step.context, step.context + len(step.tokens))
+
+    def _check_writes(self, batch: Batch) -> None:
+        """No block is written by one sequence and touched by another in the same batch."""
+        size = self.block_size
+        readers: dict[int, int] = {}
+        writers: dict[int, int] = {}
+        for number, step in enumerate(batch.steps):
+            _demand(step.tokens, "step.tokens")
+            needed = -(-(step.context + len(step.tokens)) // size)
+            _demand(len(step.block_table) >= needed, "the block table is too short")
+            _demand(len(set(step.block_table)) == len(step.block_table), "a block occurs twice")
+            for position in self._positions(step):
+                block = step.block_table[position // size]
+                _demand(writers.setdefault(block, number) == number, "two write to one block")
+        for number, step in enumerate(batch.steps):
+            for block in step.block_table[: -(-step.context // size)]:
+                _demand(
+                    writers.get(block, number) == number, "a block is written beside its reader"
+                )
+                readers[block] = number
+        destinations = [destination for _, destination in batch.copies]
+        _demand(len(set(destinations)) == len(destinations), "two copies into one block")
+        _demand(not {source for source, _ in batch.copies} & set(destinations), "copies chain")
+        _demand(
+            not {source for source, _ in batch.copies} & set(writers), "a copy's source is written"
+        )
+
+    def _write(self, step: SequenceStep) -> None:
+        for token, position in zip(step.tokens, self._positions(step), strict=True):
+            _demand(0 <= token < self.vocab_size, f"token {token}")
+            self.slots[step.block_table[position // self.block_size]][
+                position % self.block_size
+            ] = token
+
+    def _scribble(self, step: SequenceStep) -> None:
+        for position in self._positions(step):
+            self.slots[step.block_table[position // self.block_size]][
+                position % self.block_size
+            ] = UNWRITTEN
+
+    def _result(self, step: SequenceStep) -> StepResult:
+        context = self.context_of(step)
+        _demand(UNWRITTEN not in context, f"KV that was never computed is read: {context}")
+        _demand(
+            context[step.context :] == list(step.tokens),
+            "context[step.context :] == list(step.tokens)",
+        )
+        if self.histories is not None and step.samples:
+            _demand(self.histories(context), f"nobody's history: {context}")
+        scores = [
+            self._logprob(context[: step.context + i + 1], target, step.score_top)
+            for i, target in enumerate(step.score_targets)
+        ]
+        return StepResult([self._sample(context, row) for row in step.samples], scores)
+
+    def _sample(self, context: list[int], row: SamplingRow) -> SampledToken:
+        if row.prompt_tokens or row.output_tokens:
+            _demand(
+                [*row.prompt_tokens, *row.output_tokens] == context,
+                "[*row.prompt_tokens, *row.output_tokens] == context",
+            )
+            _demand(len(row.output_tokens) == row.step, "len(row.output_tokens) == row.step")
+        token = next_token(context, row.seed, row.stream, self.vocab_size)
+        while token in row.banned_tokens:
+            token = (token + 1) % self.vocab_size
+        logprob = None
+        if row.params.logprobs is not None:
+            logprob = self._logprob(context, token, row.params.logprobs)
+        return SampledToken(token, logprob)
+
+    def _logprob(self, history: Sequence[int], target: int, top: int) -> TokenLogprob:
+        return TokenLogprob(
+            target, _score(history, target), 1, [(t, _score(history, t)) for t in range(top)]
+        )
+
+
+def expected_output(
+    prompt: Sequence[int],
+    *,
+    seed: int,
+    stream: int = 0,
+    count: int,
+    vocab_size: int,
+    stop: frozenset[int] = frozenset(),
+) -> list[int]:
+    """What the fake model answers to `prompt`, computed without an engine."""
+    history = list(prompt)
+    output: list[int] = []
+    while len(output) < count:
+        token = next_token(history, seed, stream, vocab_size)
+        history.append(token)
+        output.append(token)
+        if token in stop:
+            break
+    return output
