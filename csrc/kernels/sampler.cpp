@@ -162,14 +162,18 @@ int32_t draw(const SamplingKernels& kernels, const ScannedRow& row, const Sampli
             params.top_p * weigh_blocks(kernels, row.logits, softmax, scratch.masses);
         for (double depth = 6.0; depth < kWeightlessDepth; depth *= 2.0) {
             const auto likely = collect_above(row, logit_at(depth), buffers);
+            if (likely.empty()) break;
             const MassOrder order(weights, likely, buffers);
             if (order.total() >= nucleus) return draw_from(order, nucleus, uniform);
         }
     }
-    const float lowest = logit_at(std::min(-std::log(params.min_p), kWeightlessDepth));
+    const double depth =
+        min_p ? std::clamp(-std::log(params.min_p), 0.0, kWeightlessDepth) : kWeightlessDepth;
+    const float lowest = logit_at(depth);
     std::span<CandidateKey> kept =
         top_k ? collect_largest(row, static_cast<size_t>(params.top_k), lowest, buffers)
               : collect_above(row, lowest, buffers);
+    if (kept.empty()) return first_maximum(row);  // only where a parameter isn't a number
     if (typical_p) kept = keep_typical(weights, kept, params.typical_p, buffers);
     const MassOrder order(weights, kept, buffers);
     return draw_from(order, params.top_p * order.total(), uniform);
@@ -232,7 +236,7 @@ SampledToken sample_row(const SamplingKernels& kernels, std::span<const float> l
         const bool usable = changed && scan(kernels, logits, scratch.raw_maxima).possible();
         return {usable ? SamplingStatus::NothingAllowed : SamplingStatus::NoUsableLogit, -1, {}};
     }
-    const bool greedy = row.temperature < kGreedyTemperature || row.top_k == 1;
+    const bool greedy = !(row.temperature >= kGreedyTemperature) || row.top_k == 1;
     SampledToken result;
     result.token = greedy ? first_maximum(scanned) : draw(kernels, scanned, row, scratch);
     if (row.logprobs >= 0) {

@@ -12,7 +12,8 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // weight() of sampling.h. Not vec.inl's exponential: that one fuses where the instruction set can,
 // and its last bit would then depend on the machine.
 CAUDAL_INLINE f32x8 weight(f32x8 logit, Softmax softmax) {
-    const f32x8 finite = minimum(logit, splat(std::numeric_limits<float>::max()));
+    // The logit comes second: where it is NaN, the comparison fails and it stays NaN.
+    const f32x8 finite = minimum(splat(std::numeric_limits<float>::max()), logit);
     const f32x8 exponent = (finite - softmax.maximum) * softmax.scale;
     const i32x8 counts = exponent >= splat(-87.0f);  // false for NaN, too
     const f32x8 x = (f32x8)((i32x8)exponent & counts);
