@@ -108,25 +108,37 @@ CAUDAL_INLINE i32x8 look_up(const int8_t* table, i32x8 indices) {
 #endif
 }
 
-// Eight or sixteen bytes, widened.
+// Eight or sixteen bytes, widened. (gcc's __builtin_convertvector does it in halves.)
 CAUDAL_INLINE i32x8 widen_s8(const void* from) {
+#if defined(__AVX2__)
+    return (i32x8)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
+#else
     using s8x8 = int8_t __attribute__((vector_size(8)));
     s8x8 bytes;
     std::memcpy(&bytes, from, sizeof(bytes));
     return __builtin_convertvector(bytes, i32x8);
+#endif
 }
 
 CAUDAL_INLINE i32x8 widen_u8(const void* from) {
+#if defined(__AVX2__)
+    return (i32x8)_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
+#else
     using u8x8 = uint8_t __attribute__((vector_size(8)));
     u8x8 bytes;
     std::memcpy(&bytes, from, sizeof(bytes));
     return __builtin_convertvector(bytes, i32x8);
+#endif
 }
 
 using s8x16 = int8_t __attribute__((vector_size(16)));
 
 CAUDAL_INLINE i32x8 widen_s8_to_16(s8x16 bytes) {
-    return (i32x8) __builtin_convertvector(bytes, i16x16);
+#if defined(__AVX2__)
+    return (i32x8)_mm256_cvtepi8_epi16((__m128i)bytes);
+#else
+    return (i32x8)__builtin_convertvector(bytes, i16x16);
+#endif
 }
 
 CAUDAL_INLINE s8x16 load_s8x16(const void* from) {

@@ -12,12 +12,7 @@ from pathlib import Path
 import httpx2
 
 from caudal.errors import StoreError
-from caudal.store.disk import (
-    CHUNK_BYTES,
-    move_into_place,
-    require_free_space,
-    sha256_of,
-)
+from caudal.store.disk import move_into_place, require_free_space, sha256_of
 from caudal.store.index import WheelLink
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage
 
@@ -155,7 +150,7 @@ class Downloader:
         with partial.open("r+b" if offset else "wb", buffering=0) as file:
             file.seek(offset)
             self.progress(PullProgress(PullStage.DOWNLOADING, wheel.filename, received, total))
-            for chunk in response.iter_raw(CHUNK_BYTES):
+            for chunk in response.iter_raw():
                 view = memoryview(chunk)
                 while view:
                     view = view[file.write(view) :]

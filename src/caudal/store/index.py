@@ -111,13 +111,14 @@ class PackageIndex:
             StoreError: No source has such a wheel; says which sources could not be asked.
         """
         parsed = Requirement(requirement)
+        pinned = any(specifier.operator in ("==", "===") for specifier in parsed.specifier)
         best: Package | None = None
         seen_versions: set[str] = set()
         problems: list[str] = []
         for finder in self._finders():
             with _collected_warnings() as warnings:
                 try:
-                    match = finder.find_best_match(parsed)
+                    match = finder.find_best_match(parsed, allow_prereleases=pinned)
                     candidates = list(match.candidates)
                 except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
                     shown = Link(finder.sources[0]["url"]).redacted

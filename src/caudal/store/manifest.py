@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -59,7 +60,7 @@ class Manifest:
         sources: Where they came from.
         licence: Its licence's name, or an empty string if nobody said.
         description: One line about it.
-        pulled_at: When it was fetched: ISO 8601 with UTC offset.
+        pulled_at: When it was fetched.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Manifest:
     sources: tuple[PackageSource, ...]
     licence: str
     description: str
-    pulled_at: str
+    pulled_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +115,25 @@ class StoreLayout:
         return _read(self._manifest_path(name))
 
     def read_manifests(self) -> Iterator[Manifest]:
-        """All manifests, by name.
+        """All manifests.
 
         Raises:
             StoreError: One of them is damaged.
         """
-        for path in sorted(self.manifests.glob("*.json")):
+        for path in self.manifests.glob("*.json"):
             manifest = _read(path)
             if manifest is not None:
                 yield manifest
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Add or replace a model's manifest."""
-        content = json.dumps({"schema": _SCHEMA, **asdict(manifest)}, indent=2) + "\n"
-        write_atomically(self._manifest_path(manifest.name), content.encode())
+        content = {
+            "schema": _SCHEMA,
+            **asdict(manifest),
+            "pulled_at": manifest.pulled_at.isoformat(timespec="seconds"),
+        }
+        text = json.dumps(content, indent=2) + "\n"
+        write_atomically(self._manifest_path(manifest.name), text.encode())
 
     def delete_manifest(self, name: str) -> None:
         """Forget a model."""
@@ -169,7 +175,7 @@ def _read(path: Path) -> Manifest | None:
             ),
             licence=_text(content, "licence"),
             description=_text(content, "description"),
-            pulled_at=_text(content, "pulled_at"),
+            pulled_at=_moment(content, "pulled_at"),
         )
     except ValueError as error:
         raise _damaged(path, str(error)) from error
@@ -198,6 +204,17 @@ def _whole_number(content: Mapping[str, Any], key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"`{key}` must be a number of bytes")
     return value
+
+
+def _moment(content: Mapping[str, Any], key: str) -> datetime:
+    text = _text(content, key)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(f"`{key}` must be a date and time with an offset, not {text!r}")
+    return moment
 
 
 def _objects(content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

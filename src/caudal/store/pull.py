@@ -130,7 +130,7 @@ class Pull:
             ),
             licence=plan.licence or metadata.licence,
             description=plan.description or metadata.summary,
-            pulled_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            pulled_at=datetime.now(UTC).replace(microsecond=0),
         )
         self._layout.write_manifest(manifest)
         for wheel in wheels:

@@ -164,7 +164,8 @@ class Store:
         Raises:
             StoreError: A manifest is damaged.
         """
-        return [self._describe(manifest) for manifest in self._layout.read_manifests()]
+        models = [self._describe(manifest) for manifest in self._layout.read_manifests()]
+        return sorted(models, key=lambda model: model.name)
 
     def remove(self, name: str) -> StoredModel:
         """Delete a model from the store; files that another name shares stay.
@@ -221,7 +222,7 @@ class Store:
             licence=manifest.licence,
             description=manifest.description,
             sources=tuple(f"{source.package}=={source.version}" for source in manifest.sources),
-            modified=datetime.fromisoformat(manifest.pulled_at).astimezone(),
+            modified=manifest.pulled_at.astimezone(),
         )
 
 

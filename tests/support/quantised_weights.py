@@ -4,13 +4,12 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-TYPES = {
-    name: gguf.GGMLQuantizationType[name]
-    for name in (
-        "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4"
-    ).split()
-}
 FLOAT_TYPES = ("F32", "F16", "BF16")
+QUANTISED_TYPES = (
+    *("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4"),
+    *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"),
+)
+TYPES = {name: gguf.GGMLQuantizationType[name] for name in (*FLOAT_TYPES, *QUANTISED_TYPES)}
 
 # Where a block keeps its half-precision scale, and its minimum if it has one.
 HALVES = {
@@ -35,7 +34,7 @@ def block_size(name: str) -> int:
 
 
 def random_weights(name: str, rows: int, cols: int, seed: int = 0) -> NDArray[np.uint8]:
-    """Bytes [rows, bytes of a row] of a tensor: any codes, scales of ordinary size and both signs."""
+    """Bytes [rows, bytes of a row] of a tensor: any codes, scales of ordinary size."""
     rng = np.random.default_rng(seed)
     if name in FLOAT_TYPES:
         values = rng.standard_normal((rows, cols)).astype(np.float32)

@@ -1,0 +1,110 @@
+"""Byte-level BPE (`tokenizer.ggml.model` = `gpt2`): builds the tokenizer, decodes its tokens."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tokenizers import Regex, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from caudal.errors import ModelLoadError
+from caudal.formats.bpe_pretokenizers import PRE_TOKENIZERS, PreTokenizer
+from caudal.formats.gguf import GGUFFile
+from caudal.formats.vocabulary import TokenKind, Vocabulary
+
+# Tokens of these kinds may be the outcome of merging characters; all others are never plain text.
+_MERGEABLE = frozenset((TokenKind.NORMAL, TokenKind.USER_DEFINED))
+
+
+def pre_tokenizer_of(vocabulary: Vocabulary) -> PreTokenizer:
+    """The rules that `tokenizer.ggml.pre` names.
+
+    Raises:
+        ModelLoadError: The name is unknown.
+    """
+    if vocabulary.pre not in PRE_TOKENIZERS:
+        known = ", ".join(sorted(PRE_TOKENIZERS))
+        raise ModelLoadError(
+            vocabulary.source,
+            f"tokenizer.ggml.pre {vocabulary.pre!r} is unknown; known are {known}",
+        )
+    return PRE_TOKENIZERS[vocabulary.pre]
+
+
+def build_bpe(file: GGUFFile, vocabulary: Vocabulary) -> Backend:
+    """A tokenizer for text without special tokens.
+
+    Raises:
+        ModelLoadError: The merges are missing or damaged, or the pre-tokenizer is unknown.
+    """
+    rules = pre_tokenizer_of(vocabulary)
+    texts, kinds = vocabulary.texts, vocabulary.kinds
+    ids: dict[str, int] = {}
+    for token, text in enumerate(texts):
+        if kinds[token] in _MERGEABLE:
+            ids.setdefault(text, token)  # of duplicates the first counts
+    model = models.BPE(
+        vocab=ids,
+        merges=_read_merges(file, vocabulary, ids),
+        ignore_merges=rules.ignore_merges,
+    )
+    backend = Backend(model)
+    if rules.nfc:
+        backend.normalizer = normalizers.NFC()
+    splits = [pre_tokenizers.Split(Regex(p), "isolated") for p in rules.patterns]
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
+    return backend
+
+
+def bpe_token_bytes(text: str) -> bytes:
+    """The bytes that a byte-level token stands for; a character outside the alphabet is itself."""
+    alphabet = byte_alphabet()
+    try:
+        return bytes([alphabet[character] for character in text])
+    except KeyError:
+        return b"".join(
+            bytes([alphabet[c]]) if c in alphabet else c.encode(errors="replace") for c in text
+        )
+
+
+@cache
+def byte_alphabet() -> dict[str, int]:
+    """Bytes by the visible character that byte-level BPE writes for them.
+
+    Printable Latin-1 characters stand for themselves; the other bytes, in order, for the code
+    points from 256 on.
+    """
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = sorted(set(range(256)) - set(visible))
+    return {chr(byte): byte for byte in visible} | {
+        chr(256 + index): byte for index, byte in enumerate(others)
+    }
+
+
+def _read_merges(
+    file: GGUFFile, vocabulary: Vocabulary, ids: dict[str, int]
+) -> list[tuple[str, str]]:
+    key = "tokenizer.ggml.merges"
+    known = None
+    merges: list[tuple[str, str]] = []
+    for index, line in enumerate(file.get_strings(key)):
+        cut = line.find(" ", 1)  # a merge's left part may itself be a space, hence not from 0
+        left, right = line[:cut], line[cut + 1 :]
+        if cut < 1 or not right:
+            raise ModelLoadError(
+                vocabulary.source, f"{key}[{index}] is {line[:80]!r}, not two parts and a space"
+            )
+        if left in ids and right in ids and left + right in ids:
+            merges.append((left, right))
+            continue
+        # A merge of or into a control token is left out, so that text can't produce one.
+        known = set(vocabulary.texts) if known is None else known
+        for part in (left, right, left + right):
+            if part not in known:
+                raise ModelLoadError(
+                    vocabulary.source,
+                    f"{key}[{index}] is {line[:80]!r}, but {part[:80]!r} is not in "
+                    "tokenizer.ggml.tokens",
+                )
+    return merges

@@ -1,0 +1,91 @@
+"""SentencePiece BPE (`tokenizer.ggml.model` = `llama`): builds the tokenizer, decodes its tokens.
+
+SentencePiece repeatedly joins the two neighbours whose joint text is the token of highest score,
+the leftmost first. The file has no list of merges, only scores; but "join the pair that makes the
+highest score" is BPE in which each way of cutting a token into two tokens is a merge, ranked by the
+score of what it makes. With distinct scores both give the same tokens.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from tokenizers import Tokenizer as Backend
+from tokenizers import models
+
+from caudal.errors import ModelLoadError
+from caudal.formats.gguf import GGUFFile
+from caudal.formats.vocabulary import TokenKind, Vocabulary
+
+SPACE = "\u2581"
+"""What SentencePiece writes for a space."""
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def build_spm(file: GGUFFile, vocabulary: Vocabulary) -> Backend:
+    """A tokenizer for text without special tokens, in which spaces have become `SPACE`.
+
+    Raises:
+        ModelLoadError: The scores are missing, of a wrong type or number, or not numbers.
+    """
+    texts, kinds = vocabulary.texts, vocabulary.kinds
+    scores = _read_scores(file, vocabulary)
+    ids: dict[str, int] = {}
+    pieces: list[int] = []
+    for token, text in enumerate(texts):
+        mergeable = kinds[token] in (TokenKind.NORMAL, TokenKind.USER_DEFINED)
+        # Of duplicates the first counts.
+        if mergeable and text and ids.setdefault(text, token) == token:
+            pieces.append(token)
+    best_first = np.array(pieces, np.int64)
+    best_first = best_first[np.argsort(-scores[best_first], kind="stable")]
+    merges = [
+        (text[:cut], text[cut:])
+        for text in (texts[token] for token in best_first.tolist())
+        for cut in range(1, len(text))
+        if text[:cut] in ids and text[cut:] in ids
+    ]
+    # Added after the merges, which must not make them: they come from what has no token.
+    fallbacks = vocabulary.ids_of_kind(TokenKind.BYTE)
+    unknown = None if vocabulary.unk_id is None else texts[vocabulary.unk_id]
+    for token in fallbacks:
+        spm_token_bytes(texts[token], TokenKind.BYTE, vocabulary.source)
+        ids.setdefault(texts[token], token)
+    if unknown is not None and vocabulary.unk_id is not None:
+        ids.setdefault(unknown, vocabulary.unk_id)
+    return Backend(
+        models.BPE(vocab=ids, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    )
+
+
+def spm_token_bytes(text: str, kind: TokenKind, source: str) -> bytes:
+    """The bytes that a normal or byte token stands for.
+
+    Raises:
+        ModelLoadError: A byte token isn't of the form `<0xNN>`.
+    """
+    if kind is not TokenKind.BYTE:
+        return text.replace(SPACE, " ").encode()
+    found = _BYTE_TOKEN.fullmatch(text)
+    if found is None:
+        raise ModelLoadError(source, f"byte token {text[:40]!r} is not of the form <0xNN>")
+    return bytes([int(found[1], 16)])
+
+
+def _read_scores(
+    file: GGUFFile, vocabulary: Vocabulary
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    key = "tokenizer.ggml.scores"
+    scores = file.get_array(key, "float")
+    if len(scores) != len(vocabulary.texts):
+        raise ModelLoadError(
+            vocabulary.source,
+            f"{key} has {len(scores)} elements, but tokenizer.ggml.tokens has "
+            f"{len(vocabulary.texts)}",
+        )
+    if np.isnan(scores).any():
+        index = int(np.isnan(scores).argmax())
+        raise ModelLoadError(vocabulary.source, f"{key}[{index}] is not a number")
+    return scores.astype(np.float64)

@@ -1,0 +1,245 @@
+"""Text to token ids and back, as the model's own tokenizer does it, from what a GGUF file holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+from tokenizers import Tokenizer as Backend
+
+from caudal.errors import ModelLoadError, ParameterError
+from caudal.formats.bpe import bpe_token_bytes, build_bpe, pre_tokenizer_of
+from caudal.formats.gguf import GGUFFile
+from caudal.formats.special_tokens import SpecialTokenSplitter
+from caudal.formats.spm import SPACE, build_spm, spm_token_bytes
+from caudal.formats.vocabulary import TokenKind, Vocabulary
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Tokenizer:
+    """Encodes and decodes for one model. Immutable, and safe to use from several threads.
+
+    Use `from_gguf`. Text never becomes a control token (`<|im_start|>`, `</s>` …) unless
+    `parse_special` says so; user-defined tokens are always found, longest first, before anything
+    else looks at the text.
+
+    Args:
+        vocabulary: Tokens and roles.
+        backend: Encodes text that holds no special tokens.
+        add_bos: Whether BOS begins a prompt.
+        add_eos: Whether EOS ends a text to encode.
+        add_space_prefix: SentencePiece only: a space precedes the text, and the text after each
+            special token.
+
+    Attributes:
+        vocabulary: Tokens and roles.
+        add_bos: Whether BOS begins a prompt.
+        add_eos: Whether EOS ends a text to encode.
+        special_tokens: Ids of control tokens by text.
+        user_defined_tokens: Ids of user-defined tokens by text.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        backend: Backend,
+        *,
+        add_bos: bool,
+        add_eos: bool,
+        add_space_prefix: bool,
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.add_bos = add_bos
+        self.add_eos = add_eos
+        self._backend = backend
+        self._add_space_prefix = add_space_prefix
+        self._is_spm = vocabulary.model == "llama"
+        texts = vocabulary.texts
+        control = vocabulary.ids_of_kind(TokenKind.CONTROL, TokenKind.UNKNOWN)
+        self.special_tokens: Mapping[str, int] = {texts[token]: token for token in control}
+        user_defined = vocabulary.ids_of_kind(TokenKind.USER_DEFINED)
+        self.user_defined_tokens: Mapping[str, int] = {
+            texts[token]: token for token in user_defined
+        }
+        self._user_defined_splitter = SpecialTokenSplitter(self.user_defined_tokens)
+        self._special_splitter = SpecialTokenSplitter(
+            {**self.user_defined_tokens, **self.special_tokens}
+        )
+
+    @classmethod
+    def from_gguf(cls, file: GGUFFile) -> Self:
+        """Build the tokenizer that the file describes.
+
+        Raises:
+            ModelLoadError: The tokenizer's family or pre-tokenizer is unknown, or an array or id is
+                missing or damaged; names the key.
+        """
+        vocabulary = Vocabulary.from_gguf(file)
+        add_space_prefix = False
+        if vocabulary.model == "llama":
+            backend = build_spm(file, vocabulary)
+            default_bos = vocabulary.bos_id is not None
+            add_space_prefix = file.get_bool("tokenizer.ggml.add_space_prefix", True)
+        else:
+            backend = build_bpe(file, vocabulary)
+            default_bos = pre_tokenizer_of(vocabulary).add_bos and vocabulary.bos_id is not None
+        add_bos = file.get_bool("tokenizer.ggml.add_bos_token", default_bos)
+        add_eos = file.get_bool("tokenizer.ggml.add_eos_token", False)
+        for role, wanted, token in (
+            ("bos", add_bos, vocabulary.bos_id),
+            ("eos", add_eos, vocabulary.eos_id),
+        ):
+            if wanted and token is None:
+                raise ModelLoadError(
+                    str(file.path),
+                    f"tokenizer.ggml.add_{role}_token is true, but "
+                    f"tokenizer.ggml.{role}_token_id is missing",
+                )
+        return cls(
+            vocabulary,
+            backend,
+            add_bos=add_bos,
+            add_eos=add_eos,
+            add_space_prefix=add_space_prefix,
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens; ids are 0 to `vocab_size - 1`."""
+        return len(self.vocabulary.texts)
+
+    @property
+    def bos_id(self) -> int | None:
+        """The token that begins a sequence."""
+        return self.vocabulary.bos_id
+
+    @property
+    def eos_id(self) -> int | None:
+        """The token that ends a sequence."""
+        return self.vocabulary.eos_id
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Every token that ends an answer: end of text, of turn, of message."""
+        return self.vocabulary.eos_ids
+
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False
+    ) -> list[int]:
+        """Token ids of a text.
+
+        Args:
+            text: Any string; lone surrogates become U+FFFD.
+            add_special: Add BOS and EOS where the model wants them; never a second BOS.
+            parse_special: Control tokens written in the text become those tokens.
+        """
+        splitter = self._special_splitter if parse_special else self._user_defined_splitter
+        ids = self.encode_pieces(splitter.split(without_surrogates(text)))
+        if add_special:
+            ids = self.with_bos(ids)
+            if self.add_eos and self.eos_id is not None and ids[-1:] != [self.eos_id]:
+                ids.append(self.eos_id)
+        return ids
+
+    def encode_pieces(self, pieces: Iterable[str | int]) -> list[int]:
+        """Token ids of a text that has been split at its special tokens.
+
+        Args:
+            pieces: Token ids, and texts in which no special token is looked for.
+        """
+        ids: list[int] = []
+        for piece in pieces:
+            if isinstance(piece, int):
+                ids.append(piece)
+            elif piece:
+                ids += self._encode_text(piece)
+        return ids
+
+    def with_bos(self, ids: list[int]) -> list[int]:
+        """The ids with BOS in front, if the model wants it and it isn't there already."""
+        if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            return [self.bos_id, *ids]
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of token ids; bytes that are not UTF-8 become U+FFFD.
+
+        Args:
+            ids: Token ids.
+            skip_special_tokens: Leave control tokens out.
+
+        Raises:
+            ParameterError: An id doesn't exist.
+        """
+        raw = b"".join(
+            self.token_bytes(token)
+            for token in ids
+            if not (self.is_control(token) and skip_special_tokens)
+        )
+        return raw.decode(errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes a token adds to the text: a control token its name, an unused one nothing.
+
+        Raises:
+            ParameterError: The id doesn't exist.
+        """
+        kind = self._kind(token)
+        text = self.vocabulary.texts[token]
+        if kind is TokenKind.UNUSED:
+            return b""
+        if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN, TokenKind.USER_DEFINED):
+            return text.encode()
+        if self._is_spm:
+            return spm_token_bytes(text, kind, self.vocabulary.source)
+        return bpe_token_bytes(text)
+
+    def is_control(self, token: int) -> bool:
+        """Whether a token steers the model rather than being text (control and unknown tokens).
+
+        Raises:
+            ParameterError: The id doesn't exist.
+        """
+        return self._kind(token) in (TokenKind.CONTROL, TokenKind.UNKNOWN)
+
+    def token_text(self, token: int) -> str:
+        """A token's text as the vocabulary spells it, e.g. `<|im_end|>` or `Ġhello`.
+
+        Raises:
+            ParameterError: The id doesn't exist.
+        """
+        self._kind(token)
+        return self.vocabulary.texts[token]
+
+    def token_id(self, text: str) -> int | None:
+        """The id of the token the vocabulary spells like this, None if there is none."""
+        for special in (self.special_tokens, self.user_defined_tokens):
+            if text in special:
+                return special[text]
+        found: int | None = self._backend.token_to_id(text)
+        return found
+
+    def _kind(self, token: int) -> TokenKind:
+        if not 0 <= token < self.vocab_size:
+            raise ParameterError(
+                "tokens",
+                f"token id {token} is outside the vocabulary (0 to {self.vocab_size - 1}).",
+            )
+        return TokenKind(self.vocabulary.kinds[token])
+
+    def _encode_text(self, text: str) -> list[int]:
+        if self._is_spm:
+            if self._add_space_prefix:
+                text = " " + text
+            text = text.replace(" ", SPACE)
+        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+
+def without_surrogates(text: str) -> str:
+    """Pairs of surrogates become the characters they stand for, lone ones U+FFFD."""
+    if _SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,0 +1,185 @@
+"""The vocabulary of a GGUF file: token texts, their kinds, and which ids mean begin and end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from caudal.errors import ModelLoadError
+from caudal.formats.gguf import GGUFFile
+
+
+class TokenKind(IntEnum):
+    """What a token is for (`tokenizer.ggml.token_type`)."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+SUPPORTED_MODELS: dict[str, str] = {"gpt2": "byte-level BPE", "llama": "SentencePiece"}
+"""`tokenizer.ggml.model` values that `Tokenizer` understands."""
+
+# Texts that end an answer in some model family, for files whose metadata names only one end token.
+_END_TEXTS = (
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+    # Qwen's code models end a filled-in middle with these.
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+)
+# Ends an answer in SentencePiece models, and struck-through HTML where it isn't a control token.
+_CONTROL_END_TEXT = "</s>"
+# Harmony-like formats end a message with <|end|>, and an answer with one of these instead.
+_MESSAGE_END = "<|end|>"
+_ANSWER_ENDS = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"})
+
+_ID_KEYS = {
+    "bos": "tokenizer.ggml.bos_token_id",
+    "eos": "tokenizer.ggml.eos_token_id",
+    "eot": "tokenizer.ggml.eot_token_id",
+    "eom": "tokenizer.ggml.eom_token_id",
+    "unk": "tokenizer.ggml.unknown_token_id",
+    "pad": "tokenizer.ggml.padding_token_id",
+}
+_SENTENCEPIECE_IDS = {"bos": 1, "eos": 2, "unk": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Tokens by id, and the ids with a role.
+
+    Attributes:
+        source: The file's name, for errors.
+        model: `tokenizer.ggml.model`: `gpt2` or `llama`.
+        pre: `tokenizer.ggml.pre`, the pre-tokenizer's name; only byte-level BPE has one.
+        texts: Token texts by id, as they are in the file.
+        kinds: A `TokenKind` per id.
+        bos_id: Begins a sequence.
+        eos_id: Ends a sequence.
+        unk_id: Stands for what can't be expressed.
+        pad_id: Fills batches; never in a prompt.
+        eos_ids: Every token that ends an answer.
+    """
+
+    source: str
+    model: str
+    pre: str
+    texts: list[str]
+    kinds: bytes
+    bos_id: int | None
+    eos_id: int | None
+    unk_id: int | None
+    pad_id: int | None
+    eos_ids: frozenset[int]
+
+    @classmethod
+    def from_gguf(cls, file: GGUFFile) -> Vocabulary:
+        """Read and check the vocabulary.
+
+        Raises:
+            ModelLoadError: A key is missing, of a wrong type, or names an id that doesn't exist.
+        """
+        source = str(file.path)
+        model = file.get_str("tokenizer.ggml.model")
+        if model not in SUPPORTED_MODELS:
+            supported = " and ".join(f"{m} ({what})" for m, what in SUPPORTED_MODELS.items())
+            raise ModelLoadError(
+                source,
+                f"tokenizer.ggml.model {model!r} is not supported; supported are {supported}",
+            )
+        texts = file.get_strings("tokenizer.ggml.tokens")
+        if not texts:
+            raise ModelLoadError(source, "tokenizer.ggml.tokens is empty")
+        kinds = _read_kinds(file, source, len(texts))
+        ids = _read_ids(file, source, model, len(texts))
+        ends = _find_ends(texts, kinds)
+        ends.update(i for i in (ids["eos"], ids["eot"], ids["eom"]) if i is not None)
+        for token in ends | {i for role, i in ids.items() if i is not None and role != "unk"}:
+            kinds[token] = TokenKind.CONTROL  # never text, whatever the file says
+        return cls(
+            source=source,
+            model=model,
+            pre=file.get_str("tokenizer.ggml.pre", "default"),
+            texts=texts,
+            kinds=bytes(kinds),
+            bos_id=ids["bos"],
+            eos_id=ids["eos"],
+            unk_id=ids["unk"],
+            pad_id=ids["pad"],
+            eos_ids=frozenset(ends),
+        )
+
+    def ids_of_kind(self, *kinds: TokenKind) -> list[int]:
+        """Ids of tokens that are of one of these kinds, ascending."""
+        return [i for i, kind in enumerate(self.kinds) if kind in kinds]
+
+
+def _read_kinds(file: GGUFFile, source: str, size: int) -> bytearray:
+    key = "tokenizer.ggml.token_type"
+    kinds = file.get_array(key, "int", None)
+    if kinds is None:
+        return bytearray([TokenKind.NORMAL]) * size
+    if len(kinds) != size:
+        raise ModelLoadError(
+            source, f"{key} has {len(kinds)} elements, but tokenizer.ggml.tokens has {size}"
+        )
+    allowed = [0, *TokenKind]  # 0 is "undefined", which old converters wrote for normal tokens
+    unknown = ~(kinds == allowed[0])
+    for kind in TokenKind:
+        unknown &= kinds != kind
+    if unknown.any():
+        index = int(unknown.argmax())
+        raise ModelLoadError(source, f"{key}[{index}] is {kinds[index]}; 0 to 6 are defined")
+    result = bytearray(kinds.astype("u1").tobytes())
+    return result.replace(b"\0", bytes([TokenKind.NORMAL]))
+
+
+def _read_ids(file: GGUFFile, source: str, model: str, size: int) -> dict[str, int | None]:
+    ids: dict[str, int | None] = {}
+    for role, key in _ID_KEYS.items():
+        token = file.get_int(key, None)
+        if token is not None and not 0 <= token < size:
+            raise ModelLoadError(source, f"{key} is {token}, but token ids are 0 to {size - 1}")
+        if token is None and model == "llama" and role in _SENTENCEPIECE_IDS:
+            default = _SENTENCEPIECE_IDS[role]
+            token = default if default < size else None
+        ids[role] = token
+    return ids
+
+
+def _find_ends(texts: list[str], kinds: bytearray) -> set[int]:
+    """Ids of well-known end tokens; a normal token of the same text is only text."""
+    kinds_by_text: dict[str, tuple[TokenKind, ...]] = dict.fromkeys(
+        _END_TEXTS, (TokenKind.CONTROL, TokenKind.USER_DEFINED)
+    )
+    kinds_by_text[_CONTROL_END_TEXT] = (TokenKind.CONTROL,)
+    found = {
+        text: token
+        for token, text in enumerate(texts)
+        if text in kinds_by_text and kinds[token] in kinds_by_text[text]
+    }
+    if any(ends <= found.keys() for ends in _ANSWER_ENDS):
+        found.pop(_MESSAGE_END, None)
+    return set(found.values())

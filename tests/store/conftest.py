@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caudal.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty store that doesn't exist on disk yet."""
+    return Store(tmp_path / "home")
