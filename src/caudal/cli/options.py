@@ -23,7 +23,11 @@ def _size(text: str) -> int:
 
 Model = Annotated[
     str,
-    typer.Argument(help="A name from `caudal list`, or the path of a GGUF file.", metavar="MODEL"),
+    typer.Argument(
+        help="A name as for `caudal pull`, or the path of a GGUF file. A named model that is not "
+        "on this machine yet is fetched.",
+        metavar="MODEL",
+    ),
 ]
 MaxModelLen = Annotated[
     int | None,

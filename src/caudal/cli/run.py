@@ -51,11 +51,14 @@ def run(
     import sys
 
     from caudal import LLM
+    from caudal.cli.pull_display import ensure_with_display
+    from caudal.store import Store
 
     piped = None if sys.stdin.isatty() else sys.stdin.read().strip()
     question = "\n\n".join(part for part in (prompt, piped) if part)
     if not question and piped is not None:
         raise typer.BadParameter("there is no question: it is neither an argument nor piped in")
+    ensure_with_display(Store(), model)
     with LLM(model, max_model_len=max_model_len, threads=threads, max_num_seqs=1) as llm:
         chat = _Chat(llm, temperature)
         if question:

@@ -74,9 +74,11 @@ def serve(
     """
     import logging
 
+    from caudal.cli.pull_display import ensure_with_display
     from caudal.loader import LoadOptions, load_model
     from caudal.server import serving
     from caudal.server.served_model import ServedModel
+    from caudal.store import Store
 
     if api_key == "":
         raise typer.BadParameter("must not be empty", param_hint="--api-key")
@@ -95,6 +97,7 @@ def serve(
         batching=batching,
         max_queue=max_queue,
     )
+    ensure_with_display(Store(), model)
     sock = serving.listen(host, port)
     address = _url(*sock.getsockname()[:2])
     typer.echo(f"Loading {model} …")

@@ -42,7 +42,6 @@ class EventStream(Response):
         events: The events; closed in either case.
         close: Gives up the work behind them. Called in either case, even where the client
             went before the first event was asked for and `events` never ran.
-        ping_interval: Seconds of silence after which a comment is sent.
     """
 
     media_type = "text/event-stream"
@@ -51,15 +50,12 @@ class EventStream(Response):
         self,
         events: AsyncGenerator[bytes, None],
         close: Callable[[], Awaitable[None]],
-        *,
-        ping_interval: float = PING_INTERVAL,
     ) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no"})
         self._events = events
         self._close = close
-        self._ping_interval = ping_interval
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         clock = asyncio.get_running_loop().time
@@ -77,8 +73,8 @@ class EventStream(Response):
         async def ping() -> None:
             nonlocal last_sent
             while True:
-                await asyncio.sleep(last_sent + self._ping_interval - clock())
-                if clock() - last_sent >= self._ping_interval:
+                await asyncio.sleep(last_sent + PING_INTERVAL - clock())
+                if clock() - last_sent >= PING_INTERVAL:
                     await send({"type": "http.response.body", "body": PING, "more_body": True})
                     last_sent = clock()
 
