@@ -1,6 +1,7 @@
 """Types of the native library (csrc/bindings/)."""
 
 import enum
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,3 +50,39 @@ class kernels:  # noqa: N801 — a submodule: the kernels one by one, for tests 
         panel_begin: int = 0,
         panel_end: int | None = None,
     ) -> None: ...
+
+class sampling:  # noqa: N801 — a submodule: the sampler by itself, for tests and benchmarks
+    @staticmethod
+    def sample(
+        logits: NDArray[np.float32],
+        *,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        typical_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        seed: int = 0,
+        stream: int = 0,
+        step: int = 0,
+        prompt_tokens: Sequence[int] = (),
+        output_tokens: Sequence[int] = (),
+        logit_bias: Sequence[tuple[int, float]] = (),
+        banned_tokens: Sequence[int] = (),
+        allowed_mask: bytes = b"",
+        logprobs: int = -1,
+    ) -> tuple[int, float | None, int | None, list[tuple[int, float]]]: ...
+    @staticmethod
+    def score(
+        logits: NDArray[np.float32], token: int, top: int = 0
+    ) -> tuple[int, float, int, list[tuple[int, float]]]: ...
+    @staticmethod
+    def weights(
+        logits: NDArray[np.float32], maximum: float, scale: float, out: NDArray[np.float32]
+    ) -> None: ...
+    @staticmethod
+    def philox4x32_10(counter: Sequence[int], key: Sequence[int]) -> list[int]: ...
+    @staticmethod
+    def uniform(seed: int, stream: int, step: int) -> float: ...
