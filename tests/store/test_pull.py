@@ -253,6 +253,18 @@ def test_the_index_credentials_also_fetch_the_file(
     assert b"s3cret" not in (store.home / "manifests" / "pypi%3Asingle.json").read_bytes()
 
 
+def test_credentials_from_netrc(
+    index: LocalIndex, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_single(index.directory)
+    index.credentials = ("anna", "s3cret")
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login anna password s3cret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert store.pull("pypi:single").path.read_bytes() == MODEL
+
+
 def test_a_corrupted_download_is_discarded(index: LocalIndex, store: Store) -> None:
     add_single(index.directory)
     index.corrupt = True
