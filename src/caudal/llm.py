@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -322,7 +322,7 @@ async def _first_error(work: Coroutine[Any, Any, T]) -> T:
 
 
 @contextlib.contextmanager
-def _progress_bar(total: int, show: bool) -> Any:
+def _progress_bar(total: int, show: bool) -> Iterator[Callable[[], None]]:
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress
 

@@ -57,6 +57,8 @@ def refused(
         ("logit_bias", {"1": 101}),
         ("logit_bias", [1]),
         ("priority", "high"),
+        ("priority", 10**400),
+        ("top_k", 10**30),
     ],
 )
 def test_values_out_of_range(hello: RunningServer, field: str, value: object, stream: bool):
@@ -253,6 +255,27 @@ def test_bodies_that_are_no_object(hello: RunningServer, body: bytes):
     )
     assert response.status_code == 400
     assert "body" in response.json()["error"]["message"].lower()
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [(r'"\ud800": 1', 400), (r'"model": "\ud800"', 404), (r'"logit_bias": {"\ud800": 1}', 400)],
+)
+def test_half_a_surrogate_pair_is_no_text(hello: RunningServer, fields: str, status: int):
+    body = '{"model": "fake", "prompt": "x", ' + fields + "}"
+    headers = {"content-type": "application/json"}
+    response = hello.http.post("/v1/completions", content=body, headers=headers)
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_half_a_surrogate_pair_in_a_prompt_is_echoed_as_it_came(hello: RunningServer, stream: str):
+    body = r'{"model": "fake", "prompt": "\ud800", "echo": true, "stream": ' + stream + "}"
+    headers = {"content-type": "application/json"}
+    response = hello.http.post("/v1/completions", content=body, headers=headers)
+    assert response.status_code == 200
+    assert r"\ud800" in response.text
 
 
 def test_deeply_nested_json(hello: RunningServer):

@@ -32,7 +32,7 @@ class ByteTokenizer:
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = False
     ) -> list[int]:
-        return list(text.encode())
+        return list(text.encode(errors="replace"))
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         kept = [token for token in ids if not (skip_special_tokens and self.is_control(token))]
@@ -72,7 +72,7 @@ class RoleTemplate:
         if add_generation_prompt:
             text += "\nassistant:"
         text += "".join((template_kwargs or {}).values())
-        return list(text.encode())
+        return list(text.encode(errors="replace"))
 
 
 def _text_of(message: Mapping[str, Any]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from caudal import __version__
 from caudal.server.auth import ApiKeyAuth
+from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
 from caudal.server.limits import BodyLimit, ReadinessGate
 from caudal.server.openai import chat, completions, models, tokenize
@@ -38,10 +38,10 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
     async def health() -> Response:
         """Whether requests can be answered; needs no key, and no model to be loaded."""
         if not slot.ready:
-            return JSONResponse({"status": "loading"}, 503, {"Retry-After": "1"})
+            return JSONReply({"status": "loading"}, 503, {"Retry-After": "1"})
         if not slot.model.engine.healthy:
-            return JSONResponse({"status": "failed"}, 503)
-        return JSONResponse({"status": "ok"})
+            return JSONReply({"status": "failed"}, 503)
+        return JSONReply({"status": "ok"})
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:

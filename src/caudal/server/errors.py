@@ -8,7 +8,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from caudal.errors import (
@@ -21,6 +20,7 @@ from caudal.errors import (
     RequestTimeoutError,
     TemplateError,
 )
+from caudal.server.encoding import JSONReply
 from caudal.server.openai.schema import UnsupportedFieldError
 
 logger = logging.getLogger("caudal.server")
@@ -53,10 +53,10 @@ def error_response(
     param: str | None = None,
     code: str | None = None,
     headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
+) -> JSONReply:
     """An error's response; the envelope's type follows from the status, as at OpenAI."""
     body = envelope(message, _kind(status), param=param, code=code)
-    return JSONResponse(body, status, dict(headers or {}))
+    return JSONReply(body, status, dict(headers or {}))
 
 
 def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
@@ -82,7 +82,7 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 500, None, None
 
 
-def caudal_error_response(error: CaudalError) -> JSONResponse:
+def caudal_error_response(error: CaudalError) -> JSONReply:
     """The response to an error raised before the first byte of an answer."""
     status, param, code = describe(error)
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, QueueFullError) else None
@@ -100,11 +100,11 @@ def error_event(error: Exception) -> dict[str, Any]:
 def install_error_handlers(app: FastAPI) -> None:
     """Give every failure of every route the envelope."""
 
-    async def on_caudal_error(_: Request, error: Exception) -> JSONResponse:
+    async def on_caudal_error(_: Request, error: Exception) -> JSONReply:
         assert isinstance(error, CaudalError)
         return caudal_error_response(error)
 
-    async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
+    async def on_validation_error(request: Request, error: Exception) -> JSONReply:
         assert isinstance(error, RequestValidationError)
         content_type = request.headers.get("content-type", "")
         if isinstance(error.body, bytes) and "json" not in content_type:
@@ -112,7 +112,7 @@ def install_error_handlers(app: FastAPI) -> None:
         message, param = _explain(error.errors())
         return error_response(400, message, param=param)
 
-    async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
+    async def on_http_exception(request: Request, error: Exception) -> JSONReply:
         assert isinstance(error, HTTPException)
         message = str(error.detail)
         if error.status_code == 404:
@@ -121,10 +121,10 @@ def install_error_handlers(app: FastAPI) -> None:
             message = f"{request.url.path} does not accept {request.method}."
         return error_response(error.status_code, message, headers=error.headers)
 
-    async def on_unexpected(_: Request, __: Exception) -> JSONResponse:
+    async def on_unexpected(_: Request, __: Exception) -> JSONReply:
         return error_response(500, "Internal server error.")  # Starlette logs the traceback
 
-    async def on_disconnect(_: Request, __: Exception) -> JSONResponse:
+    async def on_disconnect(_: Request, __: Exception) -> JSONReply:
         return error_response(499, "The client closed the connection.")
 
     app.add_exception_handler(CaudalError, on_caudal_error)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from caudal.server.encoding import encode_json
 from caudal.server.errors import ClientDisconnectedError
 
 T = TypeVar("T")
@@ -30,9 +30,7 @@ DONE = b"data: [DONE]\n\n"
 
 def encode_event(data: dict[str, Any]) -> bytes:
     """One event. Plain dicts and one dump: this runs for every token of every stream."""
-    return (
-        b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
-    )
+    return b"data: " + encode_json(data) + b"\n\n"
 
 
 class EventStream(Response):

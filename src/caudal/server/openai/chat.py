@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from caudal.output import Delta, Generation, OutputToken
+from caudal.server.encoding import JSONReply
 from caudal.server.openai.answer import Envelope, close_all, merge, stream_events, usage
 from caudal.server.openai.logprobs import chat_logprobs
 from caudal.server.openai.schema import ChatCompletionRequest
@@ -44,7 +44,7 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
         )
         return EventStream(events, partial(close_all, [generation]))
     try:
-        return JSONResponse(await run_until_disconnect(request, _collect(model, body, generation)))
+        return JSONReply(await run_until_disconnect(request, _collect(model, body, generation)))
     finally:
         await close_all([generation])
 

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from caudal.output import Delta, Generation
+from caudal.server.encoding import JSONReply
 from caudal.server.openai.answer import Envelope, close_all, merge, stream_events, usage
 from caudal.server.openai.logprobs import CompletionLogprobs
 from caudal.server.openai.schema import CompletionRequest
@@ -43,7 +43,7 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
         )
         return EventStream(events, partial(close_all, generations))
     try:
-        return JSONResponse(
+        return JSONReply(
             await run_until_disconnect(request, _collect(model, body, generations, choices))
         )
     finally:

@@ -84,7 +84,7 @@ class GenerationFields(StrictModel):
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
-    priority: int | None = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     cache_salt: str | None = None
 
     @property
