@@ -65,6 +65,7 @@ void penalise(std::span<float> logits, const SamplingRow& row, SamplingScratch& 
         const uint32_t count = seen & ~kInPrompt;
         seen = 0;
         double logit = logits[static_cast<size_t>(token)];
+        if (!(logit > -kInfinity)) continue;  // impossible stays impossible
         logit = logit > 0.0 ? logit / row.repetition_penalty : logit * row.repetition_penalty;
         if (count != 0) logit -= row.presence_penalty + row.frequency_penalty * count;
         logits[static_cast<size_t>(token)] = static_cast<float>(logit);
