@@ -83,6 +83,11 @@ class LLM:
         """The model's tokenizer."""
         return self._model.tokenizer
 
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model's file says how to chat; a base model's does not."""
+        return not self._model.chat_template.is_default
+
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
@@ -291,9 +296,7 @@ class LLM:
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
-    if isinstance(prompts, str | Mapping):
-        return [prompts]
-    return prompts
+    return prompts if isinstance(prompts, list | tuple) else [prompts]  # type: ignore[list-item]
 
 
 def _is_conversation(messages: Sequence[Any]) -> bool:

@@ -68,11 +68,16 @@ class RoleTemplate:
     ) -> list[int]:
         if any(message["role"] == "system" for message in messages):
             raise TemplateError("System role not supported")
-        text = "\n".join(f"{message['role']}:{message['content']}" for message in messages)
+        text = "\n".join(f"{message['role']}:{_text_of(message)}" for message in messages)
         if add_generation_prompt:
             text += "\nassistant:"
         text += "".join((template_kwargs or {}).values())
         return list(text.encode())
+
+
+def _text_of(message: Mapping[str, Any]) -> str:
+    content = message.get("content", "")
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
 @dataclass

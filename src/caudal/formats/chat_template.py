@@ -23,6 +23,7 @@ from caudal.formats.template_guard import (
 from caudal.formats.template_source import TemplateSource
 from caudal.formats.tokenizer import Tokenizer, without_surrogates
 
+_FROM_FILE = "from the model file"
 _OWN_VARIABLES = frozenset(("messages", "tools", "add_generation_prompt"))
 
 
@@ -95,8 +96,13 @@ class ChatTemplate:
             source,
             tokenizer,
             tool_source=file.get_str("tokenizer.chat_template.tool_use", None),
-            origin="from the model file",
+            origin=_FROM_FILE,
         )
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the file has no template, so that its model may not be made for chats."""
+        return self.origin != _FROM_FILE
 
     @property
     def supports_tools(self) -> bool:

@@ -10,6 +10,9 @@ from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.tokenizer import Tokenizer
 from caudal.output import OutputToken
 
+LEAST_LOGPROB = -9999.0
+"""Written for less, because JSON has no minus infinity (the value that OpenAI uses)."""
+
 
 def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[OutputToken]) -> dict[str, Any]:
     """`choices[].logprobs` of chat completions: one entry per token of the text."""
@@ -28,7 +31,7 @@ def _chat_entry(tokenizer: Tokenizer, scored: TokenLogprob) -> dict[str, Any]:
         data = tokenizer.token_bytes(token)
         return {
             "token": data.decode(errors="replace"),
-            "logprob": logprob,
+            "logprob": max(logprob, LEAST_LOGPROB),
             "bytes": list(data),
         }
 
@@ -71,12 +74,12 @@ class CompletionLogprobs:
                 self._add(token.sampled.token, token.sampled.logprob, text_begin + token.offset)
 
     def _add(self, token: int, scored: TokenLogprob | None, offset: int) -> None:
-        top = None
+        top: dict[str, float] | None = None
         if scored is not None:
-            top = {self._name(other): logprob for other, logprob in scored.top[: self._top]}
-            top.setdefault(self._name(token), scored.logprob)
+            ranked = [*scored.top[: self._top], (token, scored.logprob)]
+            top = {self._name(other): max(value, LEAST_LOGPROB) for other, value in ranked}
         self.lists["tokens"].append(self._name(token))
-        self.lists["token_logprobs"].append(None if scored is None else scored.logprob)
+        self.lists["token_logprobs"].append(None if top is None else top[self._name(token)])
         self.lists["top_logprobs"].append(top)
         self.lists["text_offset"].append(offset)
 

@@ -168,16 +168,10 @@ class ChatMessage(StrictModel):
         return self
 
     def for_template(self) -> dict[str, Any]:
-        """The message as chat templates expect it: plain text content."""
-        content = self.content
-        if isinstance(content, list):
-            content = "".join(part.text for part in content)
-        message = {
-            "role": "system" if self.role == "developer" else self.role,
-            "content": content or "",
-        }
-        if self.name is not None:
-            message["name"] = self.name
+        """The message for `ChatTemplate`."""
+        message = self.model_dump(exclude_none=True)
+        if self.role == "developer":
+            message["role"] = "system"
         return message
 
 
