@@ -1,7 +1,6 @@
 #include "kernels/candidates.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -19,19 +18,6 @@ constexpr size_t kWeighed = 256;
 constexpr size_t kSorted = 64;
 
 }  // namespace
-
-CandidateKey candidate_key(float score, size_t token) {
-    // Adding zero turns -0 into +0, which would otherwise be different scores.
-    const uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);
-    // IEEE floats order like sign-magnitude integers.
-    const uint32_t ordered = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-    return (CandidateKey{ordered} << 32) | static_cast<uint32_t>(~token);
-}
-
-float candidate_score(CandidateKey key) {
-    const auto ordered = static_cast<uint32_t>(key >> 32);
-    return std::bit_cast<float>((ordered & 0x80000000u) != 0 ? ordered & 0x7FFFFFFFu : ~ordered);
-}
 
 bool ScannedRow::possible() const {
     return maximum > -std::numeric_limits<float>::infinity();
@@ -91,18 +77,16 @@ void CandidateWeights::for_each(std::span<const CandidateKey> keys, Body body) c
     }
 }
 
-float CandidateWeights::logit(CandidateKey key) const {
-    return logits_[static_cast<size_t>(candidate_token(key))];
-}
-
-double CandidateWeights::exponent(CandidateKey key) const {
-    return (double{std::min(logit(key), kLargest)} - softmax_.maximum) * softmax_.scale;
-}
-
 MassHistogram::MassHistogram(const CandidateWeights& weights, std::span<const CandidateKey> keys) {
-    const auto [lowest, highest] = std::minmax_element(keys.begin(), keys.end());
-    highest_ = candidate_score(*highest);
-    const double range = highest_ - candidate_score(*lowest);
+    // Not std::minmax_element: it compares neighbours first, a branch as good as random.
+    CandidateKey lowest = keys.front();
+    CandidateKey highest = keys.front();
+    for (const CandidateKey key : keys) {
+        lowest = std::min(lowest, key);
+        highest = std::max(highest, key);
+    }
+    highest_ = candidate_score(highest);
+    const double range = highest_ - candidate_score(lowest);
     buckets_per_score_ = range > 0.0 ? (kBuckets - 1) / range : 0.0;
     weights.for_each(keys, [this](CandidateKey key, float weight) {
         const size_t index = bucket(key);
@@ -110,11 +94,6 @@ MassHistogram::MassHistogram(const CandidateWeights& weights, std::span<const Ca
         ++counts_[index];
     });
     total_ = std::accumulate(masses_.begin(), masses_.end(), 0.0);
-}
-
-size_t MassHistogram::bucket(CandidateKey key) const {
-    // Subtraction and multiplication round monotonically: buckets are in key order.
-    return static_cast<size_t>((highest_ - candidate_score(key)) * buckets_per_score_);
 }
 
 std::span<CandidateKey> MassHistogram::narrow(std::span<const CandidateKey> keys, double target,
@@ -175,9 +154,12 @@ std::span<CandidateKey> keep_typical(const CandidateWeights& weights, std::span<
     }
     const MassOrder order(weights, keys, buffers);
     const CandidateKey last = order.cut(typical_p * order.total()).key;
-    const auto end =
-        std::partition(keys.begin(), keys.end(), [last](CandidateKey key) { return key >= last; });
-    const std::span<CandidateKey> kept(keys.begin(), end);
+    size_t count = 0;
+    for (const CandidateKey key : keys) {
+        keys[count] = key;
+        count += key >= last ? 1 : 0;
+    }
+    const std::span<CandidateKey> kept = keys.first(count);
     for (CandidateKey& key : kept) {
         key = candidate_key(std::min(weights.logit(key), kLargest),
                             static_cast<size_t>(candidate_token(key)));

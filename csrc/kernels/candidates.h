@@ -1,9 +1,12 @@
 // The tokens a filter has left, and how to cut them by probability mass without sorting them.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -15,9 +18,19 @@ namespace caudal {
 // The one order that everything here uses; a tie never depends on an algorithm's whims.
 using CandidateKey = uint64_t;
 
-CandidateKey candidate_key(float score, size_t token);
+inline CandidateKey candidate_key(float score, size_t token) {
+    // Adding zero turns -0 into +0, which would otherwise be different scores.
+    const uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);
+    // IEEE floats order like sign-magnitude integers: flip the sign of positive ones and everything
+    // of negative ones. No branch, because signs are unpredictable.
+    const uint32_t ordered = bits ^ (0x80000000u | (0u - (bits >> 31)));
+    return (CandidateKey{ordered} << 32) | static_cast<uint32_t>(~token);
+}
 
-float candidate_score(CandidateKey key);
+inline float candidate_score(CandidateKey key) {
+    const auto ordered = static_cast<uint32_t>(key >> 32);
+    return std::bit_cast<float>(ordered ^ (0x80000000u | ((ordered >> 31) - 1u)));
+}
 
 constexpr int32_t candidate_token(CandidateKey key) {
     return static_cast<int32_t>(~static_cast<uint32_t>(key));
@@ -61,10 +74,15 @@ class CandidateWeights {
     template <typename Body>
     void for_each(std::span<const CandidateKey> keys, Body body) const;
 
-    float logit(CandidateKey key) const;
+    float logit(CandidateKey key) const {
+        return logits_[static_cast<size_t>(candidate_token(key))];
+    }
 
     // The logarithm of a candidate's weight.
-    double exponent(CandidateKey key) const;
+    double exponent(CandidateKey key) const {
+        const float finite = std::min(logit(key), std::numeric_limits<float>::max());
+        return (double{finite} - softmax_.maximum) * softmax_.scale;
+    }
 
   private:
     const SamplingKernels& kernels_;
@@ -93,7 +111,11 @@ class MassHistogram {
   private:
     static constexpr size_t kBuckets = 512;
 
-    size_t bucket(CandidateKey key) const;
+    size_t bucket(CandidateKey key) const {
+        // Subtraction and multiplication round monotonically: buckets are in key order.
+        return static_cast<size_t>(
+            static_cast<int32_t>((highest_ - candidate_score(key)) * buckets_per_score_));
+    }
 
     double highest_;
     double buckets_per_score_;  // 0: all candidates are in bucket 0
@@ -129,7 +151,8 @@ class MassOrder {
 };
 
 // Locally typical sampling (arXiv 2202.00666): the candidates whose surprise is nearest to the
-// distribution's entropy, as few as reach `typical_p` of the mass. A part of `keys`, reordered.
+// distribution's entropy, as few as reach `typical_p` of the mass. The start of `keys`,
+// overwritten.
 std::span<CandidateKey> keep_typical(const CandidateWeights& weights, std::span<CandidateKey> keys,
                                      double typical_p, CandidateBuffers& buffers);
 

@@ -40,7 +40,6 @@ double weigh_blocks(const SamplingKernels& kernels, std::span<const float> logit
 
 void penalise(std::span<float> logits, const SamplingRow& row, SamplingScratch& scratch) {
     const bool repetition = row.repetition_penalty != 1.0;
-    if (!repetition && row.presence_penalty == 0.0 && row.frequency_penalty == 0.0) return;
     constexpr uint32_t kInPrompt = 0x80000000u;  // the other bits count occurrences in the output
     if (scratch.seen.size() < logits.size()) scratch.seen.resize(logits.size(), 0);
     scratch.touched.clear();
@@ -65,6 +64,7 @@ void penalise(std::span<float> logits, const SamplingRow& row, SamplingScratch& 
         const uint32_t count = seen & ~kInPrompt;
         seen = 0;
         double logit = logits[static_cast<size_t>(token)];
+        if (!(logit > -kInfinity)) continue;  // impossible stays impossible
         logit = logit > 0.0 ? logit / row.repetition_penalty : logit * row.repetition_penalty;
         if (count != 0) logit -= row.presence_penalty + row.frequency_penalty * count;
         logits[static_cast<size_t>(token)] = static_cast<float>(logit);
