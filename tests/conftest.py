@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from caudal.store import Store
+from support.package_index import LocalIndex
+from support.pip_environment import use_only_index
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +22,14 @@ def smollm2_path() -> Path:
 def gemma3_path() -> Path:
     """Gemma 3 270M's GGUF file, fetched into the user's own store the first time."""
     return Store().ensure("gemma3:270m-base").path
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalIndex]:
+    """A package index on this machine, the only one that pip is configured for."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    local = LocalIndex(wheels)
+    use_only_index(monkeypatch, local.url)
+    yield local
+    local.close()

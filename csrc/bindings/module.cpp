@@ -2,5 +2,6 @@
 
 NB_MODULE(_native, module) {
     caudal::bind_kernels(module);
+    caudal::bind_sampling(module);
     caudal::bind_runtime(module);
 }

@@ -1,14 +1,312 @@
+// The runtime for Python: weights, programs, executors. caudal.backends.native is its only user.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+
 #include "bindings/bindings.h"
 #include "isa/kernel_table.h"
+#include "runtime/executor.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace caudal {
+
+namespace {
+
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::span<const std::byte> as_bytes(const Bytes& bytes) {
+    return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+
+// Weights with the threads that pack and later run them.
+class PyWeights {
+  public:
+    explicit PyWeights(int threads)
+        : kernels_(select_kernels()), threads_(threads), weights_(kernels_, threads_) {}
+
+    int add_matrix(uint32_t type, const Bytes& data, int64_t rows, int64_t cols) {
+        const nb::gil_scoped_release release;
+        return weights_.add_matrix(static_cast<TensorType>(type), as_bytes(data), rows, cols);
+    }
+
+    // Dequantises a whole small tensor.
+    int add_vector(uint32_t type, const Bytes& data, int64_t length) {
+        const BlockGeometry geometry = block_geometry(static_cast<TensorType>(type));
+        if (length <= 0 || length % geometry.elements != 0 ||
+            static_cast<int64_t>(data.size()) != length / geometry.elements * geometry.bytes) {
+            throw std::invalid_argument("vector data has a wrong length");
+        }
+        // A vector is a matrix of one row; the kernels know how to read every type's rows.
+        const auto tensor = static_cast<TensorType>(type);
+        std::vector<std::byte> storage(kernels_.linear.packed_bytes(tensor, 1, length) +
+                                       kAlignment);
+        void* start = storage.data();
+        size_t space = storage.size();
+        auto* aligned = static_cast<std::byte*>(
+            std::align(kAlignment, storage.size() - kAlignment, start, space));
+        kernels_.linear.pack(tensor, as_bytes(data), 1, length, 0, 1, aligned);
+        PackedMatrix row;
+        row.type = tensor;
+        row.rows = 1;
+        row.cols = length;
+        row.data = aligned;
+        std::vector<float> values(static_cast<size_t>(length));
+        kernels_.linear.unpack_row(row, 0, values.data());
+        return weights_.add_vector(std::move(values));
+    }
+
+    const KernelTable& kernels() const { return kernels_; }
+    ThreadPool& threads() { return threads_; }
+    const Weights& weights() const { return weights_; }
+
+  private:
+    static constexpr size_t kAlignment = 64;
+
+    const KernelTable& kernels_;
+    ThreadPool threads_;
+    Weights weights_;
+};
+
+// A batch under construction; owns everything that the C++ batch refers to.
+class PyBatch {
+  public:
+    void add_sequence(const std::vector<int32_t>& tokens, int64_t context,
+                      std::vector<int32_t> block_table) {
+        const auto first = static_cast<int64_t>(tokens_.size());
+        tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+        tables_.push_back(std::move(block_table));
+        batch_.sequences.push_back({first, static_cast<int64_t>(tokens.size()), context, {}});
+    }
+
+    void add_copy(int32_t source, int32_t destination) {
+        batch_.copies.emplace_back(source, destination);
+    }
+
+    // Draws from the logits of the last token of the sequence added last.
+    void add_sample(double temperature, int64_t top_k, double top_p, double min_p, double typical_p,
+                    uint64_t seed, uint32_t stream, uint32_t step, int32_t logprobs,
+                    const nb::bytes& allowed_tokens, std::vector<int32_t> banned_tokens) {
+        SamplingRow row;
+        row.temperature = temperature;
+        row.top_k = top_k;
+        row.top_p = top_p;
+        row.min_p = min_p;
+        row.typical_p = typical_p;
+        row.seed = seed;
+        row.stream = stream;
+        row.step = step;
+        row.logprobs = logprobs;
+        Extras& extras = extras_.emplace_back();
+        extras.allowed.assign(
+            reinterpret_cast<const std::byte*>(allowed_tokens.c_str()),
+            reinterpret_cast<const std::byte*>(allowed_tokens.c_str()) + allowed_tokens.size());
+        extras.banned = std::move(banned_tokens);
+        batch_.samples.push_back({static_cast<int64_t>(tokens_.size()) - 1, row});
+    }
+
+    // Penalties and biases of the sample added last; most requests have none.
+    void adjust_sample(double repetition_penalty, double presence_penalty, double frequency_penalty,
+                       std::vector<int32_t> prompt_tokens, std::vector<int32_t> output_tokens,
+                       const std::vector<std::tuple<int32_t, float>>& logit_bias) {
+        if (batch_.samples.empty()) throw std::invalid_argument("there is no sample to adjust");
+        SamplingRow& row = batch_.samples.back().row;
+        row.repetition_penalty = repetition_penalty;
+        row.presence_penalty = presence_penalty;
+        row.frequency_penalty = frequency_penalty;
+        Extras& extras = extras_.back();
+        extras.prompt = std::move(prompt_tokens);
+        extras.output = std::move(output_tokens);
+        for (const auto& [token, bias] : logit_bias) extras.bias.push_back({token, bias});
+    }
+
+    // Scores `target` under the logits of token `index` of the sequence added last.
+    void add_score(int64_t index, int32_t target, int32_t top) {
+        if (batch_.sequences.empty()) throw std::invalid_argument("there is no sequence to score");
+        batch_.scores.push_back({batch_.sequences.back().first_token + index, target, top});
+    }
+
+    // Points the spans at what this object owns; valid until the next change.
+    const Batch& view() {
+        batch_.tokens = tokens_;
+        for (size_t i = 0; i < tables_.size(); ++i) batch_.sequences[i].block_table = tables_[i];
+        for (size_t i = 0; i < extras_.size(); ++i) {
+            SamplingRow& row = batch_.samples[i].row;
+            row.prompt_tokens = extras_[i].prompt;
+            row.output_tokens = extras_[i].output;
+            row.logit_bias = extras_[i].bias;
+            row.banned_tokens = extras_[i].banned;
+            row.allowed_mask = extras_[i].allowed;
+        }
+        return batch_;
+    }
+
+  private:
+    struct Extras {
+        std::vector<std::byte> allowed;
+        std::vector<int32_t> banned;
+        std::vector<int32_t> prompt;
+        std::vector<int32_t> output;
+        std::vector<LogitBias> bias;
+    };
+
+    Batch batch_;
+    std::vector<int32_t> tokens_;
+    std::vector<std::vector<int32_t>> tables_;
+    std::vector<Extras> extras_;
+};
+
+// (token, logprob, rank, [(token, logprob), …])
+nb::tuple score_tuple(const TokenScore& score) {
+    nb::list top;
+    for (const ScoredToken& token : score.top)
+        top.append(nb::make_tuple(token.token, token.logprob));
+    return nb::make_tuple(score.token, score.logprob, score.rank, top);
+}
+
+class PyExecutor {
+  public:
+    // `weights` is shared: it must live as long as this.
+    PyExecutor(PyWeights& weights, Program program, int64_t num_blocks, const std::string& kv_type,
+               bool float_activations, int64_t max_batch_tokens)
+        : executor_(weights.kernels(), weights.threads(), weights.weights(), std::move(program),
+                    {num_blocks, parse_kv_type(kv_type), float_activations, max_batch_tokens}) {}
+
+    // ([(token, score or None, error or None), …], [(score or None, error or None), …])
+    nb::tuple execute(PyBatch& batch) {
+        BatchResult result;
+        {
+            const nb::gil_scoped_release release;
+            result = executor_.execute(batch.view());
+        }
+        nb::list samples;
+        for (const SampledToken& sample : result.samples) {
+            const bool ok = sample.status == SamplingStatus::Ok;
+            nb::object score = nb::none();
+            if (sample.score) score = score_tuple(*sample.score);
+            samples.append(nb::make_tuple(sample.token, score, message(ok, sample.status)));
+        }
+        nb::list scores;
+        for (const ScoreResult& scored : result.scores) {
+            const bool ok = scored.status == SamplingStatus::Ok;
+            nb::object score = nb::none();
+            if (ok) score = score_tuple(scored.score);
+            scores.append(nb::make_tuple(score, message(ok, scored.status)));
+        }
+        return nb::make_tuple(samples, scores);
+    }
+
+  private:
+    static nb::object message(bool ok, SamplingStatus status) {
+        if (ok) return nb::none();
+        return nb::str(sampling_status_message(status));
+    }
+
+    static KVType parse_kv_type(const std::string& name) {
+        if (name == "f16") return KVType::F16;
+        if (name == "f32") return KVType::F32;
+        throw std::invalid_argument("kv_type must be 'f16' or 'f32', but is '" + name + "'");
+    }
+
+    Executor executor_;
+};
+
+Activation parse_activation(const std::string& name) {
+    if (name == "silu") return Activation::Silu;
+    if (name == "gelu_tanh") return Activation::GeluTanh;
+    throw std::invalid_argument("unknown activation '" + name + "'");
+}
+
+}  // namespace
 
 void bind_runtime(nb::module_& module) {
     module.def(
         "instruction_set", [] { return select_kernels().name; },
         "Name of the kernels that run on this machine.");
+    module.attr("BLOCK_TOKENS") = kBlockTokens;
+
+    nb::class_<EmbedOp>(module, "EmbedOp")
+        .def(nb::init<int, int, float>(), "out"_a, "matrix"_a, "scale"_a);
+    nb::class_<RmsNormOp>(module, "RmsNormOp")
+        .def(nb::init<int, int, int, float>(), "out"_a, "x"_a, "weight"_a, "eps"_a);
+    nb::class_<LinearOp>(module, "LinearOp")
+        .def(nb::init<int, int, int, int, bool>(), "out"_a, "x"_a, "matrix"_a, "bias"_a,
+             "accumulate"_a);
+    nb::class_<RopeOp>(module, "RopeOp")
+        .def(nb::init<int, int, int>(), "x"_a, "head_dim"_a, "table"_a);
+    nb::class_<AttentionOp>(module, "AttentionOp")
+        .def(
+            "__init__",
+            [](AttentionOp* self, int out, int q, int k, int v, int layer, int64_t heads,
+               float scale, int64_t window) {
+                new (self) AttentionOp{out, q, k, v, layer, AttentionShape{heads, scale, window}};
+            },
+            "out"_a, "q"_a, "k"_a, "v"_a, "layer"_a, "heads"_a, "scale"_a, "window"_a);
+    nb::class_<GatedOp>(module, "GatedOp")
+        .def(
+            "__init__",
+            [](GatedOp* self, int out, int gate, int up, const std::string& activation) {
+                new (self) GatedOp{out, gate, up, parse_activation(activation)};
+            },
+            "out"_a, "gate"_a, "up"_a, "activation"_a);
+    nb::class_<AddOp>(module, "AddOp").def(nb::init<int, int, int>(), "out"_a, "a"_a, "b"_a);
+    nb::class_<SoftcapOp>(module, "SoftcapOp").def(nb::init<int, float>(), "x"_a, "cap"_a);
+
+    nb::class_<Program>(module, "Program")
+        .def(
+            "__init__",
+            [](Program* self, std::vector<int64_t> buffer_widths,
+               const std::vector<std::tuple<std::vector<float>, float, bool>>& rope_tables,
+               const std::vector<std::tuple<int64_t, int64_t>>& kv_layers, std::vector<Op> body,
+               std::vector<Op> head, int hidden, int logits) {
+                Program program;
+                program.buffer_widths = std::move(buffer_widths);
+                for (const auto& [frequencies, magnitude, interleaved] : rope_tables) {
+                    program.rope_tables.push_back({frequencies, magnitude, interleaved});
+                }
+                for (const auto& [kv_heads, head_dim] : kv_layers) {
+                    program.kv_layers.push_back({kv_heads, head_dim});
+                }
+                program.body = std::move(body);
+                program.head = std::move(head);
+                program.hidden = hidden;
+                program.logits = logits;
+                new (self) Program(std::move(program));
+            },
+            "buffer_widths"_a, "rope_tables"_a, "kv_layers"_a, "body"_a, "head"_a, "hidden"_a,
+            "logits"_a);
+
+    nb::class_<PyWeights>(module, "Weights")
+        .def(nb::init<int>(), "threads"_a)
+        .def("add_matrix", &PyWeights::add_matrix, "type"_a, "data"_a, "rows"_a, "cols"_a)
+        .def("add_vector", &PyWeights::add_vector, "type"_a, "data"_a, "length"_a)
+        .def_prop_ro("bytes", [](const PyWeights& self) { return self.weights().bytes(); });
+
+    nb::class_<PyBatch>(module, "Batch")
+        .def(nb::init<>())
+        .def("add_sequence", &PyBatch::add_sequence, "tokens"_a, "context"_a, "block_table"_a)
+        .def("add_copy", &PyBatch::add_copy, "source"_a, "destination"_a)
+        .def("add_sample", &PyBatch::add_sample, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a,
+             "typical_p"_a, "seed"_a, "stream"_a, "step"_a, "logprobs"_a, "allowed_tokens"_a,
+             "banned_tokens"_a)
+        .def("adjust_sample", &PyBatch::adjust_sample, "repetition_penalty"_a, "presence_penalty"_a,
+             "frequency_penalty"_a, "prompt_tokens"_a, "output_tokens"_a, "logit_bias"_a)
+        .def("add_score", &PyBatch::add_score, "index"_a, "target"_a, "top"_a);
+
+    nb::class_<PyExecutor>(module, "Executor")
+        .def(nb::init<PyWeights&, Program, int64_t, const std::string&, bool, int64_t>(),
+             nb::keep_alive<1, 2>(), "weights"_a, "program"_a, "num_blocks"_a, "kv_type"_a,
+             "float_activations"_a, "max_batch_tokens"_a)
+        .def("execute", &PyExecutor::execute, "batch"_a);
 }
 
 }  // namespace caudal

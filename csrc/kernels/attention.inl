@@ -85,7 +85,7 @@ CAUDAL_INLINE void block_values(const Element* values, int64_t head_dim, int64_t
 // One block's contribution to `Rows` rows. `visible_begin/end[row]` bound the tokens a row may see.
 template <int Rows, class Element>
 void attend_block(const Element* keys, const Element* values, int64_t head_dim, int64_t tokens,
-                  const float* queries, const int64_t* visible_begin, const int64_t* visible_end,
+                  const float* queries, const int32_t* visible_begin, const int32_t* visible_end,
                   const AttentionPartial& out) {
     float scores[Rows * kBlockTokens];
     block_scores<Rows>(keys, head_dim, queries, scores);
@@ -125,12 +125,12 @@ void attend_block(const Element* keys, const Element* values, int64_t head_dim, 
 
 template <class Element>
 void attend_block_rows(int64_t rows, const Element* keys, const Element* values, int64_t head_dim,
-                       int64_t tokens, const float* queries, const int64_t* visible_begin,
-                       const int64_t* visible_end, const AttentionPartial& out) {
+                       int64_t tokens, const float* queries, const int32_t* visible_begin,
+                       const int32_t* visible_end, const AttentionPartial& out) {
     for (int64_t row = 0; row < rows; row += kRowTile) {
         const float* q = queries + row * head_dim;
-        const int64_t* begin = visible_begin + row;
-        const int64_t* end = visible_end + row;
+        const int32_t* begin = visible_begin + row;
+        const int32_t* end = visible_end + row;
         const AttentionPartial part{out.maximum + row, out.sum + row,
                                     out.weighted + row * head_dim};
         switch (std::min<int64_t>(rows - row, kRowTile)) {
@@ -160,13 +160,13 @@ struct AttentionScratch {
     float* queries;          // [rows][head_dim], scaled
     float* keys;             // one block as floats
     float* values;           // one block as floats
-    int64_t* visible_begin;  // [rows], relative to the block
-    int64_t* visible_end;    // [rows]
+    int32_t* visible_begin;  // [rows], relative to the block
+    int32_t* visible_end;    // [rows]
 };
 
 AttentionScratch lay_out(float* scratch, const KVLayer& layer, int64_t rows) {
     AttentionScratch parts{};
-    parts.visible_begin = reinterpret_cast<int64_t*>(scratch);
+    parts.visible_begin = reinterpret_cast<int32_t*>(scratch);
     parts.visible_end = parts.visible_begin + rows;
     parts.queries = reinterpret_cast<float*>(parts.visible_end + rows);
     parts.keys = parts.queries + rows * layer.head_dim;
@@ -176,7 +176,7 @@ AttentionScratch lay_out(float* scratch, const KVLayer& layer, int64_t rows) {
 
 size_t attend_scratch(const KVLayer& layer, const AttentionShape& shape, int64_t tokens) {
     const int64_t rows = tokens * (shape.heads / layer.kv_heads);
-    return static_cast<size_t>(4 * rows + rows * layer.head_dim + 2 * layer.head_elements());
+    return static_cast<size_t>(2 * rows + rows * layer.head_dim + 2 * layer.head_elements());
 }
 
 // The block's elements as floats: in place for an fp32 pool; converted once where enough rows share
@@ -217,8 +217,8 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
         for (int64_t token = 0; token < count; ++token) {
             const int64_t position = first_position + token - base;
             for (int64_t row = token * group; row < (token + 1) * group; ++row) {
-                scratch.visible_begin[row] = position - window + 1;
-                scratch.visible_end[row] = position + 1;
+                scratch.visible_begin[row] = static_cast<int32_t>(position - window + 1);
+                scratch.visible_end[row] = static_cast<int32_t>(position + 1);
             }
         }
         const int64_t tokens = std::min(kBlockTokens, end - base);

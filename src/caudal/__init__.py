@@ -1,1 +1,42 @@
-"""Caudal: a serving layer for local large language models."""
+"""Caudal: a serving layer for local large language models.
+
+>>> from caudal import LLM, SamplingParams
+>>> with LLM("smollm2") as llm:
+...     [result] = llm.generate("The capital of France is", SamplingParams(temperature=0))
+...     print(result.outputs[0].text)
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from caudal.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from caudal.llm import LLM
+    from caudal.llm_results import CompletionOutput, Logprob, RequestOutput
+
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "Logprob",
+    "RequestOutput",
+    "SamplingParams",
+    "__version__",
+]
+
+__version__ = version("caudal")
+
+
+def __getattr__(name: str) -> Any:
+    # `import caudal` stays light, for the command line: the engine comes with the first use.
+    if name == "LLM":
+        from caudal.llm import LLM
+
+        return LLM
+    if name in ("CompletionOutput", "Logprob", "RequestOutput"):
+        from caudal import llm_results
+
+        return getattr(llm_results, name)
+    raise AttributeError(f"module 'caudal' has no attribute {name!r}")

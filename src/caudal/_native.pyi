@@ -1,6 +1,7 @@
 """Types of the native library (csrc/bindings/)."""
 
 import enum
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ class kernels:  # noqa: N801 — a submodule: the kernels one by one, for tests 
         """A weight matrix, packed for one instruction set from the bytes of a GGUF tensor."""
 
         def __init__(
-            self, isa: str, type: int, source: NDArray[np.uint8], rows: int, cols: int
+            self, isa: str, tensor_type: int, source: NDArray[np.uint8], rows: int, cols: int
         ) -> None: ...
         def row(self, index: int) -> NDArray[np.float32]: ...
         @property
@@ -38,7 +39,7 @@ class kernels:  # noqa: N801 — a submodule: the kernels one by one, for tests 
     @staticmethod
     def instruction_sets() -> list[str]: ...
     @staticmethod
-    def dequantize(type: int, blocks: NDArray[np.uint8]) -> NDArray[np.float32]: ...
+    def dequantize(tensor_type: int, blocks: NDArray[np.uint8]) -> NDArray[np.float32]: ...
     @staticmethod
     def multiply(
         matrix: kernels.Matrix,
@@ -49,3 +50,138 @@ class kernels:  # noqa: N801 — a submodule: the kernels one by one, for tests 
         panel_begin: int = 0,
         panel_end: int | None = None,
     ) -> None: ...
+
+class sampling:  # noqa: N801 — a submodule: the sampler by itself, for tests and benchmarks
+    @staticmethod
+    def sample(
+        logits: NDArray[np.float32],
+        *,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        typical_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        seed: int = 0,
+        stream: int = 0,
+        step: int = 0,
+        prompt_tokens: Sequence[int] = (),
+        output_tokens: Sequence[int] = (),
+        logit_bias: Sequence[tuple[int, float]] = (),
+        banned_tokens: Sequence[int] = (),
+        allowed_mask: bytes = b"",
+        logprobs: int = -1,
+    ) -> tuple[int, float | None, int | None, list[tuple[int, float]]]: ...
+    @staticmethod
+    def score(
+        logits: NDArray[np.float32], token: int, top: int = 0
+    ) -> tuple[int, float, int, list[tuple[int, float]]]: ...
+    @staticmethod
+    def weights(
+        logits: NDArray[np.float32], maximum: float, scale: float, out: NDArray[np.float32]
+    ) -> None: ...
+    @staticmethod
+    def philox4x32_10(counter: Sequence[int], key: Sequence[int]) -> list[int]: ...
+    @staticmethod
+    def uniform(seed: int, stream: int, step: int) -> float: ...
+
+# The runtime: caudal.backends.native is its only user.
+
+BLOCK_TOKENS: int
+
+class EmbedOp:
+    def __init__(self, out: int, matrix: int, scale: float) -> None: ...
+
+class RmsNormOp:
+    def __init__(self, out: int, x: int, weight: int, eps: float) -> None: ...
+
+class LinearOp:
+    def __init__(self, out: int, x: int, matrix: int, bias: int, accumulate: bool) -> None: ...
+
+class RopeOp:
+    def __init__(self, x: int, head_dim: int, table: int) -> None: ...
+
+class AttentionOp:
+    def __init__(
+        self, out: int, q: int, k: int, v: int, layer: int, heads: int, scale: float, window: int
+    ) -> None: ...
+
+class GatedOp:
+    def __init__(self, out: int, gate: int, up: int, activation: str) -> None: ...
+
+class AddOp:
+    def __init__(self, out: int, a: int, b: int) -> None: ...
+
+class SoftcapOp:
+    def __init__(self, x: int, cap: float) -> None: ...
+
+Op = EmbedOp | RmsNormOp | LinearOp | RopeOp | AttentionOp | GatedOp | AddOp | SoftcapOp
+
+class Program:
+    def __init__(
+        self,
+        buffer_widths: Sequence[int],
+        rope_tables: Sequence[tuple[Sequence[float], float, bool]],
+        kv_layers: Sequence[tuple[int, int]],
+        body: Sequence[Op],
+        head: Sequence[Op],
+        hidden: int,
+        logits: int,
+    ) -> None: ...
+
+class Weights:
+    def __init__(self, threads: int) -> None: ...
+    def add_matrix(self, tensor_type: int, data: NDArray[np.uint8], rows: int, cols: int) -> int: ...
+    def add_vector(self, tensor_type: int, data: NDArray[np.uint8], length: int) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+
+class Batch:
+    def __init__(self) -> None: ...
+    def add_sequence(
+        self, tokens: Sequence[int], context: int, block_table: Sequence[int]
+    ) -> None: ...
+    def add_copy(self, source: int, destination: int) -> None: ...
+    def add_sample(
+        self,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        typical_p: float,
+        seed: int,
+        stream: int,
+        step: int,
+        logprobs: int,
+        allowed_tokens: bytes,
+        banned_tokens: Sequence[int],
+    ) -> None: ...
+    def adjust_sample(
+        self,
+        repetition_penalty: float,
+        presence_penalty: float,
+        frequency_penalty: float,
+        prompt_tokens: Sequence[int],
+        output_tokens: Sequence[int],
+        logit_bias: Sequence[tuple[int, float]],
+    ) -> None: ...
+    def add_score(self, index: int, target: int, top: int) -> None: ...
+
+ScoreTuple = tuple[int, float, int, list[tuple[int, float]]]
+SampleTuple = tuple[int, ScoreTuple | None, str | None]
+ScoredTuple = tuple[ScoreTuple | None, str | None]
+ExecuteResult = tuple[list[SampleTuple], list[ScoredTuple]]
+
+class Executor:
+    def __init__(
+        self,
+        weights: Weights,
+        program: Program,
+        num_blocks: int,
+        kv_type: str,
+        float_activations: bool,
+        max_batch_tokens: int,
+    ) -> None: ...
+    def execute(self, batch: Batch) -> ExecuteResult: ...

@@ -98,3 +98,11 @@ class QueueFullError(CaudalError):
 
 class EngineDeadError(CaudalError):
     """The engine stopped after an internal failure and takes no more requests."""
+
+
+class RequestFailedError(CaudalError):
+    """A request ended without its answer because the model could not be run on it."""
+
+
+class RequestTimeoutError(CaudalError):
+    """A request's deadline passed before its answer was complete."""

@@ -83,7 +83,7 @@ class SamplingParams:
         """
         _check_int("n", self.n, 1, 1024)
         _check_float("temperature", self.temperature, 0.0, 100.0)
-        _check_int("top_k", self.top_k, -1, None)
+        _check_int("top_k", self.top_k, -1, 2**31 - 1)
         _check_float("top_p", self.top_p, 0.0, 1.0, low_open=True)
         _check_float("min_p", self.min_p, 0.0, 1.0)
         _check_float("typical_p", self.typical_p, 0.0, 1.0, low_open=True)

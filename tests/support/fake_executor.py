@@ -26,8 +26,8 @@ from caudal.backends.base import (
 UNWRITTEN = -1
 
 
-class PagingFault(BaseException):  # noqa: N818 - not an Exception, lest the engine survive it
-    """The engine handed over a batch that is wrong."""
+class PagingFault(BaseException):
+    """The engine handed over a batch that is wrong. No `Exception`, lest the engine survive it."""
 
 
 def _demand(condition: bool, fault: str) -> None:
@@ -41,7 +41,8 @@ def next_token(history: Sequence[int], seed: int, stream: int, vocab_size: int) 
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") % vocab_size
 
 
-def _score(history: Sequence[int], target: int) -> float:
+def score(history: Sequence[int], target: int) -> float:
+    """The fake log-probability of `target` after `history`."""
     text = f"{target}|{','.join(map(str, history))}".encode()
     return -int.from_bytes(hashlib.blake2b(text, digest_size=2).digest(), "little") / 4096
 
@@ -55,9 +56,10 @@ class FakeExecutor:
         block_size: Tokens a block holds.
         vocab_size: Tokens there are.
         fail: Called with each batch; raises to let it fail, with half of its writes done.
-        gate: Cleared to hold the executor inside `execute` until it is set.
-        check_histories: Compare each read-back context with what the test knows of the sequence.
-        batches: Tokens of each step of each batch run, in order.
+        gate: While cleared, holds the executor inside `execute`; `entered` says that it is there.
+        batches: Number of tokens of each step of each batch that ran.
+        copies: Blocks copied so far.
+        closed: Whether `close` was called.
     """
 
     num_blocks: int = 64
@@ -65,7 +67,6 @@ class FakeExecutor:
     vocab_size: int = 50
     fail: Callable[[Batch], None] | None = None
     gate: threading.Event | None = None
-    histories: Callable[[Sequence[int]], bool] | None = None
     batches: list[list[int]] = field(default_factory=list)
     copies: int = 0
     closed: bool = False
@@ -79,10 +80,10 @@ class FakeExecutor:
         return ExecutorInfo(self.num_blocks, self.block_size, self.vocab_size, 64)
 
     def execute(self, batch: Batch) -> Sequence[StepResult]:
-        _demand(batch.steps, "an empty batch")
+        _demand(len(batch.steps) > 0, "an empty batch")
         self.entered.set()
         if self.gate is not None:
-            _demand(self.gate.wait(30), "self.gate.wait(30)")
+            _demand(self.gate.wait(30), "the gate was never opened")
         self._check_writes(batch)
         for source, destination in batch.copies:
             self.slots[destination] = self.slots[source].copy()
@@ -114,10 +115,9 @@ class FakeExecutor:
     def _check_writes(self, batch: Batch) -> None:
         """No block is written by one sequence and touched by another in the same batch."""
         size = self.block_size
-        readers: dict[int, int] = {}
         writers: dict[int, int] = {}
         for number, step in enumerate(batch.steps):
-            _demand(step.tokens, "step.tokens")
+            _demand(len(step.tokens) > 0, "a step without tokens")
             needed = -(-(step.context + len(step.tokens)) // size)
             _demand(len(step.block_table) >= needed, "the block table is too short")
             _demand(len(set(step.block_table)) == len(step.block_table), "a block occurs twice")
@@ -129,7 +129,6 @@ class FakeExecutor:
                 _demand(
                     writers.get(block, number) == number, "a block is written beside its reader"
                 )
-                readers[block] = number
         destinations = [destination for _, destination in batch.copies]
         _demand(len(set(destinations)) == len(destinations), "two copies into one block")
         _demand(not {source for source, _ in batch.copies} & set(destinations), "copies chain")
@@ -140,25 +139,21 @@ class FakeExecutor:
     def _write(self, step: SequenceStep) -> None:
         for token, position in zip(step.tokens, self._positions(step), strict=True):
             _demand(0 <= token < self.vocab_size, f"token {token}")
-            self.slots[step.block_table[position // self.block_size]][
-                position % self.block_size
-            ] = token
+            block = self.slots[step.block_table[position // self.block_size]]
+            block[position % self.block_size] = token
 
     def _scribble(self, step: SequenceStep) -> None:
         for position in self._positions(step):
-            self.slots[step.block_table[position // self.block_size]][
-                position % self.block_size
-            ] = UNWRITTEN
+            block = self.slots[step.block_table[position // self.block_size]]
+            block[position % self.block_size] = UNWRITTEN
 
     def _result(self, step: SequenceStep) -> StepResult:
         context = self.context_of(step)
         _demand(UNWRITTEN not in context, f"KV that was never computed is read: {context}")
         _demand(
             context[step.context :] == list(step.tokens),
-            "context[step.context :] == list(step.tokens)",
+            "two positions share a slot",
         )
-        if self.histories is not None and step.samples:
-            _demand(self.histories(context), f"nobody's history: {context}")
         scores = [
             self._logprob(context[: step.context + i + 1], target, step.score_top)
             for i, target in enumerate(step.score_targets)
@@ -169,9 +164,9 @@ class FakeExecutor:
         if row.prompt_tokens or row.output_tokens:
             _demand(
                 [*row.prompt_tokens, *row.output_tokens] == context,
-                "[*row.prompt_tokens, *row.output_tokens] == context",
+                "the penalties' history is not the sequence's",
             )
-            _demand(len(row.output_tokens) == row.step, "len(row.output_tokens) == row.step")
+            _demand(len(row.output_tokens) == row.step, "a wrong step number")
         token = next_token(context, row.seed, row.stream, self.vocab_size)
         while token in row.banned_tokens:
             token = (token + 1) % self.vocab_size
@@ -182,7 +177,7 @@ class FakeExecutor:
 
     def _logprob(self, history: Sequence[int], target: int, top: int) -> TokenLogprob:
         return TokenLogprob(
-            target, _score(history, target), 1, [(t, _score(history, t)) for t in range(top)]
+            target, score(history, target), 1, [(t, score(history, t)) for t in range(top)]
         )
 
 

@@ -111,10 +111,18 @@ class SampledToken:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What came out of one `SequenceStep`: as many `samples` and `scores` as it asked for."""
+    """What came out of one `SequenceStep`: as many `samples` and `scores` as it asked for.
+
+    Attributes:
+        samples: Chosen tokens.
+        scores: Log-probabilities of the score targets.
+        error: Set, with both empty, where this sequence alone failed (its logits are NaN, or a
+            grammar allows no token); the rest of the batch is unharmed.
+    """
 
     samples: Sequence[SampledToken] = ()
     scores: Sequence[TokenLogprob] = ()
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

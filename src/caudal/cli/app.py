@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +16,9 @@ from typer.core import TyperGroup
 from caudal.cli.list import list_models
 from caudal.cli.pull import pull
 from caudal.cli.rm import rm
+from caudal.cli.run import run
+from caudal.cli.serve import serve
+from caudal.cli.show import show
 from caudal.errors import CaudalError
 
 INTERRUPTED = 130
@@ -55,6 +57,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"caudal {version('caudal')}")
         raise typer.Exit
 
@@ -70,17 +74,20 @@ def caudal(
 ) -> None:
     """Serve local language models: from a model file to many concurrent answers.
 
-    Fetch a small chat model and see what is on this machine:
+    Serve a small chat model, or talk with it:
 
-        caudal pull smollm2
-        caudal list
+        caudal serve smollm2
+        caudal run smollm2
 
     `caudal COMMAND --help` explains each command, with examples.
     """
 
 
+app.command()(serve)
+app.command()(run)
 app.command()(pull)
 app.command("list")(list_models)
+app.command()(show)
 app.command()(rm)
 
 

@@ -15,6 +15,16 @@ def format_bytes(count: int) -> str:
     return f"{value:.1f} TB"
 
 
+def format_count(count: int) -> str:
+    """A number of things with three digits or so: `134.5 million`."""
+    value = float(count)
+    for unit in ("", " thousand", " million"):
+        if value < 999.5:
+            return f"{value:.0f}{unit}" if unit == "" or value >= 100 else f"{value:.1f}{unit}"
+        value /= 1000
+    return f"{value:.1f} billion"
+
+
 def format_age(moment: datetime, now: datetime) -> str:
     """How long ago something happened: `3 days ago`."""
     seconds = max(0, int((now - moment).total_seconds()))

@@ -51,10 +51,15 @@ def build_bpe(file: GGUFFile, vocabulary: Vocabulary) -> Backend:
     backend = Backend(model)
     if rules.nfc:
         backend.normalizer = normalizers.NFC()
-    splits = [pre_tokenizers.Split(Regex(p), "isolated") for p in rules.patterns]
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
+    backend.pre_tokenizer = build_pre_tokenizer(rules)
     return backend
+
+
+def build_pre_tokenizer(rules: PreTokenizer) -> pre_tokenizers.PreTokenizer:
+    """Cuts text into words, and writes their bytes in the alphabet of `byte_alphabet`."""
+    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rules.patterns]
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([*splits, byte_level])
 
 
 def bpe_token_bytes(text: str) -> bytes:

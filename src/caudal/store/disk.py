@@ -29,6 +29,8 @@ def explained_os_errors(home: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = error.strerror or str(error)
+        if isinstance(error.filename, str) and error.filename:
+            what += f": {error.filename}"
         if error.errno in _FULL:
             message = (
                 f"no space left in {home}. Free some, or set CAUDAL_HOME to a directory on a "
@@ -36,11 +38,11 @@ def explained_os_errors(home: Path) -> Iterator[None]:
             )
         elif error.errno in _REFUSED:
             message = (
-                f"cannot write to the store at {home}: {what}. "
+                f"cannot write to the store at {home} ({what}). "
                 "Set CAUDAL_HOME to a directory that you may write to."
             )
         else:
-            message = f"the store at {home} failed: {what}"
+            message = f"the store at {home} failed ({what})"
         raise StoreError(message) from error
 
 
@@ -65,6 +67,10 @@ def exclusive_lock(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
     Args:
         path: The lock file.
         waiting: Called once if somebody else holds it.
+
+    Raises:
+        StoreError: The file system has no locks.
+        OSError: The lock file cannot be opened.
     """
     lock = FileLock(path)
     try:
@@ -72,6 +78,11 @@ def exclusive_lock(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
     except Timeout:
         waiting()
         lock.acquire(poll_interval=_LOCK_POLL_SECONDS)
+    except NotImplementedError as error:
+        raise StoreError(
+            f"{path.parent} is on a file system without file locks. "
+            "Set CAUDAL_HOME to a directory on another one."
+        ) from error
     try:
         yield
     finally:

@@ -56,12 +56,15 @@ class Downloader:
         if wheel.local_path is not None:
             return self._check_local(wheel, wheel.local_path)
         complete = self.directory / f"{_key(wheel)}.{wheel.filename}"
-        if complete.exists():
-            return complete
         partial = complete.with_name(complete.name + ".partial")
         if wheel.sha256 is None:
-            # Without a promised hash nothing proves that the rest belongs to this beginning.
+            # Without a promised hash nothing proves what an earlier pull left.
+            complete.unlink(missing_ok=True)
             partial.unlink(missing_ok=True)
+        if complete.exists():
+            if self._hash(wheel, complete) == wheel.sha256:
+                return complete
+            complete.unlink()
         resumed = partial.exists()
         self._transfer(wheel, partial)
         if wheel.sha256 is not None:
@@ -104,6 +107,8 @@ class Downloader:
                 return
             except (_TransientError, httpx2.TransportError) as error:
                 reason = str(error) or type(error).__name__
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                raise StoreError(f"{wheel.shown_url} cannot be fetched: {error}") from error
             after = partial.stat().st_size if partial.exists() else 0
             failures = 0 if after > before else failures + 1
             if failures > self.retries:

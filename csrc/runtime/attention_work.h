@@ -1,0 +1,53 @@
+// Attention cut into pieces that threads can take one by one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/token_ops.h"
+#include "runtime/batch.h"
+
+namespace caudal {
+
+// Queries [first_query, first_query + count) of a sequence and the heads of one KV head, over
+// partitions [partition_begin, partition_end).
+struct AttentionItem {
+    int32_t sequence;
+    int32_t kv_head;
+    int32_t first_query;
+    int32_t count;
+    int32_t partition_begin;
+    int32_t partition_end;
+    int32_t split;  // index of the split it belongs to, -1: the item holds all its partitions
+    int32_t part;   // which part of the split
+};
+
+// A single query tile whose partitions are spread over threads: the last to finish merges the
+// parts, always in the order of partitions, so who it is makes no difference.
+struct AttentionSplit {
+    int32_t parts;
+    int64_t workspace;  // float offset of the first part's partial
+};
+
+// The items of one (window, heads, KV geometry) for a batch; layers of the same kind share it.
+struct AttentionWork {
+    std::vector<AttentionItem> items;
+    std::vector<AttentionSplit> splits;
+    std::unique_ptr<std::atomic<int32_t>[]> finished_parts;  // per split; returns to 0 after use
+    size_t workspace_floats = 0;
+};
+
+// Query tokens of one tile: enough rows to share a block's conversion, few enough to stay in cache.
+int64_t attention_tile(int64_t group);
+
+// Floats of one partial of `rows` rows: maximum, sum, weighted values.
+size_t partial_floats(int64_t rows, int64_t head_dim);
+AttentionPartial partial_at(float* base, int64_t rows);
+
+AttentionWork plan_attention(std::span<const SequenceSlice> sequences, const KVLayer& layer,
+                             const AttentionShape& shape, int threads);
+
+}  // namespace caudal

@@ -1,0 +1,52 @@
+// One iteration's work as flat arrays, and what comes out of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/sampler.h"
+
+namespace caudal {
+
+// One sequence's tokens in this iteration.
+struct SequenceSlice {
+    int64_t first_token;  // index into Batch::tokens
+    int64_t tokens;
+    int64_t context;  // tokens whose keys and values are in the pool already
+    std::span<const int32_t> block_table;
+};
+
+// A row of logits wanted for drawing a token.
+struct SampleJob {
+    int64_t token;  // index into Batch::tokens
+    SamplingRow row;
+};
+
+// A row of logits wanted for the log-probability of a known token.
+struct ScoreJob {
+    int64_t token;
+    int32_t target;
+    int32_t top;
+};
+
+struct Batch {
+    std::span<const int32_t> tokens;
+    std::vector<SequenceSlice> sequences;
+    std::vector<std::pair<int32_t, int32_t>> copies;  // (source, destination) blocks
+    std::vector<SampleJob> samples;
+    std::vector<ScoreJob> scores;
+};
+
+struct ScoreResult {
+    SamplingStatus status = SamplingStatus::Ok;
+    TokenScore score;
+};
+
+struct BatchResult {
+    std::vector<SampledToken> samples;  // one per SampleJob, in order
+    std::vector<ScoreResult> scores;    // one per ScoreJob, in order
+};
+
+}  // namespace caudal

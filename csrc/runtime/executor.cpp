@@ -1,0 +1,449 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace caudal {
+
+namespace {
+
+// Rows of logits held at once: 32 rows of a 262k vocabulary are 33 MB.
+constexpr int64_t kHeadRows = 32;
+// Activations are laid out in tiles of four rows, so row stages hand out whole tiles.
+constexpr int64_t kRowTile = 4;
+// Pieces of a linear stage per thread: enough that a thread that is held up by another process
+// doesn't hold up the rest, few enough that claiming them costs nothing.
+constexpr int64_t kPiecesPerThread = 8;
+
+struct BufferUse {
+    std::vector<bool> used;
+
+    void mark(std::initializer_list<int> buffers) {
+        for (int buffer : buffers) used.at(static_cast<size_t>(buffer)) = true;
+    }
+    void operator()(const EmbedOp& op) { mark({op.out}); }
+    void operator()(const RmsNormOp& op) { mark({op.out, op.x}); }
+    void operator()(const LinearOp& op) { mark({op.out, op.x}); }
+    void operator()(const RopeOp& op) { mark({op.x}); }
+    void operator()(const AttentionOp& op) { mark({op.out, op.q, op.k, op.v}); }
+    void operator()(const GatedOp& op) { mark({op.out, op.gate, op.up}); }
+    void operator()(const AddOp& op) { mark({op.out, op.a, op.b}); }
+    void operator()(const SoftcapOp& op) { mark({op.x}); }
+};
+
+}  // namespace
+
+struct Executor::Run {
+    const Batch& batch;
+    BatchResult& result;
+    std::vector<int64_t> positions;            // per token
+    std::vector<const SequenceSlice*> slices;  // per token
+    struct LogitsRow {
+        int64_t token;
+        std::vector<size_t> samples;  // indices of jobs that read this row
+        std::vector<size_t> scores;
+    };
+    std::vector<LogitsRow> logits_rows;
+    struct Attention {
+        AttentionShape shape;
+        KVGeometry kv;
+        AttentionWork work;
+    };
+    std::vector<std::unique_ptr<Attention>> attention;
+    // Three counters in turn: while one stage hands out work, the next one's is reset, and the one
+    // before may still be read by a thread that hasn't reached the barrier's end.
+    struct alignas(64) Counter {
+        std::atomic<int64_t> next{0};
+    };
+    std::array<Counter, 3> counters;
+    struct alignas(64) StageNumber {
+        uint64_t value = 0;
+    };
+    std::vector<StageNumber> stage_numbers;  // per thread; all threads count alike
+};
+
+Executor::Executor(const KernelTable& kernels, ThreadPool& threads, const Weights& weights,
+                   Program program, ExecutorOptions options)
+    : kernels_(kernels),
+      threads_(threads),
+      weights_(weights),
+      program_(std::move(program)),
+      options_(options),
+      kv_(program_.kv_layers, options.kv_type, options.num_blocks),
+      vocab_size_(program_.buffer_widths.at(static_cast<size_t>(program_.logits))),
+      body_(make_storage(program_.body, options.max_batch_tokens)),
+      head_(make_storage(program_.head, std::min(kHeadRows, options.max_batch_tokens))),
+      thread_scratch_(static_cast<size_t>(threads.size())),
+      sampling_scratch_(static_cast<size_t>(threads.size())) {
+    if (options.max_batch_tokens <= 0)
+        throw std::invalid_argument("max_batch_tokens must be positive");
+    for (const RopeTable& table : program_.rope_tables) {
+        angles_.emplace_back(2 * table.inverse_frequencies.size() *
+                             static_cast<size_t>(options.max_batch_tokens));
+    }
+}
+
+Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max_rows) const {
+    Storage storage{make_plan(ops, program_, weights_, kernels_.linear, options_.float_activations),
+                    max_rows,
+                    {},
+                    {}};
+    BufferUse use{std::vector<bool>(program_.buffer_widths.size())};
+    for (const Op& op : ops) std::visit(use, op);
+    use.mark({program_.hidden});
+    for (size_t i = 0; i < use.used.size(); ++i) {
+        const auto floats = static_cast<size_t>(program_.buffer_widths[i] * max_rows);
+        storage.buffers.emplace_back(use.used[i] ? floats : 0);
+    }
+    for (const ActivationSlot& slot : storage.plan.slots) {
+        const int64_t width = program_.buffer_widths[static_cast<size_t>(slot.buffer)];
+        storage.activations.emplace_back(
+            kernels_.linear.activation_bytes(slot.kind, max_rows, width),
+            /*huge_pages=*/false);
+    }
+    return storage;
+}
+
+void Executor::validate(const Batch& batch) const {
+    const auto require = [](bool condition, const char* what) {
+        if (!condition) throw std::invalid_argument(std::string("bad batch: ") + what);
+    };
+    const auto num_tokens = static_cast<int64_t>(batch.tokens.size());
+    require(num_tokens > 0 && num_tokens <= options_.max_batch_tokens, "number of tokens");
+    for (const int32_t token : batch.tokens) {
+        require(token >= 0 && token < vocab_size_, "token id outside the vocabulary");
+    }
+    int64_t next = 0;
+    for (const SequenceSlice& sequence : batch.sequences) {
+        require(sequence.first_token == next && sequence.tokens > 0,
+                "sequences must tile the tokens");
+        next += sequence.tokens;
+        require(sequence.context >= 0, "context");
+        const int64_t covered = static_cast<int64_t>(sequence.block_table.size()) * kBlockTokens;
+        require(sequence.context + sequence.tokens <= covered, "block table too short");
+        for (const int32_t block : sequence.block_table) {
+            require(block >= 0 && block < kv_.num_blocks(), "block id outside the pool");
+        }
+    }
+    require(next == num_tokens, "sequences must tile the tokens");
+    for (const auto& [source, destination] : batch.copies) {
+        require(source >= 0 && source < kv_.num_blocks() && destination >= 0 &&
+                    destination < kv_.num_blocks(),
+                "copy outside the pool");
+    }
+    for (const SampleJob& job : batch.samples) {
+        require(job.token >= 0 && job.token < num_tokens, "sampled token index");
+    }
+    for (const ScoreJob& job : batch.scores) {
+        require(job.token >= 0 && job.token < num_tokens, "scored token index");
+        require(job.target >= 0 && job.target < vocab_size_, "scored token id");
+    }
+}
+
+BatchResult Executor::execute(const Batch& batch) {
+    validate(batch);
+    for (const auto& [source, destination] : batch.copies) kv_.copy_block(source, destination);
+
+    BatchResult result;
+    result.samples.resize(batch.samples.size());
+    result.scores.resize(batch.scores.size());
+    Run run{batch, result, {}, {}, {}, {}, {}, {}};
+    run.stage_numbers.resize(static_cast<size_t>(threads_.size()));
+    for (const SequenceSlice& sequence : batch.sequences) {
+        for (int64_t i = 0; i < sequence.tokens; ++i) {
+            run.positions.push_back(sequence.context + i);
+            run.slices.push_back(&sequence);
+        }
+    }
+
+    std::vector<int64_t> row_of(batch.tokens.size(), -1);
+    const auto row_for = [&](int64_t token) -> Run::LogitsRow& {
+        int64_t& row = row_of[static_cast<size_t>(token)];
+        if (row < 0) {
+            row = static_cast<int64_t>(run.logits_rows.size());
+            run.logits_rows.push_back({token, {}, {}});
+        }
+        return run.logits_rows[static_cast<size_t>(row)];
+    };
+    for (size_t i = 0; i < batch.samples.size(); ++i) {
+        row_for(batch.samples[i].token).samples.push_back(i);
+    }
+    for (size_t i = 0; i < batch.scores.size(); ++i) {
+        row_for(batch.scores[i].token).scores.push_back(i);
+    }
+
+    size_t workspace = 0;
+    size_t scratch = 0;
+    for (const Stage& stage : body_.plan.stages) {
+        const auto* attention = std::get_if<AttentionStage>(&stage);
+        if (attention == nullptr) continue;
+        workspace = std::max(workspace, attention_work(run, attention->op).workspace_floats);
+        const KVLayer& layer = kv_.layer(attention->op.layer);
+        const int64_t group = attention->op.shape.heads / layer.kv_heads;
+        const int64_t tile = attention_tile(group);
+        scratch =
+            std::max(scratch, kernels_.token.attend_scratch(layer, attention->op.shape, tile) +
+                                  2 * partial_floats(tile * group, layer.head_dim));
+    }
+    if (split_workspace_.size() < workspace) split_workspace_.resize(workspace);
+    for (std::vector<float>& floats : thread_scratch_) {
+        if (floats.size() < scratch) floats.resize(scratch);
+    }
+
+    const auto rows = static_cast<int64_t>(batch.tokens.size());
+    threads_.run([&](int thread) {
+        share(run, thread, rows, kRowTile,
+              [&](int64_t begin, int64_t end) { fill_angles(run, begin, end); });
+        run_plan(body_, run, rows, thread);
+        run_head(run, thread);
+    });
+    return result;
+}
+
+template <class Work>
+void Executor::share(Run& run, int thread, int64_t total, int64_t piece, const Work& work) {
+    const uint64_t number = run.stage_numbers[static_cast<size_t>(thread)].value++;
+    if (thread == 0) run.counters[(number + 1) % 3].next.store(0, std::memory_order_relaxed);
+    std::atomic<int64_t>& next = run.counters[number % 3].next;
+    while (true) {
+        const int64_t begin = next.fetch_add(piece, std::memory_order_relaxed);
+        if (begin >= total) break;
+        work(begin, std::min(begin + piece, total));
+    }
+    threads_.barrier();
+}
+
+void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
+    for (const Stage& stage : storage.plan.stages) {
+        if (const auto* row_stage = std::get_if<RowStage>(&stage)) {
+            // As few pieces as balance the threads: a piece costs a pass over the norm weights.
+            const int64_t tiles = (rows + kRowTile - 1) / kRowTile;
+            const int64_t piece =
+                std::max<int64_t>(1, tiles / (kPiecesPerThread * threads_.size())) * kRowTile;
+            share(run, thread, rows, piece, [&](int64_t begin, int64_t end) {
+                run_rows(*row_stage, storage, run, rows, begin, end);
+            });
+        } else if (const auto* linear = std::get_if<LinearStage>(&stage)) {
+            const int64_t piece =
+                std::max<int64_t>(1, linear->panels / (kPiecesPerThread * threads_.size()));
+            share(run, thread, linear->panels, piece, [&](int64_t begin, int64_t end) {
+                run_linear(*linear, storage, rows, begin, end);
+            });
+        } else {
+            const auto& attention = std::get<AttentionStage>(stage);
+            const std::vector<AttentionItem>& items = attention_work(run, attention.op).items;
+            share(run, thread, static_cast<int64_t>(items.size()), 1,
+                  [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                          run_attention(attention, storage, run, items[static_cast<size_t>(i)],
+                                        thread);
+                      }
+                  });
+        }
+    }
+}
+
+void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t rows,
+                        int64_t begin, int64_t end) const {
+    const auto width_of = [&](int buffer) {
+        return program_.buffer_widths[static_cast<size_t>(buffer)];
+    };
+    for (const RowOp& op : stage.ops) {
+        for (int64_t row = begin; row < end; ++row) {
+            const auto at = [&](int buffer) {
+                return storage.buffers[static_cast<size_t>(buffer)].data() + row * width_of(buffer);
+            };
+            if (const auto* norm = std::get_if<RmsNormOp>(&op)) {
+                const std::vector<float>& weight = weights_.vector(norm->weight);
+                const auto group = static_cast<int64_t>(weight.size());
+                kernels_.token.rms_norm(at(norm->x), weight.data(), at(norm->out),
+                                        width_of(norm->x) / group, group, norm->eps);
+            } else if (const auto* gated = std::get_if<GatedOp>(&op)) {
+                kernels_.token.gated(gated->activation, at(gated->gate), at(gated->up),
+                                     at(gated->out), width_of(gated->out));
+            } else if (const auto* add = std::get_if<AddOp>(&op)) {
+                kernels_.token.add(at(add->a), at(add->b), at(add->out), width_of(add->out));
+            } else if (const auto* rope = std::get_if<RopeOp>(&op)) {
+                const RopeTable& table = program_.rope_tables[static_cast<size_t>(rope->table)];
+                const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
+                const float* cosines =
+                    angles_[static_cast<size_t>(rope->table)].data() + 2 * pairs * row;
+                kernels_.token.rope(at(rope->x), width_of(rope->x) / rope->head_dim, rope->head_dim,
+                                    pairs, table.interleaved, cosines, cosines + pairs);
+            } else if (const auto* kv = std::get_if<StoreKVOp>(&op)) {
+                const int64_t position = run.positions[static_cast<size_t>(row)];
+                const SequenceSlice& sequence = *run.slices[static_cast<size_t>(row)];
+                const int64_t block =
+                    sequence.block_table[static_cast<size_t>(position / kBlockTokens)];
+                kernels_.token.store_kv(kv_.layer(kv->layer), block, position % kBlockTokens,
+                                        at(kv->k), at(kv->v));
+            } else if (const auto* embed = std::get_if<EmbedOp>(&op)) {
+                kernels_.linear.unpack_row(weights_.matrix(embed->matrix),
+                                           run.batch.tokens[static_cast<size_t>(row)],
+                                           at(embed->out));
+                if (embed->scale != 1.0f) {
+                    kernels_.token.scale(at(embed->out), embed->scale, width_of(embed->out));
+                }
+            } else {
+                const auto& softcap = std::get<SoftcapOp>(op);
+                kernels_.token.softcap(at(softcap.x), softcap.cap, width_of(softcap.x));
+            }
+        }
+    }
+    for (const Conversion& conversion : stage.conversions) {
+        const int64_t width = width_of(conversion.buffer);
+        kernels_.linear.convert(
+            storage.plan.slots[static_cast<size_t>(conversion.slot)].kind,
+            storage.buffers[static_cast<size_t>(conversion.buffer)].data(), width, rows, width,
+            begin, end, storage.activations[static_cast<size_t>(conversion.slot)].bytes().data());
+    }
+}
+
+void Executor::run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
+                          int64_t end) const {
+    for (const LinearStage::Part& part : stage.parts) {
+        const PackedMatrix& matrix = weights_.matrix(part.op.matrix);
+        const int64_t first = std::max<int64_t>(begin - part.first_panel, 0);
+        const int64_t last = std::min(end - part.first_panel, matrix.panels());
+        if (first >= last) continue;
+        const float* bias = part.op.bias < 0 ? nullptr : weights_.vector(part.op.bias).data();
+        kernels_.linear.multiply(matrix, storage.plan.slots[static_cast<size_t>(part.slot)].kind,
+                                 storage.activations[static_cast<size_t>(part.slot)].bytes().data(),
+                                 rows, first, last, bias, part.op.accumulate,
+                                 storage.buffers[static_cast<size_t>(part.op.out)].data(),
+                                 matrix.rows);
+    }
+}
+
+AttentionWork& Executor::attention_work(Run& run, const AttentionOp& op) const {
+    const KVGeometry& kv = program_.kv_layers[static_cast<size_t>(op.layer)];
+    for (const auto& planned : run.attention) {
+        if (planned->shape.heads == op.shape.heads && planned->shape.window == op.shape.window &&
+            planned->kv.kv_heads == kv.kv_heads && planned->kv.head_dim == kv.head_dim) {
+            return planned->work;
+        }
+    }
+    run.attention.push_back(std::make_unique<Run::Attention>(Run::Attention{
+        op.shape, kv,
+        plan_attention(run.batch.sequences, kv_.layer(op.layer), op.shape, threads_.size())}));
+    return run.attention.back()->work;
+}
+
+void Executor::run_attention(const AttentionStage& stage, Storage& storage, Run& run,
+                             const AttentionItem& item, int thread) {
+    const AttentionOp& op = stage.op;
+    const KVLayer& layer = kv_.layer(op.layer);
+    const SequenceSlice& sequence = run.batch.sequences[static_cast<size_t>(item.sequence)];
+    const int64_t width = program_.buffer_widths[static_cast<size_t>(op.q)];
+    const int64_t group = op.shape.heads / layer.kv_heads;
+    const int64_t rows = item.count * group;
+    const size_t floats = partial_floats(rows, layer.head_dim);
+
+    AttentionQueries queries;
+    queries.queries =
+        storage.buffers[static_cast<size_t>(op.q)].data() + sequence.first_token * width;
+    queries.query_stride = width;
+    queries.tokens = sequence.tokens;
+    queries.first_position = sequence.context;
+    queries.block_table = sequence.block_table;
+
+    float* scratch = thread_scratch_[static_cast<size_t>(thread)].data();
+    AttentionPartial running = partial_at(scratch, rows);
+    float* attend_scratch = scratch + 2 * floats;
+    const auto attend = [&](int64_t partition, const AttentionPartial& out) {
+        kernels_.token.attend(layer, op.shape, queries, item.kv_head, item.first_query, item.count,
+                              partition, attend_scratch, out);
+    };
+    if (item.split < 0) {
+        attend(item.partition_begin, running);
+        const AttentionPartial later = partial_at(scratch + floats, rows);
+        for (int64_t p = item.partition_begin + 1; p < item.partition_end; ++p) {
+            attend(p, later);
+            kernels_.token.merge_partials(running, later, rows, layer.head_dim);
+        }
+    } else {
+        AttentionWork& work = attention_work(run, op);
+        const AttentionSplit& split = work.splits[static_cast<size_t>(item.split)];
+        float* parts = split_workspace_.data() + split.workspace;
+        attend(item.partition_begin,
+               partial_at(parts + static_cast<size_t>(item.part) * floats, rows));
+        std::atomic<int32_t>& finished = work.finished_parts[static_cast<size_t>(item.split)];
+        if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < split.parts) return;
+        finished.store(0, std::memory_order_relaxed);
+        running = partial_at(parts, rows);
+        for (int32_t part = 1; part < split.parts; ++part) {
+            const AttentionPartial later =
+                partial_at(parts + static_cast<size_t>(part) * floats, rows);
+            kernels_.token.merge_partials(running, later, rows, layer.head_dim);
+        }
+    }
+
+    float* out = storage.buffers[static_cast<size_t>(op.out)].data() +
+                 (sequence.first_token + item.first_query) * width +
+                 item.kv_head * group * layer.head_dim;
+    for (int64_t token = 0; token < item.count; ++token) {
+        for (int64_t head = 0; head < group; ++head) {
+            const int64_t row = token * group + head;
+            kernels_.token.normalise(running.weighted + row * layer.head_dim, running.sum[row],
+                                     out + token * width + head * layer.head_dim, layer.head_dim);
+        }
+    }
+}
+
+void Executor::run_head(Run& run, int thread) {
+    const auto hidden = static_cast<size_t>(program_.hidden);
+    const int64_t hidden_width = program_.buffer_widths[hidden];
+    const float* from = body_.buffers[hidden].data();
+    float* to = head_.buffers[hidden].data();
+    const float* logits = head_.buffers[static_cast<size_t>(program_.logits)].data();
+    const auto total = static_cast<int64_t>(run.logits_rows.size());
+    for (int64_t first = 0; first < total; first += head_.max_rows) {
+        const int64_t rows = std::min(head_.max_rows, total - first);
+        share(run, thread, rows, kRowTile, [&](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row) {
+                const int64_t token = run.logits_rows[static_cast<size_t>(first + row)].token;
+                std::copy_n(from + token * hidden_width, hidden_width, to + row * hidden_width);
+            }
+        });
+        run_plan(head_, run, rows, thread);
+        share(run, thread, rows, 1, [&](int64_t begin, int64_t end) {
+            SamplingScratch& scratch = sampling_scratch_[static_cast<size_t>(thread)];
+            for (int64_t row = begin; row < end; ++row) {
+                const Run::LogitsRow& wanted = run.logits_rows[static_cast<size_t>(first + row)];
+                const std::span<const float> values(logits + row * vocab_size_,
+                                                    static_cast<size_t>(vocab_size_));
+                for (const size_t i : wanted.samples) {
+                    run.result.samples[i] =
+                        sample_row(kernels_.sampling, values, run.batch.samples[i].row, scratch);
+                }
+                for (const size_t i : wanted.scores) {
+                    const ScoreJob& job = run.batch.scores[i];
+                    ScoreResult& out = run.result.scores[i];
+                    out.status = score_row(kernels_.sampling, values, job.target, job.top, scratch,
+                                           out.score);
+                }
+            }
+        });
+    }
+}
+
+void Executor::fill_angles(const Run& run, int64_t begin, int64_t end) {
+    for (size_t t = 0; t < angles_.size(); ++t) {
+        const RopeTable& table = program_.rope_tables[t];
+        const size_t pairs = table.inverse_frequencies.size();
+        for (int64_t row = begin; row < end; ++row) {
+            float* cosines = angles_[t].data() + 2 * pairs * static_cast<size_t>(row);
+            const auto position = static_cast<float>(run.positions[static_cast<size_t>(row)]);
+            for (size_t i = 0; i < pairs; ++i) {
+                const float angle = position * table.inverse_frequencies[i];
+                cosines[i] = std::cos(angle) * table.magnitude;
+                cosines[pairs + i] = std::sin(angle) * table.magnitude;
+            }
+        }
+    }
+}
+
+}  // namespace caudal

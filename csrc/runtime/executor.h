@@ -1,0 +1,87 @@
+// Runs a program on batches: one call per iteration, all threads, no Python inside.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "isa/kernel_table.h"
+#include "runtime/attention_work.h"
+#include "runtime/batch.h"
+#include "runtime/kv_pool.h"
+#include "runtime/plan.h"
+#include "runtime/program.h"
+#include "runtime/thread_pool.h"
+#include "runtime/weights.h"
+
+namespace caudal {
+
+struct ExecutorOptions {
+    int64_t num_blocks;
+    KVType kv_type;
+    bool float_activations;  // the slow reference mode
+    int64_t max_batch_tokens;
+};
+
+class Executor {
+  public:
+    // Throws std::invalid_argument where the program doesn't fit together.
+    Executor(const KernelTable& kernels, ThreadPool& threads, const Weights& weights,
+             Program program, ExecutorOptions options);
+    Executor(const Executor&) = delete;
+    Executor& operator=(const Executor&) = delete;
+
+    // Throws std::invalid_argument, before anything runs, for a batch that refers to tokens, blocks
+    // or positions that don't exist.
+    BatchResult execute(const Batch& batch);
+
+    int64_t vocab_size() const { return vocab_size_; }
+
+  private:
+    // The buffers of a plan, with room for a number of rows.
+    struct Storage {
+        Plan plan;
+        int64_t max_rows;
+        std::vector<std::vector<float>> buffers;  // empty where the plan doesn't use one
+        std::vector<Reservation> activations;     // one per slot
+    };
+
+    // Everything threads need to know while a batch runs.
+    struct Run;
+
+    Storage make_storage(const std::vector<Op>& ops, int64_t max_rows) const;
+    void validate(const Batch& batch) const;
+    void run_plan(Storage& storage, Run& run, int64_t rows, int thread);
+    void run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t rows,
+                  int64_t begin, int64_t end) const;
+    void run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
+                    int64_t end) const;
+    void run_attention(const AttentionStage& stage, Storage& storage, Run& run,
+                       const AttentionItem& item, int thread);
+    void run_head(Run& run, int thread);
+    void fill_angles(const Run& run, int64_t begin, int64_t end);
+    AttentionWork& attention_work(Run& run, const AttentionOp& op) const;
+
+    // Hands [0, total) out in pieces of `piece` to whoever asks, then waits for all threads.
+    template <class Work>
+    void share(Run& run, int thread, int64_t total, int64_t piece, const Work& work);
+
+    const KernelTable& kernels_;
+    ThreadPool& threads_;
+    const Weights& weights_;
+    const Program program_;
+    const ExecutorOptions options_;
+    KVPool kv_;
+    int64_t vocab_size_;
+    Storage body_;
+    Storage head_;
+    std::vector<std::vector<float>> angles_;          // per rope table: [row][cosines, sines]
+    std::vector<std::vector<float>> thread_scratch_;  // attention, per thread
+    std::vector<SamplingScratch> sampling_scratch_;   // per thread
+    std::vector<float> split_workspace_;
+};
+
+}  // namespace caudal

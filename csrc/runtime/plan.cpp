@@ -1,0 +1,147 @@
+#include "runtime/plan.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace caudal {
+
+namespace {
+
+class Planner {
+  public:
+    Planner(const Program& program, const Weights& weights, const LinearKernels& kernels,
+            bool float_activations)
+        : program_(program),
+          weights_(weights),
+          kernels_(kernels),
+          float_activations_(float_activations) {}
+
+    Plan take() && { return std::move(plan_); }
+
+    void operator()(const EmbedOp& op) {
+        require(width(op.out) == weights_.matrix(op.matrix).cols, "embedding width");
+        rows().ops.emplace_back(op);
+    }
+
+    void operator()(const RmsNormOp& op) {
+        const auto group = static_cast<int64_t>(weights_.vector(op.weight).size());
+        require(group > 0 && width(op.x) % group == 0, "norm weight length");
+        require(width(op.out) == width(op.x), "norm width");
+        rows().ops.emplace_back(op);
+    }
+
+    void operator()(const RopeOp& op) {
+        const auto& table = program_.rope_tables.at(static_cast<size_t>(op.table));
+        const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
+        require(op.head_dim > 0 && width(op.x) % op.head_dim == 0, "rope head size");
+        require(2 * pairs <= op.head_dim, "rope dimensions");
+        rows().ops.emplace_back(op);
+    }
+
+    void operator()(const GatedOp& op) {
+        require(width(op.gate) == width(op.up) && width(op.out) == width(op.up), "gate width");
+        rows().ops.emplace_back(op);
+    }
+
+    void operator()(const AddOp& op) {
+        require(width(op.a) == width(op.b) && width(op.out) == width(op.a), "sum width");
+        rows().ops.emplace_back(op);
+    }
+
+    void operator()(const SoftcapOp& op) {
+        require(op.cap > 0.0f, "softcap");
+        rows().ops.emplace_back(op);
+    }
+
+    void operator()(const AttentionOp& op) {
+        const auto& kv = program_.kv_layers.at(static_cast<size_t>(op.layer));
+        require(width(op.k) == kv.kv_heads * kv.head_dim && width(op.v) == width(op.k), "KV width");
+        require(width(op.q) == op.shape.heads * kv.head_dim && width(op.out) == width(op.q),
+                "query width");
+        require(op.shape.heads % kv.kv_heads == 0, "number of query heads per KV head");
+        rows().ops.emplace_back(StoreKVOp{op.k, op.v, op.layer});
+        plan_.stages.emplace_back(AttentionStage{op});
+    }
+
+    void operator()(const LinearOp& op) {
+        const PackedMatrix& matrix = weights_.matrix(op.matrix);
+        require(width(op.x) == matrix.cols && width(op.out) == matrix.rows, "linear layer's shape");
+        require(op.bias < 0 || static_cast<int64_t>(weights_.vector(op.bias).size()) == matrix.rows,
+                "bias length");
+        require(op.out != op.x, "linear layer's output");
+        const int slot =
+            activations(op.x, float_activations_ ? ActivationKind::F32
+                                                 : kernels_.preferred_activations(matrix.type));
+        auto* stage = std::get_if<LinearStage>(&plan_.stages.back());
+        const bool joins = stage != nullptr && stage->parts.front().op.x == op.x &&
+                           std::none_of(stage->parts.begin(), stage->parts.end(),
+                                        [&](const auto& part) { return part.op.out == op.out; });
+        if (!joins) {
+            plan_.stages.emplace_back(LinearStage{});
+            stage = &std::get<LinearStage>(plan_.stages.back());
+        }
+        stage->parts.push_back({op, slot, stage->panels});
+        stage->panels += matrix.panels();
+    }
+
+  private:
+    static void require(bool condition, const char* what) {
+        if (!condition) throw std::invalid_argument(std::string("the program has a wrong ") + what);
+    }
+
+    int64_t width(int buffer) const {
+        return program_.buffer_widths.at(static_cast<size_t>(buffer));
+    }
+
+    RowStage& rows() {
+        if (plan_.stages.empty() || !std::holds_alternative<RowStage>(plan_.stages.back())) {
+            plan_.stages.emplace_back(RowStage{});
+        }
+        return std::get<RowStage>(plan_.stages.back());
+    }
+
+    // The slot that holds `buffer` in the given kind, converted by the row stage before the linear
+    // stage that is being built.
+    int activations(int buffer, ActivationKind kind) {
+        const auto found = std::find_if(
+            plan_.slots.begin(), plan_.slots.end(),
+            [&](const ActivationSlot& slot) { return slot.buffer == buffer && slot.kind == kind; });
+        const int slot = static_cast<int>(found - plan_.slots.begin());
+        if (found == plan_.slots.end()) plan_.slots.push_back({buffer, kind});
+        RowStage& stage = stage_before_linears(buffer);
+        if (std::none_of(stage.conversions.begin(), stage.conversions.end(),
+                         [&](const Conversion& done) { return done.slot == slot; })) {
+            stage.conversions.push_back({buffer, slot});
+        }
+        return slot;
+    }
+
+    RowStage& stage_before_linears(int buffer) {
+        if (plan_.stages.size() >= 2) {
+            const auto* linears = std::get_if<LinearStage>(&plan_.stages.back());
+            auto* before = std::get_if<RowStage>(&plan_.stages[plan_.stages.size() - 2]);
+            if (linears != nullptr && before != nullptr && linears->parts.front().op.x == buffer) {
+                return *before;
+            }
+        }
+        return rows();
+    }
+
+    const Program& program_;
+    const Weights& weights_;
+    const LinearKernels& kernels_;
+    const bool float_activations_;
+    Plan plan_;
+};
+
+}  // namespace
+
+Plan make_plan(const std::vector<Op>& ops, const Program& program, const Weights& weights,
+               const LinearKernels& kernels, bool float_activations) {
+    Planner planner(program, weights, kernels, float_activations);
+    for (const Op& op : ops) std::visit(planner, op);
+    return std::move(planner).take();
+}
+
+}  // namespace caudal

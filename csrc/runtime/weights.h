@@ -1,0 +1,46 @@
+// A model's tensors in the kernels' layout.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "isa/kernel_table.h"
+#include "runtime/memory.h"
+#include "runtime/thread_pool.h"
+
+namespace caudal {
+
+// Matrices are packed as they are added, in parallel; small vectors (norms, biases) are kept as
+// floats. Handles are indices in order of addition.
+class Weights {
+  public:
+    Weights(const KernelTable& kernels, ThreadPool& threads);
+    Weights(const Weights&) = delete;
+    Weights& operator=(const Weights&) = delete;
+
+    // Packs a row-major GGUF tensor of `rows` × `cols`. Throws std::invalid_argument when `source`
+    // has another length than the shape asks for.
+    int add_matrix(TensorType type, std::span<const std::byte> source, int64_t rows, int64_t cols);
+    int add_vector(std::vector<float> values);
+
+    const PackedMatrix& matrix(int handle) const {
+        return matrices_.at(static_cast<size_t>(handle));
+    }
+    const std::vector<float>& vector(int handle) const {
+        return vectors_.at(static_cast<size_t>(handle));
+    }
+    size_t bytes() const { return bytes_; }
+
+  private:
+    const KernelTable& kernels_;
+    ThreadPool& threads_;
+    std::vector<Reservation> arenas_;
+    std::span<std::byte> free_;  // what is left of the last arena
+    std::vector<PackedMatrix> matrices_;
+    std::vector<std::vector<float>> vectors_;
+    size_t bytes_ = 0;
+};
+
+}  // namespace caudal

@@ -1,0 +1,283 @@
+"""Runs programs on the CPU through the native library: one call into C++ per iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from caudal import _native
+from caudal.backends.base import (
+    Batch,
+    ExecutorInfo,
+    SampledToken,
+    SamplingRow,
+    StepResult,
+    TokenLogprob,
+)
+from caudal.errors import ModelLoadError
+from caudal.formats.gguf import GGUFFile
+from caudal.models.program import (
+    Add,
+    Attention,
+    Embed,
+    Gated,
+    Linear,
+    Op,
+    Program,
+    RMSNorm,
+    Rope,
+    Softcap,
+    kv_bytes_per_token,
+)
+from caudal.models.rope import RopeTable
+
+KVType = Literal["f16", "f32"]
+Activations = Literal["auto", "f32"]
+
+BLOCK_SIZE: int = _native.BLOCK_TOKENS
+"""Tokens of a KV block."""
+
+BYTES_PER_ELEMENT: dict[KVType, int] = {"f16": 2, "f32": 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeOptions:
+    """How the native backend runs a model.
+
+    Attributes:
+        num_blocks: KV blocks in the pool; memory is reserved and taken only when touched.
+        max_batch_tokens: Most tokens of one iteration; buffers are sized for it.
+        threads: Threads that compute, the caller's included.
+        kv_type: Element type of keys and values.
+        activations: `auto` quantises them where the weights' kernels are faster for it; `f32`
+            multiplies dequantised weights by plain floats: slow, a reference.
+    """
+
+    num_blocks: int
+    max_batch_tokens: int
+    threads: int
+    kv_type: KVType = "f16"
+    activations: Activations = "auto"
+
+
+class NativeExecutor:
+    """Executor (see backends/base.py) on the CPU.
+
+    Args:
+        file: The model; its tensors are packed into the kernels' layout here and not read again.
+        program: The model's program.
+        options: Sizes and switches.
+        progress: Called with the share of weights packed so far, 0 to 1.
+
+    Raises:
+        ModelLoadError: A tensor can't be used, or memory doesn't suffice.
+    """
+
+    def __init__(
+        self,
+        file: GGUFFile,
+        program: Program,
+        options: NativeOptions,
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        try:
+            weights = _native.Weights(options.threads)
+            compiler = _Compiler(weights, file, program, progress)
+            self._executor: _native.Executor | None = _native.Executor(
+                weights,
+                compiler.program(),
+                options.num_blocks,
+                options.kv_type,
+                options.activations == "f32",
+                options.max_batch_tokens,
+            )
+        except (ValueError, IndexError) as error:
+            raise ModelLoadError(str(file.path), str(error)) from error
+        except MemoryError as error:
+            raise ModelLoadError(
+                str(file.path), "there is not enough memory for the weights and the KV pool"
+            ) from error
+        self._info = ExecutorInfo(
+            num_blocks=options.num_blocks,
+            block_size=BLOCK_SIZE,
+            vocab_size=program.vocab_size,
+            bytes_per_token=kv_bytes_per_token(
+                program.kv_layers, BYTES_PER_ELEMENT[options.kv_type]
+            ),
+            facts={
+                "backend": "native",
+                "instruction_set": _native.instruction_set(),
+                "threads": str(options.threads),
+                "activations": options.activations,
+                "kv_type": options.kv_type,
+                "weight_bytes": str(weights.bytes),
+            },
+        )
+
+    @property
+    def info(self) -> ExecutorInfo:
+        """Pool geometry and facts."""
+        return self._info
+
+    def execute(self, batch: Batch) -> list[StepResult]:
+        """Run one iteration; see `Executor.execute`.
+
+        Raises:
+            ValueError: The batch refers to tokens, blocks or positions that don't exist.
+        """
+        if self._executor is None:
+            raise RuntimeError("the executor has been closed")
+        native = _native.Batch()
+        for source, destination in batch.copies:
+            native.add_copy(source, destination)
+        for step in batch.steps:
+            native.add_sequence(step.tokens, step.context, step.block_table)
+            for row in step.samples:
+                _add_sample(native, row)
+            for index, target in enumerate(step.score_targets):
+                native.add_score(index, target, step.score_top)
+        samples, scores = self._executor.execute(native)
+        next_sample, next_score = iter(samples), iter(scores)
+        return [
+            _step_result(
+                [next(next_sample) for _ in step.samples],
+                [next(next_score) for _ in step.score_targets],
+            )
+            for step in batch.steps
+        ]
+
+    def close(self) -> None:
+        """Release threads and memory."""
+        self._executor = None
+
+
+def _add_sample(native: _native.Batch, row: SamplingRow) -> None:
+    params = row.params
+    native.add_sample(
+        params.temperature,
+        params.top_k,
+        params.top_p,
+        params.min_p,
+        params.typical_p,
+        row.seed,
+        row.stream,
+        row.step,
+        -1 if params.logprobs is None else params.logprobs,
+        row.allowed_tokens or b"",
+        row.banned_tokens,
+    )
+    penalised = (
+        params.repetition_penalty != 1.0
+        or params.presence_penalty != 0.0
+        or params.frequency_penalty != 0.0
+    )
+    if penalised or params.logit_bias:
+        native.adjust_sample(
+            params.repetition_penalty,
+            params.presence_penalty,
+            params.frequency_penalty,
+            row.prompt_tokens,
+            row.output_tokens,
+            list(params.logit_bias.items()),
+        )
+
+
+def _step_result(
+    samples: Sequence[_native.SampleTuple], scores: Sequence[_native.ScoredTuple]
+) -> StepResult:
+    for *_, error in samples:
+        if error is not None:
+            return StepResult(error=error)
+    for _, error in scores:
+        if error is not None:
+            return StepResult(error=error)
+    return StepResult(
+        samples=[
+            SampledToken(token, None if score is None else _token_logprob(score))
+            for token, score, _ in samples
+        ],
+        scores=[_token_logprob(score) for score, _ in scores if score is not None],
+    )
+
+
+def _token_logprob(score: _native.ScoreTuple) -> TokenLogprob:
+    token, logprob, rank, top = score
+    return TokenLogprob(token, logprob, rank, top)
+
+
+class _Compiler:
+    """Packs a program's weights and translates its operations for the native library."""
+
+    def __init__(
+        self,
+        weights: _native.Weights,
+        file: GGUFFile,
+        program: Program,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        self._program = program
+        self._matrices: dict[str, int] = {}
+        self._vectors: dict[str, int] = {}
+        self._tables: dict[RopeTable, int] = {}
+        names = program.matrices + program.vectors
+        total = sum(file.tensors[name].nbytes for name in names)
+        done = 0
+        for name in names:
+            tensor = file.tensors[name]
+            data = file.tensor_bytes(name)
+            if name in program.matrices:
+                rows, cols = tensor.shape
+                self._matrices[name] = weights.add_matrix(tensor.type, data, rows, cols)
+            else:
+                self._vectors[name] = weights.add_vector(tensor.type, data, tensor.num_elements)
+            # The packed copy is all that runs: the file's pages may go.
+            file.release_pages(name)
+            done += tensor.nbytes
+            if progress is not None:
+                progress(done / total)
+
+    def program(self) -> _native.Program:
+        body = [self._translate(op) for op in self._program.body]
+        head = [self._translate(op) for op in self._program.head]
+        return _native.Program(
+            [buffer.width for buffer in self._program.buffers],
+            [(t.inverse_frequencies, t.magnitude, t.interleaved) for t in self._tables],
+            [(layer.kv_heads, layer.head_dim) for layer in self._program.kv_layers],
+            body,
+            head,
+            self._program.hidden.index,
+            self._program.logits.index,
+        )
+
+    def _translate(self, op: Op) -> _native.Op:
+        match op:
+            case Embed():
+                return _native.EmbedOp(op.out.index, self._matrices[op.weight], op.scale)
+            case RMSNorm():
+                weight = self._vectors[op.weight]
+                return _native.RmsNormOp(op.out.index, op.x.index, weight, op.eps)
+            case Linear():
+                bias = -1 if op.bias is None else self._vectors[op.bias]
+                matrix = self._matrices[op.weight]
+                return _native.LinearOp(op.out.index, op.x.index, matrix, bias, op.accumulate)
+            case Rope():
+                table = self._tables.setdefault(op.table, len(self._tables))
+                return _native.RopeOp(op.x.index, op.head_dim, table)
+            case Attention():
+                return _native.AttentionOp(
+                    op.out.index,
+                    op.q.index,
+                    op.k.index,
+                    op.v.index,
+                    op.layer,
+                    op.heads,
+                    op.scale,
+                    op.window or 0,
+                )
+            case Gated():
+                return _native.GatedOp(op.out.index, op.gate.index, op.up.index, op.activation)
+            case Add():
+                return _native.AddOp(op.out.index, op.a.index, op.b.index)
+            case Softcap():
+                return _native.SoftcapOp(op.x.index, op.cap)

@@ -1,0 +1,120 @@
+"""Options that several commands share: how a model is loaded and how its engine runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from caudal.errors import ParameterError
+
+_MODEL = "How the model is loaded"
+_ENGINE = "How requests are scheduled"
+
+
+def _size(text: str) -> int:
+    from caudal.loader import parse_size
+
+    try:
+        return parse_size(text)
+    except ParameterError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A name as for `caudal pull`, or the path of a GGUF file. A named model that is not "
+        "on this machine yet is fetched.",
+        metavar="MODEL",
+    ),
+]
+MaxModelLen = Annotated[
+    int | None,
+    typer.Option(
+        help="Most tokens of one sequence, prompt and answer together.  [default: what the model "
+        "was trained for, or what fits into the KV memory]",
+        rich_help_panel=_MODEL,
+        show_default=False,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        help="Threads that compute.  [default: the processors this process may use]",
+        rich_help_panel=_MODEL,
+        show_default=False,
+    ),
+]
+KvMemory = Annotated[
+    int | None,
+    typer.Option(
+        parser=_size,
+        metavar="SIZE",
+        help="Memory for keys and values of all sequences, e.g. 2GiB; touched only when used.  "
+        "[default: a quarter of the available memory]",
+        rich_help_panel=_MODEL,
+        show_default=False,
+    ),
+]
+KvType = Annotated[
+    Literal["f16", "f32"],
+    typer.Option(help="Number format of keys and values.", rich_help_panel=_MODEL),
+]
+Activations = Annotated[
+    Literal["auto", "f32"],
+    typer.Option(
+        help="`auto` computes with 8-bit activations where that is faster; `f32` is a slow "
+        "reference.",
+        rich_help_panel=_MODEL,
+    ),
+]
+MaxNumSeqs = Annotated[
+    int | None,
+    typer.Option(
+        help="Most sequences that are answered at once; the rest waits.",
+        rich_help_panel=_ENGINE,
+        show_default=False,
+    ),
+]
+MaxNumBatchedTokens = Annotated[
+    int | None,
+    typer.Option(
+        help="Most tokens computed in one iteration. Smaller keeps streams smooth while a long "
+        "prompt comes in, larger reads the weights less often.",
+        rich_help_panel=_ENGINE,
+        show_default=False,
+    ),
+]
+NoPrefixCache = Annotated[
+    bool,
+    typer.Option(
+        "--no-prefix-cache",
+        help="Compute every prompt anew, even where an earlier one began the same.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+Schedule = Annotated[
+    Literal["prefix", "fcfs"],
+    typer.Option(
+        help="Who of those waiting is next: `prefix` prefers the longest cached prefix (nobody "
+        "starves), `fcfs` goes by arrival.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+Batching = Annotated[
+    Literal["continuous", "dynamic", "static"],
+    typer.Option(
+        help="When they may start: at every iteration, when a batch is worth starting, or when the "
+        "previous batch has ended. The latter two are for comparison.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+MaxQueue = Annotated[
+    int | None,
+    typer.Option(
+        help="Most requests that may wait; one more is answered 429.",
+        rich_help_panel=_ENGINE,
+        show_default=False,
+    ),
+]

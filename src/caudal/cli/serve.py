@@ -1,0 +1,133 @@
+"""`caudal serve`: a model as a service, with OpenAI's API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from caudal.cli import options
+
+if TYPE_CHECKING:
+    from caudal.server.served_model import ServedModel
+
+_SERVER = "Where and for whom it listens"
+
+
+def serve(
+    model: options.Model,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address to listen on; 0.0.0.0 lets other machines in.", rich_help_panel=_SERVER
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="0 picks a free one.", rich_help_panel=_SERVER)
+    ] = 8000,
+    served_model_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name that requests use for the model; repeat it for more names.  "
+            "[default: MODEL]",
+            rich_help_panel=_SERVER,
+            show_default=False,
+        ),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="CAUDAL_API_KEY",
+            help="Clients must send it as a bearer token, on every route but /health.",
+            rich_help_panel=_SERVER,
+            show_default=False,
+        ),
+    ] = None,
+    max_model_len: options.MaxModelLen = None,
+    kv_memory: options.KvMemory = None,
+    kv_type: options.KvType = "f16",
+    activations: options.Activations = "auto",
+    threads: options.Threads = None,
+    max_num_seqs: options.MaxNumSeqs = None,
+    max_num_batched_tokens: options.MaxNumBatchedTokens = None,
+    no_prefix_cache: options.NoPrefixCache = False,
+    schedule: options.Schedule = "prefix",
+    batching: options.Batching = "continuous",
+    max_queue: options.MaxQueue = None,
+) -> None:
+    """Serve a model over HTTP, with the API that OpenAI's clients speak.
+
+    The quickest start, on this machine alone:
+
+        caudal serve smollm2
+
+    For others on the network, with a key, and with room for long conversations:
+
+        caudal serve smollm2 --host 0.0.0.0 --api-key SECRET --kv-memory 4GiB
+
+    Any GGUF file, under a name of your own:
+
+        caudal serve ./model.gguf --served-model-name house-model
+
+    Then point any OpenAI client at http://127.0.0.1:8000/v1. GET /health, /metrics (Prometheus) and
+    /openapi.json are there too.
+    """
+    import logging
+
+    from caudal.cli.pull_display import ensure_with_display
+    from caudal.loader import LoadOptions, load_model
+    from caudal.server import serving
+    from caudal.server.served_model import ServedModel
+    from caudal.store import Store
+
+    if api_key == "":
+        raise typer.BadParameter("must not be empty", param_hint="--api-key")
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("caudal").setLevel(logging.INFO)
+    load_options = LoadOptions(
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        kv_memory=kv_memory,
+        kv_type=kv_type,
+        activations=activations,
+        threads=threads,
+        prefix_cache=not no_prefix_cache,
+        schedule=schedule,
+        batching=batching,
+        max_queue=max_queue,
+    )
+    ensure_with_display(Store(), model)
+    sock = serving.listen(host, port)
+    address = _url(*sock.getsockname()[:2])
+    typer.echo(f"Loading {model} …")
+    serving.serve(
+        sock,
+        lambda: ServedModel.from_loaded(load_model(model, load_options), served_model_name),
+        api_key=api_key,
+        on_ready=lambda served: typer.echo(_banner(served, address, needs_key=api_key is not None)),
+    )
+    typer.echo("Stopped.")
+
+
+def _url(host: str, port: int) -> str:
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _banner(served: ServedModel, address: str, *, needs_key: bool) -> str:
+    """What is served and how, in a few lines, so that no fallback goes unnoticed."""
+    facts = {**served.facts, "served as": ", ".join(served.names), "address": f"{address}/v1"}
+    width = max(map(len, facts))
+    lines = [f"  {name:<{width}}  {value}" for name, value in facts.items()]
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if needs_key else ""
+    body = (
+        f'{{"model": "{served.names[0]}", '
+        '"messages": [{"role": "user", "content": "What is the capital of Spain?"}]}'
+    )
+    curl = (
+        f"curl {address}/v1/chat/completions -H 'Content-Type: application/json'{key} "
+        f"\\\n    -d '{body}'"
+    )
+    return "\n".join(["", *lines, "", "Try it:", "", f"  {curl}", ""])

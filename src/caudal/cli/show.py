@@ -1,0 +1,100 @@
+"""`caudal show`: what a model is and what it costs in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from caudal.cli.formatting import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from caudal.cli.model_description import ModelDescription
+
+
+def show(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A name from `caudal list`, or the path of a .gguf file.",
+            show_default=False,
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all facts as one JSON object.")
+    ] = False,
+) -> None:
+    """Show what a model is and what serving it takes, without loading it.
+
+    Says which architecture, tokenizer and tensor types its file has, how much memory each token
+    of a conversation needs, and how many conversations have room on this machine.
+
+    For example:
+
+        caudal show smollm2
+        caudal show ./model.gguf --json
+    """
+    from caudal.store import Store
+
+    stored = Store().resolve(model)
+    from caudal.cli.model_description import describe_model  # loads much more
+
+    description = describe_model(stored)
+    if as_json:
+        import dataclasses
+        import json
+
+        typer.echo(json.dumps(dataclasses.asdict(description), indent=2))
+        return
+    typer.echo(description.name)
+    if description.description:
+        typer.echo(f"  {description.description}")
+    for heading, facts in (
+        ("Model", list(_model_facts(description))),
+        ("Memory", list(_memory_facts(description))),
+    ):
+        typer.echo(f"\n{heading}")
+        width = max(len(name) for name, _ in facts)
+        for name, value in facts:
+            typer.echo(f"  {name:<{width}}  {value}")
+    if description.obstacle is not None:
+        typer.echo(f"\nCaudal cannot serve it: {description.obstacle}")
+
+
+def _model_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:
+    yield "architecture", model.architecture
+    yield "parameters", format_count(model.parameters)
+    if model.context_length is not None:
+        yield "context length", f"{model.context_length:,} tokens"
+    whole = sum(share.bytes for share in model.tensor_types.values()) or 1
+    for number, (name, share) in enumerate(model.tensor_types.items()):
+        percent = 100 * share.bytes / whole
+        tensors = "tensor" if share.tensors == 1 else "tensors"
+        yield (
+            "" if number else "tensor types",
+            f"{name:<6} {percent:5.1f} % of the bytes, {share.tensors} {tensors}",
+        )
+    if model.tokenizer:
+        size = "" if model.vocabulary is None else f", {model.vocabulary:,} tokens"
+        yield "tokenizer", model.tokenizer + size
+    yield "chat template", "yes" if model.chat_template else "no"
+    yield "licence", model.licence or "unknown"
+    if model.sources:
+        yield "from", ", ".join(model.sources)
+    for number, path in enumerate(model.paths):
+        yield "" if number else "file", path
+
+
+def _memory_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:
+    yield "file", format_bytes(model.size)
+    memory = model.kv_memory
+    if memory is None:
+        return
+    yield "keys and values", f"{format_bytes(memory.bytes_per_token)} per token"
+    yield (
+        "KV pool",
+        f"{format_bytes(memory.bytes)} by default here: {memory.tokens:,} tokens, or "
+        f"{memory.sequences:,.1f} sequences of {memory.max_model_len:,}",
+    )

@@ -1,0 +1,294 @@
+"""From chat messages to a prompt, by the Jinja template in the model's file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import jinja2
+
+from caudal.errors import ParameterError, TemplateError
+from caudal.formats.chat_messages import normalize_messages
+from caudal.formats.default_templates import choose_default_template
+from caudal.formats.gguf import GGUFFile
+from caudal.formats.special_tokens import SpecialTokenSplitter
+from caudal.formats.template_environment import TemplateEnvironment
+from caudal.formats.template_guard import (
+    GuardRules,
+    Marks,
+    choose_marks,
+    looks_like_markup,
+    map_strings,
+)
+from caudal.formats.template_source import TemplateSource
+from caudal.formats.tokenizer import Tokenizer, without_surrogates
+
+_FROM_FILE = "from the model file"
+_OWN_VARIABLES = frozenset(("messages", "tools", "add_generation_prompt"))
+
+
+class ChatTemplate:
+    """Renders chat messages as the model was trained to read them.
+
+    Special tokens in the messages stay text: only those the template itself writes become control
+    tokens. The one exception is what the template looks for in an assistant's content, such as the
+    `</think>` behind its reasoning.
+
+    Args:
+        source: The Jinja template.
+        tokenizer: The model's tokenizer.
+        tool_source: Another template, used instead where a request has tools.
+        origin: Where the template is from, for the start-up message.
+
+    Attributes:
+        source: The Jinja template.
+        origin: Where the template is from, for the start-up message.
+
+    Raises:
+        TemplateError: The template's syntax is wrong.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        tokenizer: Tokenizer,
+        *,
+        tool_source: str | None = None,
+        origin: str = "given",
+    ) -> None:
+        self.source = source
+        self.origin = origin
+        self._tokenizer = tokenizer
+        self._environment = TemplateEnvironment()
+        self._default = _Template(source, self._environment, tokenizer)
+        self._for_tools = (
+            self._default
+            if tool_source is None
+            else _Template(tool_source, self._environment, tokenizer)
+        )
+        self._token_variables = {
+            f"{role}_token": tokenizer.token_text(token)
+            for role, token in (
+                ("bos", tokenizer.vocabulary.bos_id),
+                ("eos", tokenizer.vocabulary.eos_id),
+                ("unk", tokenizer.vocabulary.unk_id),
+                ("pad", tokenizer.vocabulary.pad_id),
+            )
+            if token is not None
+        }
+
+    @classmethod
+    def from_gguf(cls, file: GGUFFile, tokenizer: Tokenizer) -> Self:
+        """The template in the file (`tokenizer.chat_template`), or a default.
+
+        A file without one gets the format whose control tokens its vocabulary has: ChatML, Llama 3,
+        Gemma, Phi 3 or Mistral; else one in which each message is a line like `User: …`.
+
+        Raises:
+            ModelLoadError: The metadata has a wrong type.
+            TemplateError: The template's syntax is wrong.
+        """
+        source = file.get_str("tokenizer.chat_template", None)
+        if source is None:
+            default = choose_default_template(tokenizer.special_tokens)
+            return cls(default.source, tokenizer, origin=f"default ({default.name})")
+        return cls(
+            source,
+            tokenizer,
+            tool_source=file.get_str("tokenizer.chat_template.tool_use", None),
+            origin=_FROM_FILE,
+        )
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the file has no template, so that its model may not be made for chats."""
+        return self.origin != _FROM_FILE
+
+    @property
+    def supports_tools(self) -> bool:
+        """Whether a request may have tools."""
+        return "tools" in self._for_tools.facts.variables
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt as text; for the model use `encode`, which tells typed from written tokens.
+
+        Args:
+            messages: OpenAI-like messages.
+            tools: OpenAI-like tools.
+            add_generation_prompt: End with what begins an assistant's message.
+            continue_final_message: End within the final message, for the model to continue it;
+                nothing begins another one then.
+            template_kwargs: Further variables for the template, e.g. `enable_thinking`.
+
+        Raises:
+            ParameterError: The messages or another argument are malformed, or have something this
+                model can't take.
+            TemplateError: The template refused them, in its own words, or failed.
+        """
+        _, text, marks = self._render(
+            messages, tools, add_generation_prompt, continue_final_message, template_kwargs
+        )
+        return marks.remove_from(text)
+
+    def encode(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """The prompt as token ids, with exactly one BOS if the model wants one.
+
+        Arguments and errors are those of `render`.
+        """
+        template, text, marks = self._render(
+            messages, tools, add_generation_prompt, continue_final_message, template_kwargs
+        )
+        return self._tokenizer.with_bos(template.tokenize(text, marks, self._tokenizer))
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+        template_kwargs: Mapping[str, Any] | None,
+    ) -> tuple[_Template, str, Marks]:
+        """The template used, and the prompt with marks still in it."""
+        if tools and not self.supports_tools:
+            raise ParameterError("tools", "this model's chat template has no place for tools.")
+        template = self._for_tools if tools else self._default
+        request = {
+            "messages": normalize_messages(
+                messages,
+                takes_parts=template.facts.takes_parts,
+                takes_text=template.facts.takes_text,
+            ),
+            "tools": list(tools) if tools else None,
+            "kwargs": self._check_kwargs(template_kwargs or {}),
+        }
+        strings: list[str] = []
+
+        def clean(text: str) -> str:
+            strings.append(without_surrogates(text))
+            return strings[-1]
+
+        request = map_strings(request, clean)
+        marks = choose_marks(strings)
+        guarded = template.guard(request, marks)
+        if continue_final_message:
+            _append_to_content(guarded["messages"][-1], marks.end + " ")
+        variables = {
+            **self._token_variables,
+            "documents": None,
+            **guarded["kwargs"],
+            "messages": guarded["messages"],
+            "tools": guarded["tools"],
+            "add_generation_prompt": add_generation_prompt and not continue_final_message,
+        }
+        text = self._run(template, variables, marks)
+        return template, _cut_at_end(text, marks) if continue_final_message else text, marks
+
+    def _run(self, template: _Template, variables: dict[str, Any], marks: Marks) -> str:
+        try:
+            text = self._environment.render_limited(template.facts.compiled, variables)
+        except Exception as error:  # a template's code can raise anything
+            words = marks.remove_from(marks.restore_in(str(error)))
+            if type(error) is not jinja2.TemplateError:  # which is what raise_exception raises
+                words = f"the model's chat template failed: {words or type(error).__name__}"
+            raise TemplateError(words) from error
+        return marks.restore_in(text)
+
+    def _check_kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        for name in kwargs:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise ParameterError(
+                    "chat_template_kwargs",
+                    f"chat_template_kwargs: {name!r} is not a variable name.",
+                )
+            if name in _OWN_VARIABLES or name in self._token_variables:
+                raise ParameterError(
+                    "chat_template_kwargs", f"chat_template_kwargs must not set {name}."
+                )
+        return dict(kwargs)
+
+
+class _Template:
+    """One Jinja source with what is needed to tell its special tokens from typed ones."""
+
+    def __init__(self, source: str, environment: TemplateEnvironment, tokenizer: Tokenizer) -> None:
+        self.facts = TemplateSource.compile(environment, source)
+        # Of the user-defined tokens only those the template writes mean structure (<tool_call>,
+        # </think>); the others (runs of spaces, HTML) are how the model reads plain text.
+        typed = dict(tokenizer.user_defined_tokens)
+        written = {t: i for t, i in tokenizer.special_tokens.items() if len(t) > 1}
+        for token in tokenizer.user_defined_tokens:
+            if looks_like_markup(token) and token in source:
+                written[token] = typed.pop(token)
+        self._written = SpecialTokenSplitter(written)
+        self._typed = SpecialTokenSplitter(typed)
+        inspected = [
+            token
+            for token, token_id in written.items()
+            if token_id not in tokenizer.eos_ids
+            and any(token in text for text in self.facts.inspected_strings)
+        ]
+        self._rules = GuardRules(written, inspected)
+
+    def guard(self, request: dict[str, Any], marks: Marks) -> dict[str, Any]:
+        """The request's values with guards in all their strings."""
+
+        def guard(text: str) -> str:
+            return self._rules.guard(text, marks.guard)
+
+        def guard_assistant(text: str) -> str:
+            return self._rules.guard_assistant_content(text, marks.guard)
+
+        guarded: dict[str, Any] = map_strings(request, guard)
+        for message, copy in zip(request["messages"], guarded["messages"], strict=True):
+            if message["role"] == "assistant":
+                copy["content"] = map_strings(message["content"], guard_assistant)
+        return guarded
+
+    def tokenize(self, text: str, marks: Marks, tokenizer: Tokenizer) -> list[int]:
+        """Token ids of a rendered text that still has its marks, without BOS added."""
+        pieces: list[str | int] = []
+        for piece in self._written.split(text):
+            if isinstance(piece, int):
+                pieces.append(piece)
+            else:
+                pieces += self._typed.split(marks.remove_from(piece))
+        return tokenizer.encode_pieces(pieces)
+
+
+def _append_to_content(message: dict[str, Any], text: str) -> None:
+    content = message["content"]
+    if isinstance(content, str):
+        message["content"] = content + text
+    elif content:
+        content[-1]["text"] += text
+    else:
+        content.append({"type": "text", "text": text})
+
+
+def _cut_at_end(text: str, marks: Marks) -> str:
+    """The text up to the end mark; without the white space before it if the template trimmed.
+
+    Whether it trims shows in the space that was put behind the mark.
+    """
+    before, mark, after = text.rpartition(marks.end)
+    if not mark:
+        raise TemplateError(
+            "the model's chat template leaves out the final message, so it can't be continued"
+        )
+    return before if after.startswith(" ") else before.rstrip()

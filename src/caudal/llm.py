@@ -1,0 +1,338 @@
+"""The library: a model in this process, with the call shapes of vLLM's offline API."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypedDict, TypeVar
+
+from caudal.engine.request import Request
+from caudal.errors import ParameterError
+from caudal.formats.tokenizer import Tokenizer
+from caudal.llm_results import CompletionOutput, RequestOutput, prompt_logprob_dicts
+from caudal.loader import LoadOptions, load_model
+from caudal.output import Generation
+from caudal.sampling_params import SamplingParams
+
+T = TypeVar("T")
+
+Message = Mapping[str, Any]
+"""One message of a conversation: `{"role": …, "content": …}`."""
+
+
+class PromptDict(TypedDict, total=False):
+    """A prompt as text or as token ids, not both.
+
+    `cache_salt` keeps its cached prefix apart from prompts of other salts.
+    """
+
+    prompt: str
+    prompt_token_ids: Sequence[int]
+    cache_salt: str
+
+
+Prompt = str | PromptDict
+
+
+@dataclass(frozen=True, slots=True)
+class _EncodedPrompt:
+    text: str | None
+    tokens: list[int]
+    cache_salt: str | None = None
+
+
+class LLM:
+    """A model, ready to answer. Use it as a context manager, or `close` it.
+
+    Args:
+        model: A name in the store (see `caudal list`) or a path to a GGUF file.
+        options: Fields of `LoadOptions`, e.g. `max_model_len=4096`.
+
+    Raises:
+        ModelNotFoundError: There is no such model.
+        ModelLoadError: The file cannot be loaded.
+        ParameterError: An option is out of range.
+    """
+
+    def __init__(self, model: str, **options: Any) -> None:
+        self._model = load_model(model, LoadOptions(**options))
+        self._engine = self._model.start_engine()
+        self._ids = itertools.count()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the engine and give the model's memory back. Safe to call twice."""
+        _run(self._engine.shutdown(drain=False))
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self._model.tokenizer
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model's file says how to chat; a base model's does not."""
+        return not self._model.chat_template.is_default
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Continue prompts as they stand, without a chat template.
+
+        Args:
+            prompts: Text, `{"prompt": text}`, `{"prompt_token_ids": ids}`, or a list of these.
+            sampling_params: For all prompts, or one per prompt; `SamplingParams()` by default.
+            use_tqdm: Show a progress bar on stderr, where that is a terminal.
+
+        Returns:
+            One result per prompt, in order.
+
+        Raises:
+            ParameterError: A prompt or parameter is refused; no other prompt is finished then.
+        """
+        encoded = [self._encode(prompt) for prompt in _as_list(prompts)]
+        return self._generate_all(encoded, sampling_params, use_tqdm)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer conversations.
+
+        Args:
+            messages: One conversation, or a list of conversations.
+            sampling_params: For all conversations, or one per conversation.
+            use_tqdm: Show a progress bar on stderr, where that is a terminal.
+            add_generation_prompt: Begin an answer after the last message.
+            continue_final_message: Continue the last message instead.
+            chat_template_kwargs: Further variables for the template.
+
+        Returns:
+            One result per conversation, in order.
+
+        Raises:
+            TemplateError: The template refuses the messages.
+            ParameterError: A prompt or parameter is refused; no other prompt is finished then.
+        """
+        conversations = [messages] if _is_conversation(messages) else messages
+        encoded = [
+            _EncodedPrompt(
+                None,
+                self._encode_chat(
+                    conversation,  # type: ignore[arg-type]
+                    add_generation_prompt=add_generation_prompt and not continue_final_message,
+                    continue_final_message=continue_final_message,
+                    template_kwargs=chat_template_kwargs or {},
+                ),
+            )
+            for conversation in conversations
+        ]
+        return self._generate_all(encoded, sampling_params, use_tqdm)
+
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> AsyncGenerator[CompletionOutput, None]:
+        """Continue one prompt, yielding what is new in each answer as it comes.
+
+        Leaving the loop early and closing the generator cancels the request. Any number of streams
+        may run at once, on any event loop.
+
+        Raises:
+            ParameterError: The prompt or a parameter is refused; raised by the first iteration.
+        """
+        return self._stream(self._encode(prompt), sampling_params)
+
+    def stream_chat(
+        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
+    ) -> AsyncGenerator[CompletionOutput, None]:
+        """Answer one conversation, yielding what is new in each answer as it comes.
+
+        Raises:
+            TemplateError: The template refuses the messages.
+            ParameterError: See `stream`.
+        """
+        tokens = self._encode_chat(
+            messages, add_generation_prompt=True, continue_final_message=False, template_kwargs={}
+        )
+        return self._stream(_EncodedPrompt(None, tokens), sampling_params)
+
+    def _encode(self, prompt: Prompt) -> _EncodedPrompt:
+        if isinstance(prompt, str):
+            prompt = {"prompt": prompt}
+        if not isinstance(prompt, Mapping) or ("prompt" in prompt) == (
+            "prompt_token_ids" in prompt
+        ):
+            raise ParameterError(
+                "prompts",
+                'A prompt must be text, {"prompt": text} or {"prompt_token_ids": [ids]}.',
+            )
+        if unknown := prompt.keys() - PromptDict.__annotations__.keys():
+            raise ParameterError("prompts", f"A prompt has no key {min(unknown)!r}.")
+        salt = prompt.get("cache_salt")
+        if "prompt_token_ids" in prompt:
+            return _EncodedPrompt(None, list(prompt["prompt_token_ids"]), salt)
+        text = prompt["prompt"]
+        tokens = self._model.tokenizer.encode(text, add_special=True, parse_special=False)
+        return _EncodedPrompt(text, tokens, salt)
+
+    def _encode_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+        template_kwargs: Mapping[str, Any],
+    ) -> list[int]:
+        return self._model.chat_template.encode(
+            messages,
+            tools=None,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=template_kwargs,
+        )
+
+    def _start(self, prompt: _EncodedPrompt, params: SamplingParams) -> Generation:
+        request = Request(
+            request_id=str(next(self._ids)),
+            prompt=prompt.tokens,
+            params=params,
+            cache_salt=prompt.cache_salt,
+        )
+        return Generation(self._engine, self._model.tokenizer, request)
+
+    async def _stream(
+        self, prompt: _EncodedPrompt, params: SamplingParams | None
+    ) -> AsyncGenerator[CompletionOutput, None]:
+        generation = self._start(prompt, params or SamplingParams())
+        sums: dict[int, float] = {}
+        async with contextlib.aclosing(generation.deltas()) as stream:
+            async for deltas in stream:
+                for delta in deltas:
+                    output = CompletionOutput(delta.index, cumulative_logprob=sums.get(delta.index))
+                    output.append(delta, self._model.tokenizer)
+                    if output.cumulative_logprob is not None:
+                        sums[delta.index] = output.cumulative_logprob
+                    yield output
+
+    def _generate_all(
+        self,
+        prompts: Sequence[_EncodedPrompt],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        show_progress: bool,
+    ) -> list[RequestOutput]:
+        if params is None:
+            params = SamplingParams()
+        if isinstance(params, SamplingParams):
+            params = [params] * len(prompts)
+        if len(params) != len(prompts):
+            raise ParameterError(
+                "sampling_params",
+                f"There are {len(prompts)} prompts but {len(params)} sampling_params.",
+            )
+
+        async def run_all() -> list[RequestOutput]:
+            # The engine's queue is bounded, and refuses what does not fit; so wait out here.
+            places = asyncio.Semaphore(max(1, self._engine.config.max_queue))
+            with _progress_bar(len(prompts), show_progress) as advance:
+
+                async def run_one(prompt: _EncodedPrompt, own: SamplingParams) -> RequestOutput:
+                    async with places:
+                        result = await self._collect(self._start(prompt, own), prompt.text)
+                    advance()
+                    return result
+
+                async with asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(run_one(prompt, own))
+                        for prompt, own in zip(prompts, params, strict=True)
+                    ]
+            return [task.result() for task in tasks]
+
+        return _run(_first_error(run_all()))
+
+    async def _collect(self, generation: Generation, text: str | None) -> RequestOutput:
+        tokenizer = self._model.tokenizer
+        request = generation.request
+        outputs = [CompletionOutput(index) for index in range(request.params.n)]
+        async with contextlib.aclosing(generation.deltas()) as stream:
+            async for deltas in stream:
+                for delta in deltas:
+                    outputs[delta.index].append(delta, tokenizer)
+        prompt_logprobs = None
+        if request.params.prompt_logprobs is not None:
+            prompt_logprobs = prompt_logprob_dicts(generation.prompt_logprobs, tokenizer)
+        return RequestOutput(
+            request_id=request.request_id,
+            prompt=text,
+            prompt_token_ids=list(request.prompt),
+            prompt_logprobs=prompt_logprobs,
+            outputs=outputs,
+            finished=True,
+            num_cached_tokens=generation.num_cached_tokens,
+        )
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
+    return prompts if isinstance(prompts, list | tuple) else [prompts]  # type: ignore[list-item]
+
+
+def _is_conversation(messages: Sequence[Any]) -> bool:
+    return bool(messages) and isinstance(messages[0], Mapping)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, from a thread with or without a running event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:  # e.g. in a notebook
+        return thread.submit(asyncio.run, work).result()
+
+
+async def _first_error(work: Coroutine[Any, Any, T]) -> T:
+    """Raise what went wrong first instead of a group of everything that did."""
+    try:
+        return await work
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
+@contextlib.contextmanager
+def _progress_bar(total: int, show: bool) -> Iterator[Callable[[], None]]:
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress
+
+    console = Console(stderr=True)
+    with Progress(
+        *Progress.get_default_columns(),
+        MofNCompleteColumn(),
+        console=console,
+        disable=not show or not console.is_terminal,
+        transient=True,
+    ) as progress:
+        bar = progress.add_task("Prompts", total=total)
+        yield lambda: progress.advance(bar)

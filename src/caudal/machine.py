@@ -1,0 +1,43 @@
+"""What this machine (or container) lets us use: processors and memory."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def usable_processors() -> int:
+    """Processors that this process may run on, within its affinity mask and its CPU quota."""
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    quota = _cgroup_words("cpu.max")
+    if len(quota) == 2 and quota[0] != "max":
+        count = min(count, max(1, math.ceil(int(quota[0]) / int(quota[1]))))
+    return count
+
+
+def available_memory() -> int:
+    """Bytes that could be taken without swapping, within the container's limit."""
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+    limit = _cgroup_words("memory.max")
+    if limit and limit[0] != "max":
+        used = _cgroup_words("memory.current")
+        available = min(available, int(limit[0]) - (int(used[0]) if used else 0))
+    return max(available, 0)
+
+
+def _cgroup_words(name: str) -> list[str]:
+    try:
+        return (_CGROUP / name).read_text().split()
+    except OSError:  # no cgroup v2, or not readable: no limit that we could know
+        return []

@@ -1,0 +1,295 @@
+"""From the engine's token updates to text: the one place where both HTTP and the library get it.
+
+A `Generation` is a submitted request. Its `deltas()` yield `Delta`s: text that is final and the
+tokens it came from. Characters appear when all their bytes have, and text that may become a
+stop string is held back until that is decided, so what is streamed never has to be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from caudal.backends.base import SampledToken, TokenLogprob
+from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.errors import (
+    CaudalError,
+    EngineDeadError,
+    RequestFailedError,
+    RequestTimeoutError,
+)
+from caudal.formats.detokenizer import IncrementalDetokenizer
+from caudal.formats.tokenizer import Tokenizer
+from caudal.sampling_params import SamplingParams
+from caudal.stop_strings import StopMatcher
+
+
+class UpdateStream(Protocol):
+    """The engine's news about one request, a list per iteration. Closing it cancels the request."""
+
+    def __aiter__(self) -> AsyncIterator[Sequence[SequenceUpdate]]: ...
+
+    async def aclose(self) -> None: ...
+
+
+class TokenSource(Protocol):
+    """What generating text needs of an engine."""
+
+    def submit(self, request: Request) -> UpdateStream:
+        """Queue a request; raises `ParameterError` or `QueueFullError` before anything runs."""
+
+    def cancel(
+        self,
+        request_id: str,
+        index: int | None = None,
+        reason: FinishReason = FinishReason.CANCELLED,
+    ) -> object:
+        """End one of a request's sequences, or all, at the next iteration."""
+
+
+class GenerationObserver(Protocol):
+    """Hears of a request's progress, for metrics."""
+
+    def on_update(self, update: SequenceUpdate) -> None:
+        """The engine has news of a sequence that has not ended."""
+
+    def on_end(self, generation: Generation) -> None:
+        """The request has ended, well or not: see `Generation.outcome`. Called once."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputToken:
+    """A generated token and where its text begins.
+
+    Attributes:
+        sampled: The token, with its log-probability if asked for.
+        offset: Characters of the sequence's text before this token's.
+        in_text: False for tokens that left nothing in the text: the end-of-sequence or stop
+            token, and those that lie inside an excluded stop string.
+    """
+
+    sampled: SampledToken
+    offset: int
+    in_text: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What is new in one sequence.
+
+    Attributes:
+        index: Which of the request's `n` sequences.
+        text: Text to append; may be empty.
+        tokens: Tokens whose text ends in `text`, in order.
+        finish_reason: "stop" or "length", on the sequence's last delta.
+        stop_reason: The stop string, or the stop token id, that ended the sequence; None for
+            end-of-sequence, as in vLLM.
+    """
+
+    index: int
+    text: str
+    tokens: Sequence[OutputToken] = ()
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+
+class SequenceText:
+    """Turns one sequence's tokens into text, watching for stop strings."""
+
+    def __init__(self, tokenizer: Tokenizer, params: SamplingParams, index: int = 0) -> None:
+        self._detokenizer = IncrementalDetokenizer(
+            tokenizer, skip_special_tokens=params.skip_special_tokens
+        )
+        self._matcher = StopMatcher(params.stop)
+        self._params = params
+        self._index = index
+        self._held_text = ""  # decoded, not released
+        self._held_tokens: list[tuple[SampledToken, int, int]] = []  # token, text begin, text end
+        self._released = 0  # characters released
+        self._decoded = 0  # characters decoded
+        self.finished = False
+        self.num_tokens = 0
+
+    def push(self, update: SequenceUpdate) -> Delta | None:
+        """Take an update; returns what became final, or None if nothing did.
+
+        A stop string ends the sequence here even where the engine has gone on: `finished` says
+        so, and further updates are ignored.
+        """
+        if self.finished:
+            return None
+        tokens = update.tokens
+        ended_by_token = update.stop_token is not None
+        for sampled in tokens[:-1] if ended_by_token else tokens:
+            self.num_tokens += 1
+            if delta := self._decode(sampled, self._detokenizer.push(sampled.token)):
+                return delta
+        if update.finish_reason is None:
+            return self._release(self._decoded - self._matcher.held_back)
+        if delta := self._decode(None, self._detokenizer.finish()):
+            return delta
+        if ended_by_token:
+            self.num_tokens += 1
+        return self._finish(update)
+
+    def _decode(self, sampled: SampledToken | None, piece: str) -> Delta | None:
+        """Append a token's text; returns the last delta if it completes a stop string."""
+        begin = self._decoded
+        self._held_text += piece
+        self._decoded += len(piece)
+        if sampled is not None:
+            self._held_tokens.append((sampled, begin, self._decoded))
+        match = self._matcher.feed(piece) if piece else None
+        if match is None:
+            return None
+        position, stop = match
+        end = begin + position
+        cut = end if self._params.include_stop_str_in_output else end - len(stop)
+        self.finished = True
+        text = self._take_text(cut)
+        outputs = [
+            OutputToken(token, token_begin, token_begin < cut)
+            for token, token_begin, _ in self._held_tokens
+        ]
+        self._held_tokens.clear()
+        return Delta(self._index, text, outputs, FinishReason.STOP.value, stop)
+
+    def _finish(self, update: SequenceUpdate) -> Delta:
+        assert update.finish_reason is not None
+        self.finished = True
+        text = self._take_text(self._decoded)
+        outputs = [OutputToken(token, begin, True) for token, begin, _ in self._held_tokens]
+        self._held_tokens.clear()
+        stop_reason = None
+        if update.stop_token is not None:
+            outputs.append(OutputToken(update.tokens[-1], self._decoded, False))
+            if update.stop_token in self._params.stop_token_ids:
+                stop_reason = update.stop_token
+        return Delta(self._index, text, outputs, update.finish_reason.value, stop_reason)
+
+    def _release(self, end: int) -> Delta | None:
+        text = self._take_text(end)
+        outputs: list[OutputToken] = []
+        while self._held_tokens and self._held_tokens[0][2] <= end:
+            token, begin, _ = self._held_tokens.pop(0)
+            outputs.append(OutputToken(token, begin, True))
+        if not text and not outputs:
+            return None
+        return Delta(self._index, text, outputs)
+
+    def _take_text(self, end: int) -> str:
+        # A match may begin in text before `end` that was never released, but not earlier: whatever
+        # could become a match was held back.
+        length = end - self._released
+        text, self._held_text = self._held_text[:length], self._held_text[length:]
+        self._released = end
+        return text
+
+
+class Generation:
+    """A submitted request, as a stream of text.
+
+    Attributes:
+        request: What was asked.
+        num_cached_tokens: Prompt tokens taken from the prefix cache, known with the first delta.
+        prompt_logprobs: One per prompt token after the first, where asked for; known with the
+            first delta.
+        outcome: None while it runs; then "stop", "length" (if any sequence ended so), "cancelled",
+            "timeout" or "failed".
+
+    Raises:
+        ParameterError: The engine refuses the request.
+        QueueFullError: Too many requests are waiting.
+    """
+
+    def __init__(
+        self,
+        engine: TokenSource,
+        tokenizer: Tokenizer,
+        request: Request,
+        observer: GenerationObserver | None = None,
+    ) -> None:
+        self.request = request
+        self.num_cached_tokens = 0
+        self.prompt_logprobs: Sequence[TokenLogprob] = ()
+        self.outcome: str | None = None
+        self._engine = engine
+        self._observer = observer
+        self._sequences = [
+            SequenceText(tokenizer, request.params, index) for index in range(request.params.n)
+        ]
+        self._updates = engine.submit(request)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Generated tokens over all sequences, up to the one that completed a stop string."""
+        return sum(sequence.num_tokens for sequence in self._sequences)
+
+    async def deltas(self) -> AsyncGenerator[list[Delta], None]:
+        """Yield the deltas of each iteration, never an empty list. Use it once, and close it.
+
+        Raises:
+            RequestTimeoutError: A deadline passed.
+            RequestFailedError: The executor failed.
+            EngineDeadError: The engine stopped first.
+        """
+        unfinished = len(self._sequences)
+        reasons: set[str] = set()
+        try:
+            async for updates in self._updates:
+                deltas = []
+                for update in updates:
+                    if delta := self._take(update):
+                        deltas.append(delta)
+                        if delta.finish_reason is not None:
+                            unfinished -= 1
+                            reasons.add(delta.finish_reason)
+                            self._stop_sequence(update, unfinished)
+                if deltas:
+                    if not unfinished:
+                        self._end("length" if "length" in reasons else "stop")
+                    yield deltas
+                if not unfinished:
+                    return
+            raise EngineDeadError("The engine stopped before the answer was complete.")
+        except CaudalError:
+            self._end("failed")
+            raise
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Give up what still runs; the engine drops it at its next iteration."""
+        await self._updates.aclose()
+        self._end("cancelled")
+
+    def _take(self, update: SequenceUpdate) -> Delta | None:
+        sequence = self._sequences[update.index]
+        if sequence.finished:
+            return None
+        self.num_cached_tokens = update.num_cached_tokens
+        if update.prompt_logprobs is not None:
+            self.prompt_logprobs = update.prompt_logprobs
+        if update.finish_reason is FinishReason.TIMEOUT:
+            self._end("timeout")
+            raise RequestTimeoutError(update.error or "The request's deadline passed.")
+        if update.finish_reason is FinishReason.FAILED:
+            raise RequestFailedError(update.error or "The model could not be run.")
+        if update.finish_reason is FinishReason.CANCELLED:  # not by us: we would not be reading
+            raise EngineDeadError("The engine was shut down before the answer was complete.")
+        if self._observer is not None:
+            self._observer.on_update(update)
+        return sequence.push(update)
+
+    def _stop_sequence(self, update: SequenceUpdate, unfinished: int) -> None:
+        # Only a stop string ends a sequence that the engine would continue. Closing the stream
+        # cancels the last one.
+        if update.finish_reason is None and unfinished:
+            self._engine.cancel(self.request.request_id, update.index, FinishReason.STOP)
+
+    def _end(self, outcome: str) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
+            if self._observer is not None:
+                self._observer.on_end(self)

@@ -1,0 +1,57 @@
+"""The application: routes, and the layers that every request passes on its way to one."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from caudal import __version__
+from caudal.server.auth import ApiKeyAuth
+from caudal.server.encoding import JSONReply
+from caudal.server.errors import install_error_handlers
+from caudal.server.limits import BodyLimit, ReadinessGate
+from caudal.server.openai import chat, completions, models, tokenize
+from caudal.server.state import ModelSlot, served_model
+
+
+def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
+    """Build the application.
+
+    Args:
+        slot: Holds the model, now or later; until it is filled every route but `/health` is 503.
+        api_key: If given, every route but `/health` needs it as a bearer token.
+    """
+    app = FastAPI(
+        title="Caudal",
+        version=__version__,
+        # The interactive pages load scripts from a public CDN; the schema itself stays available.
+        docs_url=None,
+        redoc_url=None,
+        # Clients that send JSON without saying so are understood.
+        strict_content_type=False,
+    )
+    app.state.model_slot = slot
+    for module in (models, chat, completions, tokenize):
+        app.include_router(module.router)
+
+    @app.get("/health")
+    async def health() -> Response:
+        """Whether requests can be answered; needs no key, and no model to be loaded."""
+        if not slot.ready:
+            return JSONReply({"status": "loading"}, 503, {"Retry-After": "1"})
+        if not slot.model.engine.healthy:
+            return JSONReply({"status": "failed"}, 503)
+        return JSONReply({"status": "ok"})
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        """Figures for Prometheus."""
+        model = served_model(request)
+        return Response(model.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    install_error_handlers(app)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(ReadinessGate, is_ready=lambda: slot.ready)
+    if api_key is not None:
+        app.add_middleware(ApiKeyAuth, api_key=api_key)
+    return app

@@ -1,0 +1,195 @@
+"""Every failure in OpenAI's envelope: `{"error": {"message", "type", "param", "code"}}`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from caudal.errors import (
+    CaudalError,
+    ContextOverflowError,
+    EngineDeadError,
+    ParameterError,
+    QueueFullError,
+    RequestFailedError,
+    RequestTimeoutError,
+    TemplateError,
+)
+from caudal.server.encoding import JSONReply
+from caudal.server.openai.schema import UnsupportedFieldError
+
+logger = logging.getLogger("caudal.server")
+
+
+class UnknownModelError(CaudalError):
+    """A request names a model that this server does not serve."""
+
+    def __init__(self, name: str, served: Sequence[str]) -> None:
+        super().__init__(
+            f"The model {name!r} does not exist. This server serves: {', '.join(served)}."
+        )
+
+
+class ClientDisconnectedError(Exception):
+    """The client went away before its answer was complete; nobody reads what is sent."""
+
+
+def envelope(
+    message: str, kind: str, *, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """An error's body, also sent as an event where a stream fails half-way."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def error_response(
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONReply:
+    """An error's response; the envelope's type follows from the status, as at OpenAI."""
+    body = envelope(message, _kind(status), param=param, code=code)
+    return JSONReply(body, status, dict(headers or {}))
+
+
+def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
+    """Returns an error's HTTP status, the field to blame and OpenAI's code, where it has one."""
+    match error:
+        case ContextOverflowError():
+            return 400, error.param, "context_length_exceeded"
+        case ParameterError():
+            return 400, error.param, None
+        case TemplateError():
+            return 400, "messages", None
+        case UnknownModelError():
+            return 404, "model", "model_not_found"
+        case QueueFullError():
+            return 429, None, "queue_full"
+        case RequestTimeoutError():
+            return 504, None, "timeout"
+        case RequestFailedError():
+            return 500, None, None
+        case EngineDeadError():
+            return 503, None, None
+        case _:
+            return 500, None, None
+
+
+def caudal_error_response(error: CaudalError) -> JSONReply:
+    """The response to an error raised before the first byte of an answer."""
+    status, param, code = describe(error)
+    headers = {"Retry-After": str(error.retry_after)} if isinstance(error, QueueFullError) else None
+    return error_response(status, str(error), param=param, code=code, headers=headers)
+
+
+def error_event(error: Exception) -> dict[str, Any]:
+    """The event that ends a stream which fails after its first token."""
+    if isinstance(error, CaudalError):
+        status, param, code = describe(error)
+        return envelope(str(error), _kind(status), param=param, code=code)
+    return envelope("Internal server error.", "server_error")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Give every failure of every route the envelope."""
+
+    async def on_caudal_error(_: Request, error: Exception) -> JSONReply:
+        assert isinstance(error, CaudalError)
+        return caudal_error_response(error)
+
+    async def on_validation_error(request: Request, error: Exception) -> JSONReply:
+        assert isinstance(error, RequestValidationError)
+        content_type = request.headers.get("content-type", "")
+        if isinstance(error.body, bytes) and "json" not in content_type:
+            return error_response(400, "Send a JSON body with Content-Type: application/json.")
+        message, param = _explain(error.errors())
+        return error_response(400, message, param=param)
+
+    async def on_http_exception(request: Request, error: Exception) -> JSONReply:
+        assert isinstance(error, HTTPException)
+        message = str(error.detail)
+        if error.status_code == 404:
+            message = f"There is no route {request.method} {request.url.path}."
+        elif error.status_code == 405:
+            message = f"{request.url.path} does not accept {request.method}."
+        return error_response(error.status_code, message, headers=error.headers)
+
+    async def on_unexpected(_: Request, __: Exception) -> JSONReply:
+        return error_response(500, "Internal server error.")  # Starlette logs the traceback
+
+    async def on_disconnect(_: Request, __: Exception) -> JSONReply:
+        return error_response(499, "The client closed the connection.")
+
+    app.add_exception_handler(CaudalError, on_caudal_error)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(ClientDisconnectedError, on_disconnect)
+    app.add_exception_handler(Exception, on_unexpected)
+
+
+def _kind(status: int) -> str:
+    match status:
+        case 401:
+            return "authentication_error"
+        case 429:
+            return "rate_limit_error"
+        case _ if status >= 500:
+            return "server_error"
+        case _:
+            return "invalid_request_error"
+
+
+def _explain(errors: Sequence[Any]) -> tuple[str, str | None]:
+    """Returns one sentence, and the field, for pydantic's list of errors."""
+    # A union reports every branch; the branch that got furthest is the one that was meant.
+    error = max(errors, key=lambda item: len(_path(item["loc"])))
+    path = _path(error["loc"])
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, UnsupportedFieldError):
+        field = _join([*path, cause.field])
+        return f"{field} is not supported by this server.", field
+    field = _join(path)
+    match error["type"]:
+        case "json_invalid":
+            where = error["loc"][-1]
+            return f"The body is not valid JSON: {cause or 'syntax error'} (at {where}).", None
+        case "extra_forbidden":
+            return f"Unknown field: {field}.", field
+        case "missing":
+            if not field:
+                return "The request needs a JSON body.", None
+            return f"{field} is required.", field
+        case _:
+            alternatives = [
+                _lower_first(item["msg"]) for item in errors if _path(item["loc"]) == path
+            ]
+            what = " or ".join(dict.fromkeys(alternatives))
+            return (f"{field}: {what}." if field else f"The body {what}."), field or None
+
+
+def _path(location: Sequence[str | int]) -> list[str | int]:
+    """A location in the body, without pydantic's names for the branches of a union."""
+    return [
+        part
+        for part in location[1:]
+        if isinstance(part, int) or not (part in {"str", "int", "float"} or "[" in part)
+    ]
+
+
+def _join(path: Sequence[str | int]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _lower_first(message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]

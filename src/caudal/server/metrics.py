@@ -1,0 +1,153 @@
+"""`GET /metrics`: what Prometheus scrapes. All names begin with `caudal_`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from caudal.engine.request import SequenceUpdate
+from caudal.engine.stats import EngineStats
+from caudal.output import Generation
+
+logger = logging.getLogger("caudal.server")
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class ServerMetrics:
+    """What Prometheus sees: times and ends of requests, and the engine's counts as they stand.
+
+    Args:
+        stats: Takes a snapshot of the engine; called once per scrape.
+    """
+
+    def __init__(self, stats: Callable[[], EngineStats]) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_EngineCollector(stats))
+        self._requests = Counter(
+            "caudal_requests_finished",
+            "Requests that ended, by reason.",
+            ["reason"],
+            registry=self._registry,
+        )
+        for reason in ("stop", "length", "cancelled", "timeout", "failed"):
+            self._requests.labels(reason)  # a series that exists from the start can be alerted on
+        self.queue_time = self._histogram(
+            "caudal_request_queue_time_seconds", "Arrival to first computation.", _SECONDS
+        )
+        self.first_token = self._histogram(
+            "caudal_time_to_first_token_seconds", "Arrival to first token.", _SECONDS
+        )
+        self.inter_token = self._histogram(
+            "caudal_inter_token_latency_seconds",
+            "Between two tokens of a sequence.",
+            _TOKEN_SECONDS,
+        )
+        self._end_to_end = self._histogram(
+            "caudal_e2e_request_latency_seconds", "Arrival to end.", _SECONDS
+        )
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self._registry)
+
+    def observer(self, user: str | None) -> RequestObserver:
+        """A clock for one request that arrives now."""
+        return RequestObserver(self, user)
+
+    def count(self, generation: Generation, seconds: float) -> None:
+        """Add an ended request."""
+        self._requests.labels(generation.outcome).inc()
+        self._end_to_end.observe(seconds)
+
+    def render(self) -> bytes:
+        """The text that Prometheus expects."""
+        return generate_latest(self._registry)
+
+
+class _EngineCollector(Collector):
+    """Reads the engine at scrape time: nothing is counted twice, and nothing per token."""
+
+    def __init__(self, stats: Callable[[], EngineStats]) -> None:
+        self._stats = stats
+
+    def describe(self) -> list[Metric]:
+        """Nothing in advance: registering the collector must not take a snapshot."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """One snapshot as metrics."""
+        stats = self._stats()
+        gauges = {
+            "requests_waiting": ("Sequences in the queue.", stats.waiting),
+            "requests_running": ("Sequences that have a place.", stats.running),
+            "batch_sequences": ("Sequences of the latest batch.", stats.last_batch_sequences),
+            "batch_tokens": ("Tokens of the latest batch.", stats.last_batch_tokens),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"caudal_{name}", text, value)
+        blocks = GaugeMetricFamily(
+            "caudal_kv_blocks",
+            "KV blocks by state: used by running sequences, cached, or free.",
+            labels=["state"],
+        )
+        blocks.add_metric(["used"], stats.blocks_used)
+        blocks.add_metric(["cached"], stats.blocks_cached)
+        blocks.add_metric(["free"], stats.blocks_free)
+        yield blocks
+        counters = {
+            "prompt_tokens": ("Prompt tokens of started requests.", stats.prompt_tokens),
+            "cache_hit_tokens": (
+                "Prompt tokens that came from the prefix cache.",
+                stats.cache_hit_tokens,
+            ),
+            "generation_tokens": ("Tokens generated.", stats.generated_tokens),
+            "preemptions": ("Sequences that lost their place.", stats.preemptions),
+            "iterations": ("Batches executed.", stats.iterations),
+            "batched_tokens": ("Tokens computed.", stats.batched_tokens),
+            "executor_failures": ("Batches that failed.", stats.executor_failures),
+        }
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"caudal_{name}", text, value)
+
+
+class RequestObserver:
+    """Times one request by the engine's clock, and logs a line when it has ended."""
+
+    def __init__(self, metrics: ServerMetrics, user: str | None) -> None:
+        self._metrics = metrics
+        self._user = user
+        self._arrival = time.monotonic()
+        self._last_token: dict[int, float] = {}
+
+    def on_update(self, update: SequenceUpdate) -> None:
+        """Take the time of a sequence's new tokens."""
+        if not update.tokens:
+            return
+        timing = update.timing
+        if not self._last_token and timing is not None and timing.first_scheduled is not None:
+            self._metrics.queue_time.observe(timing.first_scheduled - timing.submitted)
+            self._metrics.first_token.observe(update.time - timing.submitted)
+        last = self._last_token.get(update.index)
+        if last is not None:
+            self._metrics.inter_token.observe((update.time - last) / len(update.tokens))
+        self._last_token[update.index] = update.time
+
+    def on_end(self, generation: Generation) -> None:
+        """Count the request and its tokens."""
+        seconds = time.monotonic() - self._arrival
+        self._metrics.count(generation, seconds)
+        logger.info(
+            "%s: prompt %d tokens (%d cached), answer %d tokens, %.2f s%s",
+            generation.outcome,
+            len(generation.request.prompt),
+            generation.num_cached_tokens,
+            generation.num_output_tokens,
+            seconds,
+            "" if self._user is None else f", user {self._user!r}",
+        )

@@ -1,0 +1,127 @@
+"""What answers of all kinds share: their envelope, their usage, and several prompts at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
+
+from caudal.errors import CaudalError
+from caudal.output import Delta, Generation
+from caudal.server.errors import error_event
+from caudal.server.streaming import DONE, encode_event
+
+logger = logging.getLogger("caudal.server")
+
+
+class Envelope:
+    """The fields that an answer and all chunks of a stream have in common."""
+
+    def __init__(self, prefix: str, kind: str, model: str, fingerprint: str) -> None:
+        self._fields: dict[str, Any] = {
+            "id": f"{prefix}-{uuid.uuid4().hex}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": fingerprint,
+        }
+
+    def wrap(self, choices: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        """An answer or chunk with these choices."""
+        return self._fields | {"choices": choices} | more
+
+
+def usage(generations: Sequence[Generation]) -> dict[str, Any]:
+    """OpenAI's usage over all prompts of a request; cached tokens are part of the prompt's."""
+    prompt = sum(len(generation.request.prompt) for generation in generations)
+    completion = sum(generation.num_output_tokens for generation in generations)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {
+            "cached_tokens": sum(generation.num_cached_tokens for generation in generations)
+        },
+    }
+
+
+async def merge(
+    generations: Sequence[Generation],
+) -> AsyncGenerator[tuple[int, Generation, list[Delta]], None]:
+    """The deltas of several prompts as they come, with the prompt's place in the request."""
+    if len(generations) == 1:
+        async with contextlib.aclosing(generations[0].deltas()) as stream:
+            async for deltas in stream:
+                yield 0, generations[0], deltas
+        return
+    arrivals: asyncio.Queue[tuple[int, list[Delta]] | Exception | None] = asyncio.Queue()
+
+    async def forward(place: int, generation: Generation) -> None:
+        try:
+            async with contextlib.aclosing(generation.deltas()) as stream:
+                async for deltas in stream:
+                    arrivals.put_nowait((place, deltas))
+        except Exception as error:
+            arrivals.put_nowait(error)
+        else:
+            arrivals.put_nowait(None)
+
+    tasks = [
+        asyncio.ensure_future(forward(place, generation))
+        for place, generation in enumerate(generations)
+    ]
+    try:
+        running = len(tasks)
+        while running:
+            arrival = await arrivals.get()
+            if isinstance(arrival, Exception):
+                raise arrival
+            if arrival is None:
+                running -= 1
+            else:
+                yield arrival[0], generations[arrival[0]], arrival[1]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def close_all(generations: Sequence[Generation]) -> None:
+    """Give up every prompt that still runs."""
+    for generation in generations:
+        await generation.aclose()
+
+
+async def stream_events(
+    generations: Sequence[Generation],
+    envelope: Envelope,
+    choice: Callable[[int, Generation, Delta], dict[str, Any]],
+    *,
+    include_usage: bool,
+) -> AsyncGenerator[bytes, None]:
+    """A whole stream, encoded: chunks, usage if asked for, the end. Or an error, then the end.
+
+    Args:
+        generations: The running prompts.
+        envelope: Of this answer.
+        choice: Makes a chunk's choice of a prompt's delta.
+        include_usage: Adds a chunk with usage and no choices, and a null usage to all others.
+    """
+    more: dict[str, Any] = {"usage": None} if include_usage else {}
+    try:
+        async with contextlib.aclosing(merge(generations)) as merged:
+            async for place, generation, deltas in merged:
+                for delta in deltas:
+                    yield encode_event(envelope.wrap([choice(place, generation, delta)], **more))
+        if include_usage:
+            yield encode_event(envelope.wrap([], usage=usage(generations)))
+    except CaudalError as error:
+        yield encode_event(error_event(error))
+    except Exception as error:
+        logger.exception("A stream failed.")
+        yield encode_event(error_event(error))
+    yield DONE

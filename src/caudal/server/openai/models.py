@@ -1,0 +1,39 @@
+"""`GET /v1/models`: what is served, and what runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from caudal.server.served_model import ServedModel
+from caudal.server.state import served_model
+
+router = APIRouter()
+
+
+@router.get("/v1/models")
+async def list_models(request: Request) -> dict[str, Any]:
+    """The names that requests may use."""
+    model = served_model(request)
+    return {"object": "list", "data": [_card(model, name) for name in model.names]}
+
+
+@router.get("/v1/models/{name:path}")
+async def retrieve_model(name: str, request: Request) -> dict[str, Any]:
+    """One model. Names may have slashes and colons."""
+    model = served_model(request)
+    model.check_name(name)
+    return _card(model, name)
+
+
+def _card(model: ServedModel, name: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "caudal",
+        "root": model.names[0],
+        "max_model_len": model.max_model_len,
+        "facts": dict(model.facts),
+    }

@@ -1,0 +1,319 @@
+"""What the OpenAI routes accept: OpenAI's fields, vLLM's sampling extras, and nothing silently.
+
+A field that no API knows is refused by name. A field that OpenAI knows and Caudal does not offer
+is refused by name too, unless its value asks for nothing (null, or OpenAI's default).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from caudal.errors import ParameterError
+from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
+
+MAX_CHOICES = 128
+"""Most choices per prompt that HTTP clients may ask for (OpenAI's limit)."""
+
+
+class StrictModel(BaseModel):
+    """A JSON object with a fixed set of fields and no conversions between types.
+
+    Attributes:
+        unsupported: Fields that are refused, with the values that ask for nothing and pass.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unsupported(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        for name in cls.unsupported.keys() & data.keys():
+            value = data[name]
+            if value is not None and value not in cls.unsupported[name]:
+                raise UnsupportedFieldError(name)
+        return {name: value for name, value in data.items() if name not in cls.unsupported}
+
+
+class UnsupportedFieldError(ValueError):
+    """A known field asks for something that Caudal does not offer."""
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+        super().__init__(f"{field} is not supported by this server.")
+
+
+class StreamOptions(StrictModel):
+    """OpenAI's `stream_options`."""
+
+    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {"include_obfuscation": (False,)}
+
+    include_usage: bool | None = None
+
+
+class GenerationFields(StrictModel):
+    """Fields that chat and text completions share."""
+
+    model: str
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = Field(None, description="Named in the server's log line of the request.")
+
+    # vLLM's names for what OpenAI's API lacks.
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repetition_penalty: float | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    cache_salt: str | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk that carries the usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    def check_stream_options(self) -> None:
+        """Raises `ParameterError` where `stream_options` come without `stream`."""
+        if self.stream_options is not None and not self.stream:
+            raise ParameterError(
+                "stream_options", "stream_options may only be set when stream is true."
+            )
+
+    def _sampling_params(
+        self, *, max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None = None
+    ) -> SamplingParams:
+        given: dict[str, Any] = {
+            name: value for name in _SAMPLING_FIELDS if (value := getattr(self, name)) is not None
+        }
+        if self.logit_bias is not None:
+            given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
+        return SamplingParams(
+            **given, max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=prompt_logprobs
+        )
+
+
+_SAMPLING_FIELDS = (
+    "n",
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "ignore_eos",
+    "min_tokens",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+)
+
+
+def _token_id(key: str) -> int:
+    if not (key.isascii() and key.isdigit()) or len(key) > 10:
+        raise ParameterError("logit_bias", f"logit_bias keys must be token ids, not {key!r}.")
+    return int(key)
+
+
+class TextPart(StrictModel):
+    """One part of a message's content."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(StrictModel):
+    """One message of a conversation. `developer` is OpenAI's newer name for `system`."""
+
+    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "annotations": ([],),
+        "audio": (),
+        "function_call": (),
+        "refusal": (),
+        "tool_call_id": (),
+        "tool_calls": ([],),
+    }
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+
+    @model_validator(mode="after")
+    def _require_content(self) -> ChatMessage:
+        if self.content is None and self.role != "assistant":
+            raise ValueError(f"a {self.role} message needs content")
+        return self
+
+    def for_template(self) -> dict[str, Any]:
+        """The message for `ChatTemplate`."""
+        message = self.model_dump(exclude_none=True)
+        if self.role == "developer":
+            message["role"] = "system"
+        return message
+
+
+class ChatFields(StrictModel):
+    """Fields that decide how a conversation becomes a prompt."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ChatCompletionRequest(GenerationFields, ChatFields):
+    """Body of `POST /v1/chat/completions`."""
+
+    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "audio": (),
+        "function_call": ("none",),
+        "functions": ([],),
+        "modalities": (["text"],),
+        "moderation": (),
+        "parallel_tool_calls": (True,),
+        "prediction": (),
+        "prompt_cache_key": (),
+        "prompt_cache_options": (),
+        "prompt_cache_retention": (),
+        "reasoning_effort": ("none",),
+        "response_format": ({"type": "text"},),
+        "safety_identifier": (),
+        "service_tier": ("auto", "default"),
+        "store": (False,),
+        "tool_choice": ("none",),
+        "tools": ([],),
+        "verbosity": ("medium",),
+        "web_search_options": (),
+    }
+
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    metadata: dict[str, str] | None = Field(None, description="Returned with the answer.")
+
+    @property
+    def max_tokens_field(self) -> str:
+        """The name under which the limit was given."""
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
+    def sampling_params(self) -> SamplingParams:
+        """Check the values and return them under the engine's names.
+
+        Raises:
+            ParameterError: Names the offending field.
+        """
+        self.check_stream_options()
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ParameterError("top_logprobs", "top_logprobs needs logprobs to be true.")
+        max_tokens = self.max_completion_tokens
+        if max_tokens is None:
+            max_tokens = self.max_tokens
+        elif self.max_tokens not in (None, max_tokens):
+            raise ParameterError(
+                "max_tokens", "max_tokens and max_completion_tokens differ; set one of them."
+            )
+        if max_tokens == 0:
+            raise ParameterError(self.max_tokens_field, "max_tokens must be at least 1, but is 0.")
+        return self._sampling_params(
+            max_tokens=max_tokens, logprobs=(self.top_logprobs or 0) if self.logprobs else None
+        )
+
+
+class CompletionRequest(GenerationFields):
+    """Body of `POST /v1/completions`. `prompt` is checked by `prompts()`: pydantic's messages for
+    a union of four nested lists name everything but the mistake.
+    """
+
+    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "best_of": (1,),
+        "suffix": ("",),
+    }
+
+    prompt: Any = Field(
+        description="A string, a list of strings, token ids, or a list of token id lists."
+    )
+    echo: bool | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+
+    def prompts(self) -> list[str] | list[list[int]]:
+        """The prompts, one per list item.
+
+        Raises:
+            ParameterError: `prompt` is of another shape, or empty.
+        """
+        prompt = self.prompt
+        if isinstance(prompt, str):
+            return [prompt]
+        if isinstance(prompt, list) and prompt:
+            if all(isinstance(item, str) for item in prompt):
+                return prompt
+            if _is_token_list(prompt):
+                return [prompt]
+            if all(isinstance(item, list) and item and _is_token_list(item) for item in prompt):
+                return prompt
+        raise ParameterError(
+            "prompt",
+            "prompt must be a string, a non-empty list of strings, a non-empty list of token ids, "
+            "or a non-empty list of such lists.",
+        )
+
+    def sampling_params(self) -> SamplingParams:
+        """Check the values and return them under the engine's names.
+
+        Raises:
+            ParameterError: Names the offending field.
+        """
+        self.check_stream_options()
+        max_tokens = self.max_tokens
+        if max_tokens is None:
+            # OpenAI's default is 16; an explicit null means as far as the context goes.
+            max_tokens = None if "max_tokens" in self.model_fields_set else 16
+        if max_tokens == 0 and not self.echo:
+            raise ParameterError("max_tokens", "max_tokens 0 needs echo: it scores the prompt.")
+        return self._sampling_params(
+            max_tokens=max_tokens,
+            logprobs=self.logprobs,
+            prompt_logprobs=self.logprobs if self.echo else None,
+        )
+
+
+def _is_token_list(value: list[Any]) -> bool:
+    return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
+
+
+class TokenizeRequest(StrictModel):
+    """Body of `POST /tokenize`, for text."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+
+
+class DetokenizeRequest(StrictModel):
+    """Body of `POST /detokenize`."""
+
+    model: str | None = None
+    tokens: list[int]

@@ -1,0 +1,38 @@
+"""`POST /tokenize` and `POST /detokenize`, as in vLLM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from caudal.errors import ParameterError
+from caudal.server.openai.schema import DetokenizeRequest, TokenizeRequest
+from caudal.server.state import served_model
+
+router = APIRouter()
+
+
+@router.post("/tokenize")
+async def tokenize(body: TokenizeRequest, request: Request) -> dict[str, Any]:
+    """Token ids of a text, as `/v1/completions` would see it."""
+    model = served_model(request)
+    if body.model is not None:
+        model.check_name(body.model)
+    tokens = await model.encode_text(body.prompt, add_special=body.add_special_tokens)
+    return {"tokens": tokens, "count": len(tokens), "max_model_len": model.max_model_len}
+
+
+@router.post("/detokenize")
+async def detokenize(body: DetokenizeRequest, request: Request) -> dict[str, Any]:
+    """The text of token ids, control tokens included."""
+    model = served_model(request)
+    if body.model is not None:
+        model.check_name(body.model)
+    size = model.tokenizer.vocab_size
+    for token in body.tokens:
+        if not 0 <= token < size:
+            raise ParameterError(
+                "tokens", f"tokens has id {token}, but this model's ids are 0 to {size - 1}."
+            )
+    return {"prompt": model.tokenizer.decode(body.tokens)}

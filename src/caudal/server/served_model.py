@@ -1,0 +1,182 @@
+"""The model behind the routes: what `/v1/models` names, and how text becomes a running request."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from caudal import __version__
+from caudal.engine.async_engine import AsyncEngine
+from caudal.engine.request import Request
+from caudal.errors import ParameterError
+from caudal.formats.tokenizer import Tokenizer
+from caudal.output import Generation
+from caudal.sampling_params import SamplingParams
+from caudal.server.errors import UnknownModelError
+from caudal.server.metrics import ServerMetrics
+
+if TYPE_CHECKING:
+    from caudal.formats.chat_template import ChatTemplate
+    from caudal.loader import LoadedModel
+    from caudal.server.openai.schema import ChatFields
+
+INLINE_TOKENIZE_CHARS = 4096
+"""Longer text is tokenised in a thread, so that it does not delay the streams of others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """A loaded model with its running engine.
+
+    Attributes:
+        names: Names that requests may use; the first is the one that answers carry.
+        tokenizer: Text to ids and back.
+        chat_template: Conversations to ids.
+        engine: Runs requests.
+        max_model_len: Most tokens of one sequence, prompt and answer together.
+        facts: What was loaded and what runs it, for `/v1/models`.
+        metrics: Told how each request goes.
+        created: Unix time of loading, in seconds.
+    """
+
+    names: Sequence[str]
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate
+    engine: AsyncEngine
+    max_model_len: int
+    facts: Mapping[str, str]
+    metrics: ServerMetrics
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @classmethod
+    def from_loaded(cls, loaded: LoadedModel, names: Sequence[str] | None = None) -> ServedModel:
+        """Start the engine of a loaded model; it is served under its own name by default."""
+        engine = loaded.start_engine()
+        return cls(
+            names=tuple(names or [loaded.name]),
+            tokenizer=loaded.tokenizer,
+            chat_template=loaded.chat_template,
+            engine=engine,
+            max_model_len=loaded.max_model_len,
+            facts=loaded.facts,
+            metrics=ServerMetrics(engine.stats),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when anything changes that may change answers: version, model or kernels."""
+        digest = hashlib.sha256(repr(sorted(self.facts.items())).encode()).hexdigest()
+        return f"caudal-{__version__}-{digest[:8]}"
+
+    def check_name(self, name: str) -> None:
+        """Raises `UnknownModelError` where `name` is not one of this model's."""
+        if name not in self.names:
+            raise UnknownModelError(name, self.names)
+
+    async def encode_text(self, text: str, *, add_special: bool = True) -> list[int]:
+        """Token ids of plain text. Control tokens written in it stay text."""
+
+        def encode() -> list[int]:
+            return self.tokenizer.encode(text, add_special=add_special, parse_special=False)
+
+        return encode() if len(text) <= INLINE_TOKENIZE_CHARS else await asyncio.to_thread(encode)
+
+    async def encode_chat(self, fields: ChatFields) -> list[int]:
+        """Token ids of a conversation.
+
+        Raises:
+            TemplateError: The template refuses the messages, in its own words.
+            ParameterError: The fields contradict each other.
+        """
+        continue_final = bool(fields.continue_final_message)
+        add_prompt = fields.add_generation_prompt
+        if add_prompt is None:
+            add_prompt = not continue_final
+        if add_prompt and continue_final:
+            raise ParameterError(
+                "continue_final_message",
+                "continue_final_message and add_generation_prompt exclude each other.",
+            )
+        if continue_final and fields.messages[-1].role != "assistant":
+            raise ParameterError(
+                "continue_final_message",
+                "continue_final_message needs the last message to be the assistant's.",
+            )
+        messages: list[dict[str, Any]] = [message.for_template() for message in fields.messages]
+
+        def encode() -> list[int]:
+            return self.chat_template.encode(
+                messages,
+                tools=None,
+                add_generation_prompt=add_prompt,
+                continue_final_message=continue_final,
+                template_kwargs=fields.chat_template_kwargs or {},
+            )
+
+        # A template is a stranger's program: it always runs beside the loop, however short.
+        return await asyncio.to_thread(encode)
+
+    def submit(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        field_names: Mapping[str, str] = MappingProxyType({}),
+        priority: int | None = None,
+        cache_salt: str | None = None,
+        user: str | None = None,
+    ) -> Generation:
+        """Submit a prompt.
+
+        Args:
+            prompt: Token ids.
+            params: Sampling parameters.
+            field_names: What the API calls `prompt` and `max_tokens`, where it differs.
+            priority: Lower runs first.
+            cache_salt: Shares cached prefixes only with requests of the same salt.
+            user: Named in the log.
+
+        Raises:
+            ParameterError: The engine refuses the request, e.g. `ContextOverflowError`.
+            QueueFullError: Too many requests are waiting.
+        """
+        request = Request(
+            request_id=uuid.uuid4().hex,
+            prompt=prompt,
+            params=params,
+            priority=priority or 0,
+            cache_salt=cache_salt,
+        )
+        try:
+            return Generation(self.engine, self.tokenizer, request, self.metrics.observer(user))
+        except ParameterError as error:
+            error.param = field_names.get(error.param, error.param)
+            raise
+
+    async def submit_all(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        *,
+        priority: int | None = None,
+        cache_salt: str | None = None,
+        user: str | None = None,
+    ) -> list[Generation]:
+        """Submit several prompts, all or none; raises what `submit` raises."""
+        started: list[Generation] = []
+        try:
+            for prompt in prompts:
+                started.append(
+                    self.submit(prompt, params, priority=priority, cache_salt=cache_salt, user=user)
+                )
+        except BaseException:
+            for generation in started:
+                await generation.aclose()
+            raise
+        return started

@@ -1,0 +1,118 @@
+"""Server-sent events, and noticing that a client has gone.
+
+Starlette's own streaming response learns of a disconnect only when it next sends, which during a
+long prefill is late; this one listens all the time. It also bridges silence with comments, which
+proxies and clients count as life and event parsers skip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from fastapi import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from caudal.server.encoding import encode_json
+from caudal.server.errors import ClientDisconnectedError
+
+T = TypeVar("T")
+
+PING_INTERVAL = 10.0
+"""Seconds of silence after which a comment is sent."""
+
+PING = b": ping\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def encode_event(data: dict[str, Any]) -> bytes:
+    """One event. Plain dicts and one dump: this runs for every token of every stream."""
+    return b"data: " + encode_json(data) + b"\n\n"
+
+
+class EventStream(Response):
+    """Sends encoded events until they end or the client goes.
+
+    Args:
+        events: The events; closed in either case.
+        close: Gives up the work behind them. Called in either case, even where the client
+            went before the first event was asked for and `events` never ran.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no"})
+        self._events = events
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        clock = asyncio.get_running_loop().time
+        last_sent = clock()
+
+        async def write() -> None:
+            nonlocal last_sent
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with contextlib.aclosing(self._events):
+                async for event in self._events:
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+                    last_sent = clock()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        async def ping() -> None:
+            nonlocal last_sent
+            while True:
+                await asyncio.sleep(last_sent + PING_INTERVAL - clock())
+                if clock() - last_sent >= PING_INTERVAL:
+                    await send({"type": "http.response.body", "body": PING, "more_body": True})
+                    last_sent = clock()
+
+        writing = asyncio.ensure_future(write())
+        others = (
+            asyncio.ensure_future(_wait_for_disconnect(receive)),
+            asyncio.ensure_future(ping()),
+        )
+        try:
+            await asyncio.wait({writing, others[0]}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _cancel(*others, writing)
+            await self._close()
+        if not writing.cancelled():
+            writing.result()
+
+
+async def run_until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Run `work`, cancelling it if the client goes first.
+
+    Raises:
+        ClientDisconnectedError: The client went; `work` has been cancelled and has cleaned up.
+    """
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_wait_for_disconnect(request.receive))
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnectedError
+        return working.result()
+    finally:
+        await _cancel(working, watching)
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import re
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
+from typer.testing import CliRunner
+
+import caudal.loader
+from caudal.cli import pull_display
+from caudal.cli.app import app
+from caudal.loader import LoadOptions
+from caudal.server import serving
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Loads a fake model, and returns from serving as soon as it is ready."""
+    seen: dict[str, Any] = {}
+
+    def load_model(name: str, options: LoadOptions) -> SimpleNamespace:
+        seen["options"] = options
+        return SimpleNamespace(
+            name=name,
+            tokenizer=ByteTokenizer(),
+            chat_template=RoleTemplate(),
+            start_engine=lambda: start_engine(ScriptedExecutor()),
+            max_model_len=512,
+            facts={"model": name, "architecture": "llama", "instruction set": "AVX2"},
+        )
+
+    def serve(sock: socket.socket, load: Any, *, api_key: str | None, on_ready: Any) -> None:
+        with sock:
+            seen["api_key"] = api_key
+            on_ready(load())
+
+    monkeypatch.setattr(pull_display, "ensure_with_display", lambda store, model: None)
+    monkeypatch.setattr(caudal.loader, "load_model", load_model)
+    monkeypatch.setattr(serving, "serve", serve)
+    return seen
+
+
+def test_the_banner_says_what_is_served_and_how_to_ask(served: dict[str, Any]):
+    result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0"])
+    assert result.exit_code == 0, result.output
+    for words in ("tiny", "llama", "AVX2"):
+        assert words in result.stdout
+    address = re.search(r"address +(http://127.0.0.1:\d+)/v1", result.stdout)
+    assert address
+    assert f"curl {address[1]}/v1/chat/completions" in result.stdout
+    assert '"model": "tiny"' in result.stdout
+    assert served["options"] == LoadOptions()
+    assert served["api_key"] is None
+
+
+def test_options_reach_the_loader(served: dict[str, Any]):
+    arguments = (
+        "serve tiny --port 0 --max-model-len 100 --max-num-seqs 4 --max-num-batched-tokens 64 "
+        "--kv-memory 2GiB --kv-type f32 --no-prefix-cache --schedule fcfs --batching static "
+        "--max-queue 7 --threads 2 --activations f32 --api-key sesame "
+        "--served-model-name a --served-model-name b"
+    )
+    result = CliRunner().invoke(app, arguments.split())
+    assert result.exit_code == 0, result.output
+    assert served["options"] == LoadOptions(
+        max_model_len=100,
+        max_num_seqs=4,
+        max_num_batched_tokens=64,
+        kv_memory=2 * 2**30,
+        kv_type="f32",
+        prefix_cache=False,
+        schedule="fcfs",
+        batching="static",
+        max_queue=7,
+        threads=2,
+        activations="f32",
+    )
+    assert served["api_key"] == "sesame"
+    assert '"model": "a"' in result.stdout
+    assert "Authorization: Bearer" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--port", "70000"],
+        ["--kv-memory", "lots"],
+        ["--schedule", "lottery"],
+        ["--batching", "never"],
+        ["--kv-type", "f8"],
+        ["--api-key", ""],
+        ["--max-num-seqs", "many"],
+    ],
+)
+def test_bad_options_are_refused_by_name(served: dict[str, Any], arguments: list[str]):
+    result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0", *arguments])
+    assert result.exit_code == 2
+    assert arguments[0] in result.stderr
+    assert served == {}
+
+
+def test_a_port_in_use_is_one_line_on_stderr(served: dict[str, Any]):
+    with serving.listen("127.0.0.1", 0) as sock:
+        port = sock.getsockname()[1]
+        result = CliRunner().invoke(app, ["serve", "tiny", "--port", str(port)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"caudal: cannot listen on 127.0.0.1:{port}: ")
+    assert served == {}
+
+
+def test_help_teaches():
+    result = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0
+    for words in ("caudal serve smollm2", "--max-model-len", "/metrics", "CAUDAL_API_KEY"):
+        assert words in result.stdout

@@ -1,0 +1,147 @@
+"""A state machine that does to an engine whatever can be done, and checks it after every move."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from caudal.engine.request import FinishReason
+from caudal.errors import QueueFullError
+from support.engine_harness import Harness
+from support.fake_executor import Batch
+
+# Two tokens and few lengths: prompts share prefixes, diverge inside blocks and repeat.
+PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=14)
+
+
+def _fail(batch: Batch) -> None:
+    raise RuntimeError("the device fell off")
+
+
+class EngineMachine(RuleBasedStateMachine):
+    harness: Harness
+
+    @initialize(
+        num_blocks=st.integers(6, 14),
+        max_num_seqs=st.integers(1, 5),
+        budget=st.integers(1, 12),
+        prefix_cache=st.booleans(),
+        schedule=st.sampled_from(["prefix", "fcfs"]),
+        batching=st.sampled_from(["continuous", "dynamic", "static"]),
+    )
+    def start(
+        self,
+        num_blocks: int,
+        max_num_seqs: int,
+        budget: int,
+        prefix_cache: bool,
+        schedule: str,
+        batching: str,
+    ) -> None:
+        self.harness = Harness(
+            num_blocks=num_blocks,
+            block_size=4,
+            vocab_size=4,
+            max_model_len=24,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_seqs + budget,
+            prefix_cache=prefix_cache,
+            schedule=schedule,
+            batching=batching,
+            preferred_batch_size=min(2, max_num_seqs),
+            max_queue=6,
+        )
+
+    @rule(
+        prompt=PROMPTS,
+        n=st.integers(1, 3),
+        max_tokens=st.one_of(st.none(), st.integers(0, 10)),
+        priority=st.integers(-1, 1),
+        salt=st.sampled_from([None, None, "a"]),
+        scores=st.sampled_from([None, None, None, 0, 2]),
+        deadline=st.sampled_from([None, None, 3.0]),
+        first_token_deadline=st.sampled_from([None, None, 2.0]),
+        seed=st.integers(0, 2),
+    )
+    def submit(
+        self,
+        prompt: list[int],
+        n: int,
+        max_tokens: int | None,
+        priority: int,
+        salt: str | None,
+        scores: int | None,
+        deadline: float | None,
+        first_token_deadline: float | None,
+        seed: int,
+    ) -> None:
+        if max_tokens is not None:
+            max_tokens = min(max_tokens, 24 - len(prompt))
+        try:
+            self.harness.submit(
+                prompt,
+                n=min(n, self.harness.engine.config.max_num_seqs),
+                max_tokens=max_tokens,
+                priority=priority,
+                cache_salt=salt,
+                prompt_logprobs=scores,
+                deadline=deadline,
+                first_token_deadline=first_token_deadline,
+                seed=seed,
+            )
+        except QueueFullError:
+            assert self.harness.engine.num_requests >= 6
+
+    @rule(count=st.integers(1, 6))
+    def step(self, count: int) -> None:
+        for _ in range(count):
+            self.harness.step()
+            self.harness.check_invariants()
+
+    @rule(choice=st.integers(0, 1000), index=st.one_of(st.none(), st.integers(0, 2)))
+    def cancel(self, choice: int, index: int | None) -> None:
+        ids = sorted(self.harness.requests)
+        if ids:
+            self.harness.engine.cancel(ids[choice % len(ids)], index)
+
+    @rule(seconds=st.sampled_from([0.01, 0.1, 1.0, 6.0]))
+    def wait(self, seconds: float) -> None:
+        self.harness.clock.now += seconds
+
+    @rule()
+    def fail_once(self) -> None:
+        self.harness.executor.fail = _fail
+        failures = self.harness.engine.stats().executor_failures
+        self.harness.step()
+        self.harness.executor.fail = None
+        ended = [u for u in self.harness.updates if u.finish_reason is FinishReason.FAILED]
+        if self.harness.engine.stats().executor_failures > failures:
+            assert ended
+        self.harness.check_invariants()
+
+    @invariant()
+    def nothing_is_wrong(self) -> None:
+        self.harness.check_invariants()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "harness"):
+            return
+        self.harness.clock.now += 1.0  # a dynamic batch waits no longer
+        # Everything that lives ends, within as many iterations as could be needed if each
+        # computed a single token and every sequence were preempted a few times.
+        self.harness.run(limit=100 + 100 * len(self.harness.requests))
+        self.harness.check_invariants()
+        assert self.harness.ends.keys() == self.harness.outputs.keys()
+        self.harness.check_outputs()
+        assert self.harness.engine.stats().blocks_used == 0
+
+
+EngineMachine.TestCase.settings = settings(
+    max_examples=200,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestEngineMachine = pytest.mark.filterwarnings("error")(EngineMachine.TestCase)

@@ -1,0 +1,35 @@
+"""Run as a program: `caudal serve`'s server on a fake model. Tests send it signals."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.support.fake_model import ScriptedExecutor, serve_fake
+
+from caudal.errors import CaudalError, ModelLoadError
+from caudal.server import serving
+from caudal.server.served_model import ServedModel
+
+
+def load() -> ServedModel:
+    if "broken" in sys.argv:
+        raise ModelLoadError("model.gguf", "it is broken")
+    executor = ScriptedExecutor(script=b"x" * 10_000, fail=lambda _: time.sleep(0.01))
+    return serve_fake(executor, max_model_len=8000)
+
+
+def main() -> int:
+    serving.DRAIN_SECONDS = 0.3
+    sock = serving.listen("127.0.0.1", 0)
+    print(sock.getsockname()[1], flush=True)
+    try:
+        serving.serve(sock, load, on_ready=lambda _: print("ready", flush=True))
+    except CaudalError as error:
+        print(f"caudal: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

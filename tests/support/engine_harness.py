@@ -1,0 +1,217 @@
+"""Drives an engine on the fake executor and holds it to account."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from caudal.engine.config import EngineConfig
+from caudal.engine.engine import Engine
+from caudal.engine.radix import Node
+from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.sequence import Status
+from caudal.sampling_params import SamplingParams
+from support.fake_executor import FakeExecutor, expected_output, score
+
+EOS = 0
+
+
+class Clock:
+    """Time that moves only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Harness:
+    """An engine, its fake executor, and a ledger of everything it has reported.
+
+    Args:
+        num_blocks, block_size, vocab_size: The fake executor's.
+        config: Fields of `EngineConfig`.
+    """
+
+    def __init__(
+        self, *, num_blocks: int = 64, block_size: int = 4, vocab_size: int = 50, **config: Any
+    ) -> None:
+        config.setdefault("max_model_len", min(100, num_blocks * block_size))
+        self.executor = FakeExecutor(num_blocks, block_size, vocab_size)
+        self.clock = Clock()
+        self.engine = Engine(
+            self.executor, EngineConfig(**config), frozenset({EOS}), clock=self.clock
+        )
+        self.requests: dict[str, Request] = {}
+        self.outputs: dict[tuple[str, int], list[int]] = {}
+        self.ends: dict[tuple[str, int], SequenceUpdate] = {}
+        self.prompt_logprobs: dict[str, Sequence[Any]] = {}
+        self.updates: list[SequenceUpdate] = []
+
+    def submit(
+        self,
+        prompt: Sequence[int],
+        *,
+        name: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        first_token_deadline: float | None = None,
+        deadline: float | None = None,
+        **params: Any,
+    ) -> str:
+        """Submit a request and return its id; the seed is 7 unless given."""
+        params.setdefault("seed", 7)
+        request = Request(
+            request_id=name if name is not None else f"r{len(self.requests)}",
+            prompt=prompt,
+            params=SamplingParams(**params),
+            priority=priority,
+            cache_salt=cache_salt,
+            first_token_deadline=first_token_deadline,
+            deadline=deadline,
+        )
+        self.engine.submit(request)
+        self.requests[request.request_id] = request
+        for index in range(request.params.n):
+            self.outputs[request.request_id, index] = []
+        return request.request_id
+
+    def step(self) -> list[SequenceUpdate]:
+        """One iteration; its updates are entered in the ledger."""
+        updates = self.engine.step()
+        seen = Counter((update.request_id, update.index) for update in updates)
+        assert not seen or max(seen.values()) == 1, "two updates of a sequence in one step"
+        for update in updates:
+            self._enter(update)
+        return updates
+
+    def run(self, limit: int = 10_000) -> None:
+        """Iterate until nothing is left to do."""
+        for _ in range(limit):
+            if not self.engine.has_work:
+                return
+            self.step()
+        raise AssertionError(f"work is left after {limit} iterations")
+
+    def output(self, request_id: str, index: int = 0) -> list[int]:
+        """Tokens of a sequence so far."""
+        return self.outputs[request_id, index]
+
+    def reason(self, request_id: str, index: int = 0) -> FinishReason | None:
+        """How a sequence ended, if it has."""
+        end = self.ends.get((request_id, index))
+        return end.finish_reason if end else None
+
+    def cached(self, request_id: str) -> int:
+        """Prompt tokens taken from the cache, of an ended request."""
+        return self.ends[request_id, 0].num_cached_tokens
+
+    def expected(self, request_id: str, index: int = 0) -> list[int]:
+        """What the request's tokens must be, had it run alone to its end."""
+        request = self.requests[request_id]
+        params = request.params
+        room = self.engine.config.max_model_len - len(request.prompt)
+        assert params.seed is not None
+        return expected_output(
+            request.prompt,
+            seed=params.seed,
+            stream=index,
+            count=room if params.max_tokens is None else params.max_tokens,
+            vocab_size=self.executor.vocab_size,
+            stop=frozenset() if params.ignore_eos else frozenset({EOS}),
+        )
+
+    def check_outputs(self) -> None:
+        """Every sequence has ended; those that ran to their end said what they would alone."""
+        for (request_id, index), output in self.outputs.items():
+            end = self.ends[request_id, index]
+            expected = self.expected(request_id, index)
+            if end.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
+                assert output == expected, (request_id, index)
+                stopped = bool(expected) and expected[-1] == EOS
+                ignored = self.requests[request_id].params.ignore_eos
+                assert (end.finish_reason is FinishReason.STOP) == (stopped and not ignored)
+            else:
+                assert output == expected[: len(output)], (request_id, index)
+        for request_id, scores in self.prompt_logprobs.items():
+            prompt = list(self.requests[request_id].prompt)
+            assert [entry.token for entry in scores] == prompt[1:]
+            for i, entry in enumerate(scores):
+                assert entry.logprob == score(prompt[: i + 1], prompt[i + 1])
+
+    def check_invariants(self) -> None:
+        """Nothing is leaked, freed twice, shared wrongly, or cached under a wrong name."""
+        engine: Any = self.engine
+        memory = engine._memory
+        pool, cache, scheduler = memory.pool, memory.cache, engine._scheduler
+        live = {id(seq) for state in engine._requests.values() for seq in state.sequences.values()}
+        references: Counter[int] = Counter()
+        for seq in scheduler.running:
+            assert seq.status is Status.RUNNING
+            assert id(seq) in live
+            assert seq.table.copy is None
+            assert len(set(seq.table.blocks)) == len(seq.table.blocks)
+            references.update(seq.table.blocks)
+            assert self._read(seq.table.blocks, seq.table.length) == seq.tokens[: seq.table.length]
+        assert len(live) == len(scheduler.running) + len(scheduler.waiting)
+        assert scheduler.free_places >= 0
+        for block in range(pool.num_blocks):
+            assert pool.references(block) == references[block], f"block {block}"
+        free = pool._free
+        assert len(set(free)) == len(free)
+        assert not any(references[block] or pool.is_retained(block) for block in free)
+        assert pool.num_used == len(references)
+        assert pool.num_free + pool.num_used + pool.num_cached == pool.num_blocks
+        retained = sum(pool.is_retained(block) for block in range(pool.num_blocks))
+        if cache is None:
+            assert retained == 0
+            return
+        assert cache.num_nodes == retained
+        evictable = {(entry[0], entry[2].block) for entry in cache._idle_leaves}
+        found = 0
+        for salt, root in cache._roots.items():
+            assert root.salt == salt
+            assert root.children, "an empty root"
+            found += self._check_subtree(root, [], cache, evictable)
+        assert found == retained
+
+    def _check_subtree(self, node: Node, path: list[int], cache: Any, evictable: Any) -> int:
+        pool = cache._pool
+        assert node.order == sorted(node.children)
+        for left, right in zip(node.order, node.order[1:], strict=False):
+            assert right[: len(left)] != left, "a leaf that says nothing new"
+        count = 0
+        for key, child in node.children.items():
+            blocks = [*path, child.block]
+            assert child.key == key
+            assert child.parent is node
+            assert child.end == node.end + len(key)
+            assert cache._nodes[child.block] is child
+            assert tuple(self.executor.slots[child.block][: len(key)]) == key
+            assert len(key) == pool.block_size or not child.children
+            if pool.references(child.block):
+                assert node.block < 0 or pool.references(node.block), "an unlocked ancestor"
+            else:
+                assert child.children or (child.stamp, child.block) in evictable
+                if node.block >= 0 and not pool.references(node.block):
+                    assert node.stamp >= child.stamp
+            count += 1 + self._check_subtree(child, blocks, cache, evictable)
+        return count
+
+    def _read(self, blocks: Sequence[int], length: int) -> list[int]:
+        size = self.executor.block_size
+        return [self.executor.slots[blocks[i // size]][i % size] for i in range(length)]
+
+    def _enter(self, update: SequenceUpdate) -> None:
+        key = (update.request_id, update.index)
+        assert key in self.outputs, f"an update of nobody's: {update}"
+        assert key not in self.ends, f"an update after the end: {update}"
+        self.updates.append(update)
+        self.outputs[key] += [sampled.token for sampled in update.tokens]
+        if update.prompt_logprobs is not None:
+            assert update.request_id not in self.prompt_logprobs, "prompt scores came twice"
+            self.prompt_logprobs[update.request_id] = update.prompt_logprobs
+        if update.finish_reason is not None:
+            self.ends[key] = update

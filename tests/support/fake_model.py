@@ -1,0 +1,132 @@
+"""A model that says what a test tells it to: bytes for tokens, a script for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.fake_executor import FakeExecutor
+
+from caudal.backends.base import SampledToken, SamplingRow
+from caudal.engine.async_engine import AsyncEngine
+from caudal.engine.config import EngineConfig
+from caudal.engine.engine import Engine
+from caudal.errors import ParameterError, TemplateError
+from caudal.server.metrics import ServerMetrics
+from caudal.server.served_model import ServedModel
+
+END = 256
+"""The control token that ends an answer."""
+
+WORDS = ("O P Q", "llo wor", "día", " ST", "OP!", "🦙")
+"""Tokens of several characters, ids from 257."""
+
+
+class ByteTokenizer:
+    """One token per byte, one control token, and a few longer ones that only decode."""
+
+    eos_ids = frozenset({END})
+    vocab_size = END + 1 + len(WORDS)
+
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = False
+    ) -> list[int]:
+        return list(text.encode(errors="replace"))
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        kept = [token for token in ids if not (skip_special_tokens and self.is_control(token))]
+        return b"".join(map(self.token_bytes, kept)).decode(errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        if not 0 <= token < self.vocab_size:
+            raise ParameterError("tokens", f"there is no token {token}")
+        if token < END:
+            return bytes([token])
+        return b"<|end|>" if token == END else WORDS[token - END - 1].encode()
+
+    def is_control(self, token: int) -> bool:
+        return token == END
+
+
+def word(text: str) -> int:
+    """The id of one of the longer tokens."""
+    return END + 1 + WORDS.index(text)
+
+
+class RoleTemplate:
+    """`role:content` per line; no system messages, as some models' templates insist."""
+
+    def encode(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: object = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        if any(message["role"] == "system" for message in messages):
+            raise TemplateError("System role not supported")
+        text = "\n".join(f"{message['role']}:{_text_of(message)}" for message in messages)
+        if add_generation_prompt:
+            text += "\nassistant:"
+        text += "".join((template_kwargs or {}).values())
+        return list(text.encode(errors="replace"))
+
+
+def _text_of(message: Mapping[str, Any]) -> str:
+    content = message.get("content", "")
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+@dataclass
+class ScriptedExecutor(FakeExecutor):
+    """Answers every prompt with the same tokens, then ends; still checks the paging.
+
+    Attributes:
+        script: The answer's tokens; `END` follows.
+        by_prompt: Answers to particular prompts instead.
+    """
+
+    num_blocks: int = 512
+    block_size: int = 16
+    vocab_size: int = ByteTokenizer.vocab_size
+    script: Sequence[int] = ()
+    by_prompt: Mapping[bytes, Sequence[int]] = field(default_factory=dict)
+
+    def _sample(self, context: list[int], row: SamplingRow) -> SampledToken:
+        prompt = context[: len(context) - row.step]
+        script = self.script
+        for key, answer in self.by_prompt.items():
+            if prompt == list(key):
+                script = answer
+        token = script[row.step] if row.step < len(script) else END
+        if token in row.banned_tokens:
+            token = ord(".")
+        logprob = None
+        if row.params.logprobs is not None:
+            logprob = self._logprob(context, token, row.params.logprobs)
+        return SampledToken(token, logprob)
+
+
+def start_engine(executor: FakeExecutor, **limits: Any) -> AsyncEngine:
+    """An engine on a fake model."""
+    config = EngineConfig(**{"max_model_len": 512, "max_num_seqs": 8} | limits)
+    return AsyncEngine(Engine(executor, config, ByteTokenizer.eos_ids))
+
+
+def serve_fake(
+    executor: FakeExecutor, names: Sequence[str] = ("fake",), **limits: Any
+) -> ServedModel:
+    """A served model on a fake one."""
+    engine = start_engine(executor, **limits)
+    return ServedModel(
+        names=names,
+        tokenizer=ByteTokenizer(),  # type: ignore[arg-type]
+        chat_template=RoleTemplate(),  # type: ignore[arg-type]
+        engine=engine,
+        max_model_len=engine.config.max_model_len,
+        facts={"architecture": "fake"},
+        metrics=ServerMetrics(engine.stats),
+    )

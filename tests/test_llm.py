@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from tests.support.fake_model import (
+    END,
+    ByteTokenizer,
+    RoleTemplate,
+    ScriptedExecutor,
+    start_engine,
+    word,
+)
+
+import caudal.llm
+from caudal import LLM, SamplingParams
+from caudal.errors import ContextOverflowError, ParameterError, TemplateError
+
+GREEDY = SamplingParams(temperature=0, max_tokens=50)
+
+
+@pytest.fixture
+def executor() -> ScriptedExecutor:
+    return ScriptedExecutor(script=[*b"Hi, ", word("día"), *b"!"], by_prompt={b"b": b"bee"})
+
+
+@pytest.fixture
+def llm(executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
+    def load_model(name: str, options: object) -> SimpleNamespace:
+        return SimpleNamespace(
+            tokenizer=ByteTokenizer(),
+            chat_template=RoleTemplate(),
+            start_engine=lambda: start_engine(executor, max_queue=2, max_num_seqs=2),
+        )
+
+    monkeypatch.setattr(caudal.llm, "load_model", load_model)
+    with LLM("fake", max_model_len=64) as llm:
+        yield llm
+
+
+def test_one_prompt(llm: LLM):
+    [result] = llm.generate("Say hi", GREEDY)
+    assert result.prompt == "Say hi"
+    assert result.prompt_token_ids == list(b"Say hi")
+    assert result.finished
+    assert result.prompt_logprobs is None
+    [output] = result.outputs
+    assert output.text == "Hi, día!"
+    assert output.token_ids == [*b"Hi, ", word("día"), ord("!"), END]
+    assert output.finish_reason == "stop"
+    assert output.stop_reason is None
+    assert output.logprobs is None
+    assert output.cumulative_logprob is None
+
+
+def test_all_shapes_of_prompts(llm: LLM):
+    shapes = ["b", {"prompt": "b"}, {"prompt_token_ids": list(b"b")}]
+    results = llm.generate(shapes, GREEDY)
+    assert [result.outputs[0].text for result in results] == ["bee"] * 3
+    assert [result.prompt for result in results] == ["b", "b", None]
+    assert llm.generate({"prompt_token_ids": [ord("b")]}, GREEDY)[0].outputs[0].text == "bee"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        7,
+        None,
+        {},
+        {"prompt": "a", "prompt_token_ids": [1]},
+        {"prompt": "a", "suffix": "b"},
+        ["a", 1],
+    ],
+)
+def test_other_shapes_are_refused(llm: LLM, prompt: object):
+    with pytest.raises(ParameterError):
+        llm.generate(prompt, GREEDY)  # type: ignore[arg-type]
+
+
+def test_many_more_prompts_than_the_queue_holds(llm: LLM):
+    results = llm.generate([f"prompt {number}" for number in range(50)], GREEDY, use_tqdm=False)
+    assert [result.prompt for result in results] == [f"prompt {number}" for number in range(50)]
+    assert {result.outputs[0].text for result in results} == {"Hi, día!"}
+    assert len({result.request_id for result in results}) == 50
+
+
+def test_parameters_per_prompt(llm: LLM):
+    short = SamplingParams(max_tokens=2)
+    results = llm.generate(["a", "b"], [GREEDY, short])
+    assert [result.outputs[0].text for result in results] == ["Hi, día!", "be"]
+    assert [result.outputs[0].finish_reason for result in results] == ["stop", "length"]
+    with pytest.raises(ParameterError, match="2 prompts but 1"):
+        llm.generate(["a", "b"], [GREEDY])
+
+
+def test_the_default_is_sixteen_tokens(llm: LLM, executor: ScriptedExecutor):
+    executor.script = b"x" * 100
+    assert llm.generate("a")[0].outputs[0].text == "x" * 16
+
+
+def test_log_probabilities_in_vllms_shape(llm: LLM):
+    params = SamplingParams(logprobs=2, prompt_logprobs=1, max_tokens=3, n=2)
+    [result] = llm.generate("abc", params)
+    assert result.prompt_logprobs is not None
+    assert result.prompt_logprobs[0] is None
+    assert [ord(c) in entry for c, entry in zip("bc", result.prompt_logprobs[1:], strict=True)] == [
+        True,
+        True,
+    ]
+    assert len(result.outputs) == 2
+    for output in result.outputs:
+        assert output.logprobs is not None
+        chosen = [
+            entry[token] for token, entry in zip(output.token_ids, output.logprobs, strict=True)
+        ]
+        assert [logprob.decoded_token for logprob in chosen] == ["H", "i", ","]
+        assert output.cumulative_logprob == pytest.approx(sum(item.logprob for item in chosen))
+
+
+def test_stop_strings(llm: LLM):
+    [result] = llm.generate("a", SamplingParams(stop=["dí"], max_tokens=50))
+    assert result.outputs[0].text == "Hi, "
+    assert result.outputs[0].finish_reason == "stop"
+    assert result.outputs[0].stop_reason == "dí"
+    assert result.outputs[0].token_ids == [*b"Hi, ", word("día")]
+
+
+def test_chat_takes_one_conversation_or_several(llm: LLM):
+    conversation = [{"role": "user", "content": "Hello"}]
+    [one] = llm.chat(conversation, GREEDY)
+    assert bytes(one.prompt_token_ids) == b"user:Hello\nassistant:"
+    assert one.outputs[0].text == "Hi, día!"
+    assert len(llm.chat([conversation, conversation], GREEDY)) == 2
+    answer = [*conversation, {"role": "assistant", "content": "Well,"}]
+    [continued] = llm.chat(answer, GREEDY, continue_final_message=True)
+    assert bytes(continued.prompt_token_ids) == b"user:Hello\nassistant:Well,"
+    with pytest.raises(TemplateError, match="System role"):
+        llm.chat([{"role": "system", "content": "x"}], GREEDY)
+
+
+def test_the_second_time_a_prompt_is_cached(llm: LLM):
+    assert [llm.generate("x" * 40, GREEDY)[0].num_cached_tokens for _ in range(2)] == [0, 39]
+    salted = {"prompt": "x" * 40, "cache_salt": "mine"}
+    assert llm.generate(salted, GREEDY)[0].num_cached_tokens == 0  # type: ignore[arg-type]
+
+
+def test_streaming_yields_what_is_new(llm: LLM):
+    async def main() -> list[caudal.CompletionOutput]:
+        params = SamplingParams(logprobs=0, max_tokens=50)
+        return [output async for output in llm.stream("a", params)]
+
+    outputs = asyncio.run(main())
+    assert "".join(output.text for output in outputs) == "Hi, día!"
+    assert [token for output in outputs for token in output.token_ids] == [
+        *b"Hi, ",
+        word("día"),
+        ord("!"),
+        END,
+    ]
+    assert [output.finished() for output in outputs] == [False] * (len(outputs) - 1) + [True]
+    whole = llm.generate("a", SamplingParams(logprobs=0, max_tokens=50))[0].outputs[0]
+    assert outputs[-1].cumulative_logprob == pytest.approx(whole.cumulative_logprob)
+
+
+def test_streams_run_side_by_side(llm: LLM):
+    async def read(prompt: str) -> str:
+        return "".join([output.text async for output in llm.stream(prompt, GREEDY)])
+
+    async def main() -> list[str]:
+        return await asyncio.gather(read("a"), read("b"))
+
+    assert asyncio.run(main()) == ["Hi, día!", "bee"]
+
+
+def test_generate_works_where_an_event_loop_runs_already(llm: LLM):
+    async def notebook_cell() -> str:
+        return llm.generate("b", GREEDY)[0].outputs[0].text
+
+    assert asyncio.run(notebook_cell()) == "bee"
+
+
+def test_one_refused_prompt_refuses_the_call(llm: LLM):
+    with pytest.raises(ContextOverflowError):
+        llm.generate(["a", "x" * 1000, "b"], GREEDY)
+    with pytest.raises(ParameterError, match="at least one token"):
+        llm.generate("", GREEDY)
+    assert llm.generate("b", GREEDY)[0].outputs[0].text == "bee"
+
+
+def test_importing_caudal_is_light():
+    code = (
+        "import sys, caudal; print([m for m in ('numpy', 'fastapi', 'jinja2') if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "[]\n"
