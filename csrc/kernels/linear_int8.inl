@@ -269,7 +269,8 @@ struct Int8Kernel {
     using Activations = Int8Group;
     using Packed = PackedGroup8<type>;
     using Unpacked = UnpackedGroup8<type>;
-    static constexpr TensorType kType = type;
+    // From this many activation rows on, unpacking once pays; measured.
+    static constexpr int64_t kUnpackFromRows = encoding_of(type).bits == 4 ? 13 : 7;
 
     template <int tokens, class Source>
     static CAUDAL_INLINE void multiply_group(const Source& source, const Int8Group& a,

@@ -10,8 +10,6 @@
 
 namespace caudal::CAUDAL_ISA {
 
-// From this many activation rows on, unpacking once pays.
-constexpr int64_t kUnpackFromRows = 13;
 constexpr int64_t kGroupsAtOnce = 32;
 constexpr int64_t kGroupsAhead = 16;  // how far to prefetch when panels stream by
 constexpr int64_t kMostTilesAtOnce = 60;
@@ -113,7 +111,7 @@ template <class Kernel>
 static void multiply_tiles(const PackedMatrix& matrix, const std::byte* activations, int64_t rows,
                            int64_t panel_begin, int64_t panel_end, const Output& output) {
     const auto* a = reinterpret_cast<const typename Kernel::Activations*>(activations);
-    if (rows < kUnpackFromRows) {
+    if (rows < Kernel::kUnpackFromRows) {
         multiply_few<Kernel>(matrix, a, rows, panel_begin, panel_end, output);
     } else {
         multiply_many<Kernel>(matrix, a, rows, panel_begin, panel_end, output);
