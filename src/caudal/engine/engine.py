@@ -242,8 +242,10 @@ class Engine:
 
     def close(self) -> None:
         """End everything that lives and close the executor. Safe to call twice."""
-        self.cancel_all()
-        self._executor.close()
+        try:
+            self.cancel_all()
+        finally:
+            self._executor.close()
 
     # One iteration
 
