@@ -46,7 +46,7 @@ class ServedModel:
     """A loaded model with its running engine.
 
     Attributes:
-        names: Names that requests may use; the first is the one that answers carry.
+        names: Names that requests may use; its own first.
         tokenizer: Text to ids and back.
         chat_template: Conversations to ids.
         engine: Runs requests.
