@@ -301,7 +301,7 @@ class Engine:
         table.length += seq.planned
         if table.copy is not None:
             self._memory.settle(table)
-        if seq.planned > 1:
+        if seq.planned > 1 or len(seq.branches) > 1:  # what forks share is in the tree before
             self._memory.publish(table, state.request.cache_salt, seq.tokens)
         if result.samples:
             if len(seq.branches) > 1:
