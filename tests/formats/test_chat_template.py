@@ -207,6 +207,11 @@ def test_template_kwargs(reasoning: ChatTemplate, tokenizer: Tokenizer) -> None:
             reasoning.render(user("x"), template_kwargs={name: 1})
 
 
+def test_token_variables(tokenizer: Tokenizer) -> None:
+    template = ChatTemplate("[{{ bos_token + messages[0].content + eos_token }}]", tokenizer)
+    assert template.render(user("x")) == "[x<|endoftext|>]"
+
+
 def test_continue_final_message(chatml: ChatTemplate, tokenizer: Tokenizer) -> None:
     messages = [*user("hi"), {"role": "assistant", "content": "The answer "}]
     text = chatml.render(messages, continue_final_message=True)

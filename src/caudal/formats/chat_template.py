@@ -62,15 +62,15 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._tool_source = tool_source
         self._environment = TemplateEnvironment()
+        # Empty where the model has none: templates join these to other texts without asking.
         self._token_variables = {
-            f"{role}_token": tokenizer.token_text(token)
+            f"{role}_token": "" if token is None else tokenizer.token_text(token)
             for role, token in (
                 ("bos", tokenizer.vocabulary.bos_id),
                 ("eos", tokenizer.vocabulary.eos_id),
                 ("unk", tokenizer.vocabulary.unk_id),
                 ("pad", tokenizer.vocabulary.pad_id),
             )
-            if token is not None
         }
 
     @classmethod
