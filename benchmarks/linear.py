@@ -66,7 +66,7 @@ def main() -> None:
             number, elements, size = TYPES[name]
             if cols % elements:
                 continue
-            source = np.zeros(outputs * cols // elements * size, np.uint8)
+            source = np.full(outputs * cols // elements * size, 0x2A, np.uint8)
             matrix = kernels.Matrix(options.isa, number, source, outputs, cols)
             line, bandwidth = f"{name:8}", ""
             for rows in row_counts:

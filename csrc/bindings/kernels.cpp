@@ -176,7 +176,8 @@ void bind_kernels(nb::module_& module) {
 
     nb::class_<Matrix>(kernels, "Matrix", "A weight matrix packed for a set of kernels.")
         .def(nb::init<const std::string&, uint32_t, const Bytes&, int64_t, int64_t>(),
-             nb::arg("isa"), nb::arg("tensor_type"), nb::arg("source"), nb::arg("rows"), nb::arg("cols"))
+             nb::arg("isa"), nb::arg("tensor_type"), nb::arg("source"), nb::arg("rows"),
+             nb::arg("cols"))
         .def("row", &Matrix::row, nb::arg("index"))
         .def_prop_ro("bytes", &Matrix::bytes)
         .def_prop_ro("panels", &Matrix::panels)

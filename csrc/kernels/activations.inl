@@ -23,6 +23,7 @@ struct Int8Group {
 
 struct Int16Group {
     float scale[kTileRows];
+    int32_t sum[kTileRows];  // of the codes
     int16_t codes[kGroup / 2][kTileRows][2];
 };
 
@@ -43,101 +44,130 @@ static size_t activation_bytes(ActivationKind kind, int64_t rows, int64_t cols) 
     return 0;
 }
 
+CAUDAL_INLINE i32x8 larger(i32x8 a, i32x8 b) {
+    return a > b ? a : b;
+}
+
+// The float with the largest of eight bit patterns without a sign.
+CAUDAL_INLINE float largest_lane(i32x8 a) {
+    a = larger(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3));
+    a = larger(a, __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5));
+    a = larger(a, __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6));
+    return ((f32x8)a)[0];
+}
+
+CAUDAL_INLINE int32_t sum_lanes(i32x8 a) {
+    a = a + __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
+    a = a + __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5);
+    return a[0] + a[1];
+}
+
 // Rounds 32 numbers to integers of at most ±limit and returns their scale. A group that holds an
 // infinity or NaN, which no integer can stand for, becomes all NaN by way of its scale.
 CAUDAL_INLINE float quantize_group(const float* x, float limit, i32x8 (&codes)[4]) {
     f32x8 values[4];
-    f32x8 magnitude = splat(0.0f);
-    f32x8 poison = splat(0.0f);
+    // As integers, magnitudes compare like the floats they are, and infinity and NaN above them.
+    i32x8 magnitude{};
     for (int i = 0; i < 4; ++i) {
         values[i] = load(x + i * kLanes);
-        const f32x8 absolute = (f32x8)((i32x8)values[i] & 0x7fffffff);
-        magnitude = maximum(absolute, magnitude);
-        poison = poison + values[i] * 0.0f;
+        const i32x8 absolute = (i32x8)values[i] & 0x7fffffff;
+        magnitude = larger(absolute, magnitude);
     }
-    const float largest = max_lanes(magnitude);
-    const bool finite = sum_lanes(poison) == 0.0f;
-    // Below this the reciprocal would overflow, and the group is zero for every purpose.
-    const bool usable = finite && largest > 1e-35f;
-    if (!usable) {
+    const float largest = largest_lane(magnitude);
+    // Below 1e-35 the reciprocal would overflow, and the group is zero for every purpose.
+    if (!(largest > 1e-35f && largest <= std::numeric_limits<float>::max())) {
         for (i32x8& code : codes) code = i32x8{};
-        return finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+        return largest <= 1e-35f ? 0.0f : std::numeric_limits<float>::quiet_NaN();
     }
-    const float inverse = limit / largest;
-    // Adding 1.5 · 2^23 rounds to the nearest integer, ties to even, into the low bits.
+    const f32x8 inverse = splat(limit / largest);
+    // Adding 1.5 · 2^23 rounds to the nearest integer, ties to even, into the low bits. The largest
+    // becomes ±limit and nothing more, for the roundings before amount to far less than a half.
     const f32x8 magic = splat(12582912.0f);
-    const i32x8 most = i32x8{} + static_cast<int32_t>(limit);
     for (int i = 0; i < 4; ++i) {
-        const f32x8 rounded = values[i] * splat(inverse) + magic;
-        const i32x8 code = (i32x8)rounded - (i32x8)magic;
-        const i32x8 at_most = code > most ? most : code;
-        codes[i] = at_most < -most ? -most : at_most;
+        codes[i] = (i32x8)(values[i] * inverse + magic) - (i32x8)magic;
     }
-    return largest / limit;
+    return largest * (1.0f / limit);
 }
 
-static void convert_int8_row(const float* x, int64_t cols, int64_t slot, Int8Group* groups) {
-    for (int64_t index = 0; index < cols / kGroup; ++index) {
-        Int8Group& group = groups[index];
+// The sums of a group's codes by half and pair, as Int8Group wants them: two 16-bit numbers in
+// 32-bit lanes 0 and 4 of the result.
+CAUDAL_INLINE i32x8 sum_pairs(i32x8 codes) {
+    i32x8 sums{};
+    dot_bytes(sums, repeat_u8(1), codes);
+    sums = add16(sums, __builtin_shufflevector(sums, sums, 2, 3, 0, 1, 6, 7, 4, 5));
+    return add16(sums, __builtin_shufflevector(sums, sums, 1, 0, 3, 2, 5, 4, 7, 6));
+}
+
+// Each converts one group of up to four rows of x.
+CAUDAL_INLINE void convert_group(const float* x, int64_t stride, int64_t rows, Int8Group& group) {
+    i32x8 bytes[kTileRows] = {};
+    group = Int8Group{};
+    for (int64_t slot = 0; slot < rows; ++slot) {
         i32x8 codes[4];
-        const float scale = quantize_group(x + index * kGroup, 127.0f, codes);
-        int32_t total = 0;
-        for (int half = 0; half < 2; ++half) {
-            const i32x8 sums = codes[2 * half] + codes[2 * half + 1];
-            const int32_t first = sums[0] + sums[1] + sums[4] + sums[5];
-            const int32_t second = sums[2] + sums[3] + sums[6] + sums[7];
-            group.pair_sums[half][slot][0] = static_cast<int16_t>(first);
-            group.pair_sums[half][slot][1] = static_cast<int16_t>(second);
-            total += first + second;
-        }
-        for (int i = 0; i < kGroup; ++i) {
-            group.codes[i / 4][slot][i % 4] = static_cast<int8_t>(codes[i / kLanes][i % kLanes]);
-        }
+        const float scale = quantize_group(x + slot * stride, 127.0f, codes);
+        bytes[slot] = narrow_to_bytes(codes);
+        const i32x8 pairs = sum_pairs(bytes[slot]);
+        const i32x8 totals = multiply_pairs(pairs, repeat_s16(1));
+        std::memcpy(group.pair_sums[0][slot], &pairs, 4);
+        std::memcpy(group.pair_sums[1][slot], reinterpret_cast<const char*>(&pairs) + 16, 4);
         group.scale[slot] = scale;
-        group.sum[slot] = scale * static_cast<float>(total);
+        group.sum[slot] = scale * static_cast<float>(totals[0] + totals[4]);
     }
+    i32x8 columns[4];
+    interleave(bytes, columns);
+    std::memcpy(group.codes, columns, sizeof(columns));
 }
 
-static void convert_int16_row(const float* x, int64_t cols, int64_t slot, Int16Group* groups) {
-    for (int64_t index = 0; index < cols / kGroup; ++index) {
-        Int16Group& group = groups[index];
+CAUDAL_INLINE void convert_group(const float* x, int64_t stride, int64_t rows, Int16Group& group) {
+    i32x8 numbers[2][kTileRows] = {};
+    group = Int16Group{};
+    for (int64_t slot = 0; slot < rows; ++slot) {
         i32x8 codes[4];
-        group.scale[slot] = quantize_group(x + index * kGroup, 32767.0f, codes);
-        for (int i = 0; i < kGroup; ++i) {
-            group.codes[i / 2][slot][i % 2] = static_cast<int16_t>(codes[i / kLanes][i % kLanes]);
-        }
+        group.scale[slot] = quantize_group(x + slot * stride, 32767.0f, codes);
+        numbers[0][slot] = narrow_to_16(codes[0], codes[1]);
+        numbers[1][slot] = narrow_to_16(codes[2], codes[3]);
+        const i32x8 sums = (codes[0] + codes[1]) + (codes[2] + codes[3]);
+        group.sum[slot] = sum_lanes(sums);
+    }
+    for (int half = 0; half < 2; ++half) {
+        i32x8 columns[4];
+        interleave(numbers[half], columns);
+        std::memcpy(group.codes[half * kGroup / 4], columns, sizeof(columns));
     }
 }
 
-static void convert_activations(ActivationKind kind, const float* x, int64_t stride, int64_t rows,
-                                int64_t cols, int64_t row_begin, int64_t row_end,
-                                std::byte* activations) {
-    if (kind == ActivationKind::F32) {
-        for (int64_t row = row_begin; row < row_end; ++row) {
-            std::memcpy(activations + row * cols * static_cast<int64_t>(sizeof(float)),
-                        x + row * stride, static_cast<size_t>(cols) * sizeof(float));
-        }
-        return;
-    }
+template <class Group>
+static void convert_tiles(const float* x, int64_t stride, int64_t cols, int64_t row_begin,
+                          int64_t row_end, std::byte* activations) {
     const int64_t groups = cols / kGroup;
-    for (int64_t tile = row_begin / kTileRows; tile < tiles_of(row_end); ++tile) {
-        const bool bytes = kind == ActivationKind::Int8;
-        auto* int8 = reinterpret_cast<Int8Group*>(activations) + tile * groups;
-        auto* int16 = reinterpret_cast<Int16Group*>(activations) + tile * groups;
-        const int64_t full = rows - tile * kTileRows;
-        if (full < kTileRows) {
-            std::memset(
-                bytes ? static_cast<void*>(int8) : static_cast<void*>(int16), 0,
-                static_cast<size_t>(groups) * (bytes ? sizeof(Int8Group) : sizeof(Int16Group)));
-        }
-        for (int64_t slot = 0; slot < kTileRows && slot < full; ++slot) {
-            const float* row = x + (tile * kTileRows + slot) * stride;
-            if (bytes) {
-                convert_int8_row(row, cols, slot, int8);
+    for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+        auto* tile = reinterpret_cast<Group*>(activations) + row / kTileRows * groups;
+        const int64_t rows = row_end - row < kTileRows ? row_end - row : kTileRows;
+        for (int64_t index = 0; index < groups; ++index) {
+            const float* from = x + row * stride + index * kGroup;
+            if (rows == kTileRows) {
+                convert_group(from, stride, kTileRows, tile[index]);
             } else {
-                convert_int16_row(row, cols, slot, int16);
+                convert_group(from, stride, rows, tile[index]);
             }
         }
+    }
+}
+
+static void convert_activations(ActivationKind kind, const float* x, int64_t stride,
+                                int64_t /*rows*/, int64_t cols, int64_t row_begin, int64_t row_end,
+                                std::byte* activations) {
+    switch (kind) {
+        case ActivationKind::F32:
+            for (int64_t row = row_begin; row < row_end; ++row) {
+                std::memcpy(activations + row * cols * static_cast<int64_t>(sizeof(float)),
+                            x + row * stride, static_cast<size_t>(cols) * sizeof(float));
+            }
+            return;
+        case ActivationKind::Int8:
+            return convert_tiles<Int8Group>(x, stride, cols, row_begin, row_end, activations);
+        case ActivationKind::Int16:
+            return convert_tiles<Int16Group>(x, stride, cols, row_begin, row_end, activations);
     }
 }
 

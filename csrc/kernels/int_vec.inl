@@ -83,6 +83,11 @@ CAUDAL_INLINE void dot_pairs(i32x8& acc, i32x8 a, i32x8 b) {
 #endif
 }
 
+// The upper bytes of 16-bit lanes, as signed numbers.
+CAUDAL_INLINE i32x8 upper_bytes(i32x8 a) {
+    return (i32x8)((i16x16)a >> 8);
+}
+
 CAUDAL_INLINE i32x8 multiply16(i32x8 a, i32x8 b) {
     return (i32x8)((u16x16)a * (u16x16)b);
 }
@@ -108,7 +113,7 @@ CAUDAL_INLINE i32x8 look_up(const int8_t* table, i32x8 indices) {
 #endif
 }
 
-// Eight or sixteen bytes, widened. (gcc's __builtin_convertvector does it in halves.)
+// Eight unsigned or signed numbers, widened. (gcc's __builtin_convertvector does it in halves.)
 CAUDAL_INLINE i32x8 widen_s8(const void* from) {
 #if defined(__AVX2__)
     return (i32x8)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
@@ -131,31 +136,58 @@ CAUDAL_INLINE i32x8 widen_u8(const void* from) {
 #endif
 }
 
-using s8x16 = int8_t __attribute__((vector_size(16)));
-
-CAUDAL_INLINE i32x8 widen_s8_to_16(s8x16 bytes) {
+CAUDAL_INLINE i32x8 widen_u16(const void* from) {
 #if defined(__AVX2__)
-    return (i32x8)_mm256_cvtepi8_epi16((__m128i)bytes);
+    return (i32x8)_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
 #else
-    return (i32x8)__builtin_convertvector(bytes, i16x16);
+    using u16x8 = uint16_t __attribute__((vector_size(16)));
+    u16x8 numbers;
+    std::memcpy(&numbers, from, sizeof(numbers));
+    return __builtin_convertvector(numbers, i32x8);
 #endif
 }
 
-CAUDAL_INLINE s8x16 load_s8x16(const void* from) {
-    s8x16 bytes;
-    std::memcpy(&bytes, from, sizeof(bytes));
-    return bytes;
+// Numbers that fit, narrowed: four vectors to 32 bytes, or two to 16 numbers of 16 bits, in order.
+CAUDAL_INLINE i32x8 narrow_to_bytes(const i32x8 (&a)[4]) {
+#if defined(__AVX2__)
+    const __m256i first = _mm256_packs_epi32((__m256i)a[0], (__m256i)a[1]);
+    const __m256i second = _mm256_packs_epi32((__m256i)a[2], (__m256i)a[3]);
+    const i32x8 mixed = (i32x8)_mm256_packs_epi16(first, second);
+    return __builtin_shufflevector(mixed, mixed, 0, 4, 1, 5, 2, 6, 3, 7);
+#else
+    u8x32 bytes;
+    for (int i = 0; i < 32; ++i) bytes[i] = static_cast<uint8_t>(a[i / kLanes][i % kLanes]);
+    return (i32x8)bytes;
+#endif
 }
 
-template <int half>
-CAUDAL_INLINE s8x16 half_of(i32x8 bytes) {
+CAUDAL_INLINE i32x8 narrow_to_16(i32x8 a, i32x8 b) {
 #if defined(__AVX2__)
-    return (s8x16)_mm256_extracti128_si256((__m256i)bytes, half);
+    return (i32x8)_mm256_permute4x64_epi64(_mm256_packs_epi32((__m256i)a, (__m256i)b), 0b11011000);
 #else
-    s8x16 result;
-    std::memcpy(&result, reinterpret_cast<const char*>(&bytes) + 16 * half, sizeof(result));
-    return result;
+    i16x16 numbers;
+    for (int i = 0; i < kLanes; ++i) {
+        numbers[i] = static_cast<int16_t>(a[i]);
+        numbers[i + kLanes] = static_cast<int16_t>(b[i]);
+    }
+    return (i32x8)numbers;
 #endif
+}
+
+// Four rows of eight 32-bit lanes to eight columns of four: out[i] holds columns 2i and 2i + 1.
+CAUDAL_INLINE void interleave(const i32x8 (&rows)[4], i32x8 (&out)[4]) {
+    const i32x8 a = __builtin_shufflevector(rows[0], rows[1], 0, 8, 1, 9, 4, 12, 5, 13);
+    const i32x8 b = __builtin_shufflevector(rows[0], rows[1], 2, 10, 3, 11, 6, 14, 7, 15);
+    const i32x8 c = __builtin_shufflevector(rows[2], rows[3], 0, 8, 1, 9, 4, 12, 5, 13);
+    const i32x8 d = __builtin_shufflevector(rows[2], rows[3], 2, 10, 3, 11, 6, 14, 7, 15);
+    const i32x8 columns04 = __builtin_shufflevector(a, c, 0, 1, 8, 9, 4, 5, 12, 13);
+    const i32x8 columns15 = __builtin_shufflevector(a, c, 2, 3, 10, 11, 6, 7, 14, 15);
+    const i32x8 columns26 = __builtin_shufflevector(b, d, 0, 1, 8, 9, 4, 5, 12, 13);
+    const i32x8 columns37 = __builtin_shufflevector(b, d, 2, 3, 10, 11, 6, 7, 14, 15);
+    out[0] = __builtin_shufflevector(columns04, columns15, 0, 1, 2, 3, 8, 9, 10, 11);
+    out[1] = __builtin_shufflevector(columns26, columns37, 0, 1, 2, 3, 8, 9, 10, 11);
+    out[2] = __builtin_shufflevector(columns04, columns15, 4, 5, 6, 7, 12, 13, 14, 15);
+    out[3] = __builtin_shufflevector(columns26, columns37, 4, 5, 6, 7, 12, 13, 14, 15);
 }
 
 // Small integers in 32-bit lanes, repeated in both 16-bit halves of each lane.

@@ -4,6 +4,7 @@
 // Every output is one chain of fused multiply-adds in the order of k, whatever the tile.
 #pragma once
 
+#include "kernels/int_vec.inl"
 #include "kernels/output.inl"
 #include "kernels/panel.h"
 
@@ -12,6 +13,11 @@ namespace caudal::CAUDAL_ISA {
 constexpr int64_t kFloatTileRows = 6;
 constexpr int64_t kColumnsAtOnce = 128;
 constexpr int64_t kFloatRowsAtOnce = 240;
+// Up to this many activation rows work on float weights as they are packed.
+constexpr int64_t kMostPackedRows = 24;
+
+template <TensorType type>
+constexpr int64_t kColumnBytes = kPanelRows * (type == TensorType::F32 ? 4 : 2);
 
 // Eight weights of column k of a panel.
 template <TensorType type>
@@ -22,10 +28,7 @@ CAUDAL_INLINE f32x8 load_weights(const std::byte* panel, int64_t k, int half) {
     } else if constexpr (type == TensorType::F16) {
         return load(reinterpret_cast<const Half*>(panel) + index);
     } else {
-        using u16x8 = uint16_t __attribute__((vector_size(16)));
-        u16x8 bits;
-        std::memcpy(&bits, panel + index * 2, sizeof(bits));
-        return (f32x8)(__builtin_convertvector(bits, i32x8) << 16);
+        return (f32x8)(widen_u16(panel + index * 2) << 16);
     }
 }
 
@@ -44,11 +47,8 @@ static void multiply_columns(const std::byte* weights, int64_t panel_stride, int
     for (int64_t k = 0; k < count; ++k) {
         for (int p = 0; p < panels; ++p) {
             const std::byte* panel = weights + p * panel_stride;
-            if constexpr (type != TensorType::F32 || panels > 1) {
-                constexpr int64_t ahead = 64;  // columns: 2 to 4 KiB
-                constexpr int64_t bytes = kPanelRows * (type == TensorType::F32 ? 4 : 2);
-                __builtin_prefetch(panel + (k + ahead) * bytes);
-            }
+            constexpr int64_t ahead = 256 / panels;  // columns: 2 to 16 KiB
+            __builtin_prefetch(panel + (k + ahead) * kColumnBytes<type>);
             const f32x8 low = load_weights<type>(panel, k, 0);
             const f32x8 high = load_weights<type>(panel, k, 1);
             for (int t = 0; t < tokens; ++t) {
@@ -91,27 +91,51 @@ static void multiply_float_tile(const std::byte* weights, int64_t count, const f
     }
 }
 
-// One tile of activation rows over panels as they are packed. One or two rows take several panels
-// at once, because one panel's sums are too few to hide the latency of a multiply-add.
+// How many of `left` rows to take next: tiles of equal size, or nearly.
+static int64_t next_tile(int64_t left) {
+    const int64_t tiles = (left + kFloatTileRows - 1) / kFloatTileRows;
+    return (left + tiles - 1) / tiles;
+}
+
+// Several panels as they are packed with one or two rows of activations, for which one panel's sums
+// would be too few to hide the latency of a multiply-add.
+template <TensorType type, int panels, int tokens>
+static void multiply_panels(const PackedMatrix& matrix, const float* x, int64_t panel,
+                            const Output& output) {
+    const int64_t stride = matrix.cols * kColumnBytes<type>;
+    alignas(32) float sums[panels * tokens * kPanelRows] = {};
+    multiply_columns<type, panels, tokens>(matrix.data + panel * stride, stride, matrix.cols, x,
+                                           matrix.cols, sums);
+    for (int64_t p = 0; p < panels; ++p) {
+        for (int64_t t = 0; t < tokens; ++t) {
+            output.write(panel + p, t, sums + (p * tokens + t) * kPanelRows);
+        }
+    }
+}
+
+// Few rows of activations over panels as they are packed.
 template <TensorType type>
 static void multiply_few_floats(const PackedMatrix& matrix, const float* x, int64_t rows,
                                 int64_t panel_begin, int64_t panel_end, const Output& output) {
-    constexpr int64_t together = 4;
-    const int64_t stride = matrix.cols * kPanelRows * (type == TensorType::F32 ? 4 : 2);
-    for (int64_t panel = panel_begin; panel < panel_end;) {
-        alignas(32) float sums[kFloatTileRows * kPanelRows] = {};
-        const std::byte* weights = matrix.data + panel * stride;
-        if (rows == 1 && panel_end - panel >= together) {
-            multiply_columns<type, together, 1>(weights, stride, matrix.cols, x, matrix.cols, sums);
-            for (int64_t p = 0; p < together; ++p) {
-                output.write(panel + p, 0, sums + p * kPanelRows);
+    const int64_t stride = matrix.cols * kColumnBytes<type>;
+    int64_t panel = panel_begin;
+    for (; rows == 1 && panel + 4 <= panel_end; panel += 4) {
+        multiply_panels<type, 4, 1>(matrix, x, panel, output);
+    }
+    for (; rows == 2 && panel + 2 <= panel_end; panel += 2) {
+        multiply_panels<type, 2, 2>(matrix, x, panel, output);
+    }
+    for (; panel < panel_end; ++panel) {
+        for (int64_t row = 0; row < rows;) {
+            const int64_t tokens = next_tile(rows - row);
+            alignas(32) float sums[kFloatTileRows * kPanelRows] = {};
+            multiply_float_tile<type>(matrix.data + panel * stride, matrix.cols,
+                                      x + row * matrix.cols, matrix.cols, tokens, sums);
+            for (int64_t t = 0; t < tokens; ++t) {
+                output.write(panel, row + t, sums + t * kPanelRows);
             }
-            panel += together;
-            continue;
+            row += tokens;
         }
-        multiply_float_tile<type>(weights, matrix.cols, x, matrix.cols, rows, sums);
-        for (int64_t t = 0; t < rows; ++t) output.write(panel, t, sums + t * kPanelRows);
-        ++panel;
     }
 }
 
@@ -131,6 +155,8 @@ static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int
             for (int64_t begin = 0; begin < matrix.cols; begin += kColumnsAtOnce) {
                 const int64_t end =
                     begin + kColumnsAtOnce < matrix.cols ? begin + kColumnsAtOnce : matrix.cols;
+                const int64_t bytes = stride / matrix.cols * kColumnsAtOnce;
+                prefetch_bytes(data + begin * stride / matrix.cols + bytes, bytes);
                 const auto* stretch = reinterpret_cast<const std::byte*>(weights);
                 if (matrix.type == TensorType::F32) {
                     stretch = data + begin * kPanelRows * 4;
@@ -146,10 +172,12 @@ static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int
                 } else {
                     dequantize_panel(matrix.type, data, begin, end, weights);
                 }
-                for (int64_t row = 0; row < some; row += kFloatTileRows) {
+                for (int64_t row = 0; row < some;) {
+                    const int64_t tokens = next_tile(some - row);
                     multiply_float_tile<TensorType::F32>(
                         stretch, end - begin, x + (first + row) * matrix.cols + begin, matrix.cols,
-                        some - row, sums + row * kPanelRows);
+                        tokens, sums + row * kPanelRows);
+                    row += tokens;
                 }
             }
             for (int64_t row = 0; row < some; ++row) {
@@ -162,7 +190,7 @@ static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int
 static void multiply_floats(const PackedMatrix& matrix, const std::byte* activations, int64_t rows,
                             int64_t panel_begin, int64_t panel_end, const Output& output) {
     const auto* x = reinterpret_cast<const float*>(activations);
-    const bool few = rows <= kFloatTileRows;
+    const bool few = rows <= kMostPackedRows;
     if (few && matrix.type == TensorType::F32) {
         multiply_few_floats<TensorType::F32>(matrix, x, rows, panel_begin, panel_end, output);
     } else if (few && matrix.type == TensorType::F16) {

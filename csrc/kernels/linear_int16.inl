@@ -2,7 +2,10 @@
 // bits. Sixteen-bit activations cost nothing extra here (a multiply-add of bytes would overflow its
 // 16-bit sums and need the same widening) and have a rounding error of 2e-5 instead of 5e-3.
 //
-// A lane adds up 32 products of at most 128 · 32,767 in 32 bits.
+// A lane adds up 32 products of at most 128 · 32,767 in 32 bits. Two rows share a 16-bit lane of
+// weights, 256 · upper + (lower + 128): multiplied whole it gives 256 times the one sum plus the
+// other, and the upper byte alone, one shift away, gives the first. What wraps around in between
+// cancels. That is cheaper than widening both.
 #pragma once
 
 #include "kernels/activations.inl"
@@ -22,19 +25,13 @@ struct PackedGroup16 {
         return {panel + kLayout.header_at(index), panel + kLayout.group_at(index)};
     }
 
-    // Rows 0…7 and 8…15 of two neighbouring columns, as 16-bit numbers.
+    // 16-bit lanes with a row of 8…15 in the upper byte and, plus 128, one of 0…7 in the lower.
     template <int pair>
-    CAUDAL_INLINE void codes(i32x8& low, i32x8& high) const {
-        const std::byte* bytes = group + kLayout.scale_bytes + pair % kVectors * kVectorBytes;
-        if constexpr (kEncoding.bits == 8) {
-            low = widen_s8_to_16(load_s8x16(bytes));
-            high = widen_s8_to_16(load_s8x16(bytes + 16));
-        } else {
-            i32x8 indices = shift_right16<pair / kVectors * 4>(load_bytes(bytes));
-            const i32x8 numbers = look_up(kIq4Codebook, indices & repeat_u8(15));
-            low = widen_s8_to_16(half_of<0>(numbers));
-            high = widen_s8_to_16(half_of<1>(numbers));
-        }
+    CAUDAL_INLINE i32x8 codes() const {
+        i32x8 bytes = load_bytes(group + kLayout.scale_bytes + pair % kVectors * kVectorBytes);
+        if constexpr (kEncoding.bits == 8) return bytes;
+        bytes = shift_right16<pair / kVectors * 4>(bytes) & repeat_u8(15);
+        return look_up(kIq4Codebook, bytes) ^ repeat_s16(0x0080);
     }
 
     CAUDAL_INLINE f32x8 scale(int half) const {
@@ -46,12 +43,9 @@ struct PackedGroup16 {
         }
     }
 
-    // Touches what will be needed a few groups later: panels are read once, from memory.
-    CAUDAL_INLINE void prefetch() const {
-        constexpr int64_t ahead = 3072;
-        for (int64_t line = 0; line < kLayout.group_bytes(); line += 64) {
-            __builtin_prefetch(group + ahead + line);
-        }
+    // Asks for a later group: panels come from memory.
+    CAUDAL_INLINE void prefetch(int64_t groups_ahead) const {
+        prefetch_bytes(group + groups_ahead * kLayout.group_bytes(), kLayout.group_bytes());
     }
 
   private:
@@ -60,20 +54,19 @@ struct PackedGroup16 {
 
 template <TensorType type>
 struct alignas(32) UnpackedGroup16 {
-    i32x8 stored_codes[kGroup / 2][2];
+    i32x8 stored_codes[kGroup / 2];
     f32x8 stored_scale[2];
 
     template <int pair>
-    CAUDAL_INLINE void codes(i32x8& low, i32x8& high) const {
-        low = stored_codes[pair][0];
-        high = stored_codes[pair][1];
+    CAUDAL_INLINE i32x8 codes() const {
+        return stored_codes[pair];
     }
     CAUDAL_INLINE f32x8 scale(int half) const { return stored_scale[half]; }
-    CAUDAL_INLINE void prefetch() const {}
+    CAUDAL_INLINE void prefetch(int64_t /*groups_ahead*/) const {}
 
     CAUDAL_INLINE void fill(const PackedGroup16<type>& packed) {
         [&]<int... pair>(std::integer_sequence<int, pair...>) {
-            (packed.template codes<pair>(stored_codes[pair][0], stored_codes[pair][1]), ...);
+            ((stored_codes[pair] = packed.template codes<pair>()), ...);
         }(std::make_integer_sequence<int, kGroup / 2>{});
         stored_scale[0] = packed.scale(0);
         stored_scale[1] = packed.scale(1);
@@ -90,20 +83,25 @@ struct Int16Kernel {
     template <int tokens, class Source>
     static CAUDAL_INLINE void multiply_group(const Source& source, const Int16Group& a,
                                              int64_t slot, f32x8 (&sums)[2][tokens]) {
-        i32x8 totals[2][tokens] = {};
+        i32x8 totals[2][tokens];
+        for (int t = 0; t < tokens; ++t) {
+            totals[0][t] = i32x8{} - 128 * a.sum[slot + t];
+            totals[1][t] = i32x8{};
+        }
         [&]<int... pair>(std::integer_sequence<int, pair...>) {
             (
                 [&] {
-                    i32x8 low, high;
-                    source.template codes<pair>(low, high);
+                    const i32x8 both = source.template codes<pair>();
+                    const i32x8 upper = upper_bytes(both);
                     for (int t = 0; t < tokens; ++t) {
                         const i32x8 repeated = repeat_bytes(a.codes[pair][slot + t]);
-                        dot_pairs(totals[0][t], low, repeated);
-                        dot_pairs(totals[1][t], high, repeated);
+                        dot_pairs(totals[0][t], both, repeated);
+                        dot_pairs(totals[1][t], upper, repeated);
                     }
                 }(),
                 ...);
         }(std::make_integer_sequence<int, kGroup / 2>{});
+        for (int t = 0; t < tokens; ++t) totals[0][t] -= totals[1][t] << 8;
         for (int half = 0; half < 2; ++half) {
             const f32x8 scale = source.scale(half);
             for (int t = 0; t < tokens; ++t) {

@@ -108,12 +108,9 @@ struct PackedGroup8 {
         return in_both_halves(widen_u8(group + (2 + part) * kPanelRows + half * kLanes));
     }
 
-    // Touches what will be needed a few groups later: panels are read once, from memory.
-    CAUDAL_INLINE void prefetch() const {
-        constexpr int64_t ahead = 3072;
-        for (int64_t line = 0; line < kLayout.group_bytes(); line += 64) {
-            __builtin_prefetch(group + ahead + line);
-        }
+    // Asks for a later group: panels come from memory.
+    CAUDAL_INLINE void prefetch(int64_t groups_ahead) const {
+        prefetch_bytes(group + groups_ahead * kLayout.group_bytes(), kLayout.group_bytes());
     }
 
   private:
@@ -158,7 +155,7 @@ struct alignas(32) UnpackedGroup8 {
     CAUDAL_INLINE i32x8 minimum_factor(int part, int half) const {
         return stored_minimum_factor[part][half];
     }
-    CAUDAL_INLINE void prefetch() const {}
+    CAUDAL_INLINE void prefetch(int64_t /*groups_ahead*/) const {}
 
     CAUDAL_INLINE void fill(const PackedGroup8<type>& packed) {
         for (int half = 0; half < 2; ++half) {

@@ -23,7 +23,7 @@ struct CodePlace {
 CodePlace code_place(const Encoding& encoding, bool wide, int64_t row, int64_t k) {
     if (wide) {
         const int64_t pair = k / 2;
-        const int64_t lane = row * 2 + k % 2;
+        const int64_t lane = (row % 8 * 2 + k % 2) * 2 + row / 8;
         if (encoding.bits == 8) return {pair * kVectorBytes + lane, 0, 0, 0};
         return {pair % 8 * kVectorBytes + lane, static_cast<int>(pair / 8 * 4), 0, 0};
     }
@@ -58,7 +58,7 @@ uint16_t get_u16(const uint8_t* at) {
 class GroupPacker {
   public:
     explicit GroupPacker(TensorType type)
-        : type_(type), encoding_(encoding_of(type)), layout_(panel_layout(type)) {
+        : encoding_(encoding_of(type)), layout_(panel_layout(type)) {
         const int low_bits = std::min(encoding_.bits, encoding_.bits >= 8 ? 8 : 4);
         low_bits_ = encoding_.bits < 4 ? 2 : low_bits;
         for (int64_t row = 0; row < kPanelRows; ++row) {
@@ -90,7 +90,7 @@ class GroupPacker {
         const int mask = (1 << low_bits_) - 1;
         for (int64_t k = 0; k < kGroup; ++k) {
             const CodePlace& place = places_[row][k];
-            const int code = group.codes[k];
+            const int code = group.codes[k] ^ flip(row);
             low[place.low_byte] |= static_cast<uint8_t>((code & mask) << place.low_shift);
             if (layout_.high_bytes > 0) {
                 high[place.high_byte] |=
@@ -127,7 +127,7 @@ class GroupPacker {
             if (layout_.high_bytes > 0) {
                 code |= (high[place.high_byte] >> place.high_shift & high_mask) << low_bits_;
             }
-            group.codes[k] = static_cast<uint8_t>(code);
+            group.codes[k] = static_cast<uint8_t>(code ^ flip(row));
         }
         return group;
     }
@@ -139,7 +139,9 @@ class GroupPacker {
         return encoding_.scales == Scales::Super16 ? 2 : 0;
     }
 
-    TensorType type_;
+    // Adds 128 to the signed bytes of rows 0…7.
+    int flip(int64_t row) const { return encoding_.bits == 8 && row < 8 ? 0x80 : 0; }
+
     Encoding encoding_;
     PanelLayout layout_;
     int low_bits_ = 0;

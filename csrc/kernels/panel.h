@@ -18,8 +18,9 @@
 //     third / fifth bit: byte vectors (h), bit q
 //     fifth and sixth bit: byte vectors (q / 4, h), shifted by 2 · (q % 4)
 //   wide (16-bit multiply-adds: Q8_0 and the IQ4 types)
-//                                  vector (pair p) = rows 0…15 × k 2p, 2p+1, 16 a group
-//     8 bits:  byte vectors (p)
+//                                  vector (pair p) = rows 0…7 × k 2p, 2p+1 in the lower bytes of
+//                                  16-bit lanes, rows 8…15 in the upper bytes; 16 a group
+//     8 bits:  byte vectors (p); signed, plus 128 in rows 0…7
 //     4 bits:  byte vectors (p % 8), shifted by 4 · (p / 8)
 #pragma once
 

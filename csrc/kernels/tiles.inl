@@ -13,6 +13,7 @@ namespace caudal::CAUDAL_ISA {
 // From this many activation rows on, unpacking once pays.
 constexpr int64_t kUnpackFromRows = 13;
 constexpr int64_t kGroupsAtOnce = 32;
+constexpr int64_t kGroupsAhead = 16;  // how far to prefetch when panels stream by
 constexpr int64_t kMostTilesAtOnce = 60;
 constexpr int64_t kActivationBytesAtOnce = 512 * 1024;
 
@@ -28,7 +29,7 @@ CAUDAL_INLINE void multiply_stretch(const GroupAt& group_at, int64_t count,
     }
     for (int64_t index = 0; index < count; ++index) {
         const auto& group = group_at(index);
-        group.prefetch();
+        group.prefetch(kGroupsAhead);
         Kernel::template multiply_group<tokens>(group, a[index], slot, values);
     }
     for (int t = 0; t < tokens; ++t) {
@@ -98,7 +99,9 @@ static void multiply_many(const PackedMatrix& matrix, const typename Kernel::Act
                 const int64_t left = groups - begin;
                 const int64_t count = left < kGroupsAtOnce ? left : kGroupsAtOnce;
                 for (int64_t index = 0; index < count; ++index) {
-                    unpacked[index].fill(Kernel::Packed::at(data, begin + index));
+                    const auto packed = Kernel::Packed::at(data, begin + index);
+                    packed.prefetch(kGroupsAtOnce);
+                    unpacked[index].fill(packed);
                 }
                 for (int64_t tile = first; tile < last; ++tile) {
                     multiply_tile<Kernel>(group_at, count, rows - tile * kTileRows,
