@@ -220,6 +220,20 @@ class TestFailures:
         assert harness.output(survivor) == harness.expected(survivor)
         assert harness.engine.stats().executor_failures == 1
 
+    def test_what_a_failed_sequence_computed_is_freed_not_cached(self) -> None:
+        harness = Harness()
+        request = harness.submit([1, 2, 3], max_tokens=9, ignore_eos=True)
+        for _ in range(4):
+            harness.step()
+
+        def fail(batch: Batch) -> None:
+            raise RuntimeError("broken")
+
+        harness.executor.fail = fail
+        harness.step()
+        assert harness.reason(request) is FinishReason.FAILED
+        assert harness.engine.stats().blocks_free == 64
+
     def test_an_executor_that_always_fails_fails_every_request_and_the_engine_lives(self) -> None:
         harness = Harness()
 

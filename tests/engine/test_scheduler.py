@@ -225,7 +225,21 @@ class TestPreemption:
         harness.check_outputs()
         assert harness.engine.stats().preemptions > 0
 
-    def test_prompt_scores_survive_preemption(self) -> None:
+    def test_a_preempted_tenant_stays_under_its_salt(self) -> None:
+        harness = Harness(num_blocks=16, max_model_len=32, max_num_seqs=1)
+        harness.submit(PROMPT, max_tokens=9, ignore_eos=True, cache_salt="a")
+        harness.step()
+        scheduler: Any = harness.engine._scheduler
+        scheduler._preempt(scheduler.running[0])
+        harness.step()
+        assert harness.executor.batches == [[22], [1]]  # found its own
+        harness.run()
+        other = harness.submit(PROMPT, max_tokens=1)
+        harness.run()
+        assert harness.cached(other) == 0
+
+    @pytest.mark.parametrize("evicted", [False, True])
+    def test_prompt_scores_survive_preemption(self, evicted: bool) -> None:
         harness = Harness(num_blocks=16, max_model_len=32, max_num_seqs=2, max_num_batched_tokens=4)
         harness.submit([30] * 4, max_tokens=26, ignore_eos=True)
         request = harness.submit(PROMPT, max_tokens=4, prompt_logprobs=0)
@@ -233,6 +247,9 @@ class TestPreemption:
             harness.step()
         scheduler: Any = harness.engine._scheduler
         scheduler._preempt(scheduler.running[1])
+        if evicted:  # what was scored already is computed, but not scored, again
+            while harness.engine._memory.cache.evict():  # type: ignore[union-attr]
+                pass
         harness.run()
         harness.check_outputs()
         assert len(harness.prompt_logprobs[request]) == len(PROMPT) - 1
