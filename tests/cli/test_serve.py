@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
 from typer.testing import CliRunner
 
 import caudal.loader
@@ -14,6 +13,7 @@ from caudal.cli import pull_display
 from caudal.cli.app import app
 from caudal.loader import LoadOptions
 from caudal.server import serving
+from support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
 
 FACTS = {
     "architecture": "llama",

@@ -6,7 +6,8 @@ from typing import Any
 
 import openai
 import pytest
-from tests.server.conftest import RunningServer
+
+from support.running_server import RunningServer
 
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
 TEXT = {"model": "fake", "prompt": "Hi"}
