@@ -156,6 +156,7 @@ def test_a_hint_continues_an_earlier_match_and_a_dead_one_is_ignored() -> None:
     hint = tree.cache.match(None, tokens, 12).node
     tree.store(tokens)
     assert tree.cache.match(None, tokens, 12, hint) == tree.cache.match(None, tokens, 12)
+    assert tree.cache.match(None, tokens, 5, hint).total == 5  # it lies beyond the limit
     while tree.cache.evict():
         pass
     assert tree.cache.match(None, tokens, 12, hint) == Match()

@@ -99,6 +99,13 @@ class TestCache:
         harness.run()
         assert harness.cached(short) == 11
 
+    def test_a_prefix_of_another_salt_is_not_waited_for(self) -> None:
+        harness = Harness(max_num_batched_tokens=64)
+        harness.submit(PROMPT, max_tokens=1, cache_salt="a")
+        harness.submit(PROMPT, max_tokens=1, cache_salt="b")
+        harness.step()
+        assert harness.executor.batches == [[22, 22]]
+
     def test_small_overlaps_are_not_waited_for(self) -> None:
         harness = Harness(max_num_batched_tokens=64)
         harness.submit([1, 2, 3, 9, 9, 9, 9], max_tokens=1)  # less than a block in common
@@ -227,14 +234,15 @@ class TestPreemption:
 
     def test_a_preempted_tenant_stays_under_its_salt(self) -> None:
         harness = Harness(num_blocks=16, max_model_len=32, max_num_seqs=1)
-        harness.submit(PROMPT, max_tokens=9, ignore_eos=True, cache_salt="a")
-        harness.step()
+        first = harness.submit(PROMPT[:3], max_tokens=12, ignore_eos=True, cache_salt="a")
+        for _ in range(4):
+            harness.step()
         scheduler: Any = harness.engine._scheduler
-        scheduler._preempt(scheduler.running[0])
+        scheduler._preempt(scheduler.running[0])  # nothing of it was in the tree before
         harness.step()
-        assert harness.executor.batches == [[22], [1]]  # found its own
+        assert harness.executor.batches[-1] == [1]  # found its own
         harness.run()
-        other = harness.submit(PROMPT, max_tokens=1)
+        other = harness.submit([*PROMPT[:3], *harness.output(first)], max_tokens=1)
         harness.run()
         assert harness.cached(other) == 0
 

@@ -136,7 +136,7 @@ class Scheduler:
             return
         # Whatever is cached of it, a sequence needs a block for its last token at least. Asking
         # first saves looking at the queue in every iteration while memory is full.
-        if self.running and self._owed() >= self._memory.num_available:
+        if self._owed() >= self._memory.num_available:
             return
         for seq in self.waiting.candidates(now, self._cached_tokens):
             if budget <= 0:
