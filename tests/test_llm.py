@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from tests.support.fake_model import (
+
+import caudal.llm
+from caudal import LLM, SamplingParams
+from caudal.errors import ContextOverflowError, ParameterError, TemplateError
+from support.fake_model import (
     END,
     ByteTokenizer,
     RoleTemplate,
@@ -15,10 +19,6 @@ from tests.support.fake_model import (
     start_engine,
     word,
 )
-
-import caudal.llm
-from caudal import LLM, SamplingParams
-from caudal.errors import ContextOverflowError, ParameterError, TemplateError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=50)
 

@@ -6,20 +6,20 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.fake_model import (
-    END,
-    ByteTokenizer,
-    ScriptedExecutor,
-    start_engine,
-    word,
-)
-from tests.test_stop_strings import search
 
 from caudal.backends.base import Batch, SampledToken
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.errors import EngineDeadError, RequestFailedError
 from caudal.output import Delta, Generation, SequenceText
 from caudal.sampling_params import SamplingParams
+from support.fake_model import (
+    END,
+    ByteTokenizer,
+    ScriptedExecutor,
+    start_engine,
+    word,
+)
+from support.text_search import search
 
 TOKENIZER = ByteTokenizer()
 

@@ -1,27 +1,21 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from caudal.stop_strings import StopMatcher
+from support.text_search import search
 
 # Few letters, so that partial and overlapping matches are common.
 texts = st.text(alphabet="abñ", max_size=30)
 stops = st.lists(st.text(alphabet="abñ", min_size=1, max_size=5), max_size=4)
 
 
-def search(text: str, stop: list[str]) -> tuple[int, str] | None:
-    """The same question, asked of the whole text: the first prefix that ends in a stop string."""
-    for end in range(1, len(text) + 1):
-        matches = [word for word in stop if text[:end].endswith(word)]
-        if matches:
-            return end, max(matches, key=len)
-    return None
-
-
 def pieces_of(text: str, cuts: list[int]) -> list[str]:
     bounds = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
-    return [text[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [text[begin:end] for begin, end in pairwise(bounds)]
 
 
 @given(texts, stops, st.lists(st.integers(0, 30), max_size=8))

@@ -223,6 +223,8 @@ const char* sampling_status_message(SamplingStatus status) {
             return "no token can be chosen: all are banned, masked out or have unusable logits";
         case SamplingStatus::UnknownToken:
             return "the token to score is outside the vocabulary";
+        case SamplingStatus::OutOfMemory:
+            return "there was not enough memory to choose a token";
     }
     return "unknown status";
 }

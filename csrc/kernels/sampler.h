@@ -65,6 +65,7 @@ enum class SamplingStatus : uint8_t {
     NoUsableLogit,   // every logit of the row is NaN or -inf
     NothingAllowed,  // mask, bans and penalties leave no token with a usable logit
     UnknownToken,    // a token to score is outside the vocabulary
+    OutOfMemory,     // set by callers that can't let std::bad_alloc out
 };
 
 // For people; static storage.

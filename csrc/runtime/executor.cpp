@@ -1,10 +1,12 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
-#include <cmath>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "runtime/run.h"
 
 namespace caudal {
 
@@ -35,35 +37,6 @@ struct BufferUse {
 };
 
 }  // namespace
-
-struct Executor::Run {
-    const Batch& batch;
-    BatchResult& result;
-    std::vector<int64_t> positions;            // per token
-    std::vector<const SequenceSlice*> slices;  // per token
-    struct LogitsRow {
-        int64_t token;
-        std::vector<size_t> samples;  // indices of jobs that read this row
-        std::vector<size_t> scores;
-    };
-    std::vector<LogitsRow> logits_rows;
-    struct Attention {
-        AttentionShape shape;
-        KVGeometry kv;
-        AttentionWork work;
-    };
-    std::vector<std::unique_ptr<Attention>> attention;
-    // Three counters in turn: while one stage hands out work, the next one's is reset, and the one
-    // before may still be read by a thread that hasn't reached the barrier's end.
-    struct alignas(64) Counter {
-        std::atomic<int64_t> next{0};
-    };
-    std::array<Counter, 3> counters;
-    struct alignas(64) StageNumber {
-        uint64_t value = 0;
-    };
-    std::vector<StageNumber> stage_numbers;  // per thread; all threads count alike
-};
 
 Executor::Executor(const KernelTable& kernels, ThreadPool& threads, const Weights& weights,
                    Program program, ExecutorOptions options)
@@ -246,151 +219,29 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
     }
 }
 
-void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t rows,
-                        int64_t begin, int64_t end) const {
-    const auto width_of = [&](int buffer) {
-        return program_.buffer_widths[static_cast<size_t>(buffer)];
-    };
-    for (const RowOp& op : stage.ops) {
-        for (int64_t row = begin; row < end; ++row) {
-            const auto at = [&](int buffer) {
-                return storage.buffers[static_cast<size_t>(buffer)].data() + row * width_of(buffer);
-            };
-            if (const auto* norm = std::get_if<RmsNormOp>(&op)) {
-                const std::vector<float>& weight = weights_.vector(norm->weight);
-                const auto group = static_cast<int64_t>(weight.size());
-                kernels_.token.rms_norm(at(norm->x), weight.data(), at(norm->out),
-                                        width_of(norm->x) / group, group, norm->eps);
-            } else if (const auto* gated = std::get_if<GatedOp>(&op)) {
-                kernels_.token.gated(gated->activation, at(gated->gate), at(gated->up),
-                                     at(gated->out), width_of(gated->out));
-            } else if (const auto* add = std::get_if<AddOp>(&op)) {
-                kernels_.token.add(at(add->a), at(add->b), at(add->out), width_of(add->out));
-            } else if (const auto* rope = std::get_if<RopeOp>(&op)) {
-                const RopeTable& table = program_.rope_tables[static_cast<size_t>(rope->table)];
-                const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
-                const float* cosines =
-                    angles_[static_cast<size_t>(rope->table)].data() + 2 * pairs * row;
-                kernels_.token.rope(at(rope->x), width_of(rope->x) / rope->head_dim, rope->head_dim,
-                                    pairs, table.interleaved, cosines, cosines + pairs);
-            } else if (const auto* kv = std::get_if<StoreKVOp>(&op)) {
-                const int64_t position = run.positions[static_cast<size_t>(row)];
-                const SequenceSlice& sequence = *run.slices[static_cast<size_t>(row)];
-                const int64_t block =
-                    sequence.block_table[static_cast<size_t>(position / kBlockTokens)];
-                kernels_.token.store_kv(kv_.layer(kv->layer), block, position % kBlockTokens,
-                                        at(kv->k), at(kv->v));
-            } else if (const auto* embed = std::get_if<EmbedOp>(&op)) {
-                kernels_.linear.unpack_row(weights_.matrix(embed->matrix),
-                                           run.batch.tokens[static_cast<size_t>(row)],
-                                           at(embed->out));
-                if (embed->scale != 1.0f) {
-                    kernels_.token.scale(at(embed->out), embed->scale, width_of(embed->out));
-                }
-            } else {
-                const auto& softcap = std::get<SoftcapOp>(op);
-                kernels_.token.softcap(at(softcap.x), softcap.cap, width_of(softcap.x));
-            }
-        }
-    }
-    for (const Conversion& conversion : stage.conversions) {
-        const int64_t width = width_of(conversion.buffer);
-        kernels_.linear.convert(
-            storage.plan.slots[static_cast<size_t>(conversion.slot)].kind,
-            storage.buffers[static_cast<size_t>(conversion.buffer)].data(), width, rows, width,
-            begin, end, storage.activations[static_cast<size_t>(conversion.slot)].bytes().data());
+// Both turn a lack of memory into a status: an exception would leave the other threads at the
+// barrier.
+SampledToken Executor::sample(std::span<const float> logits, const SamplingRow& row,
+                              SamplingScratch& scratch) const {
+    try {
+        return sample_row(kernels_.sampling, logits, row, scratch);
+    } catch (const std::bad_alloc&) {
+        SampledToken failed;
+        failed.status = SamplingStatus::OutOfMemory;
+        return failed;
     }
 }
 
-void Executor::run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
-                          int64_t end) const {
-    for (const LinearStage::Part& part : stage.parts) {
-        const PackedMatrix& matrix = weights_.matrix(part.op.matrix);
-        const int64_t first = std::max<int64_t>(begin - part.first_panel, 0);
-        const int64_t last = std::min(end - part.first_panel, matrix.panels());
-        if (first >= last) continue;
-        const float* bias = part.op.bias < 0 ? nullptr : weights_.vector(part.op.bias).data();
-        kernels_.linear.multiply(matrix, storage.plan.slots[static_cast<size_t>(part.slot)].kind,
-                                 storage.activations[static_cast<size_t>(part.slot)].bytes().data(),
-                                 rows, first, last, bias, part.op.accumulate,
-                                 storage.buffers[static_cast<size_t>(part.op.out)].data(),
-                                 matrix.rows);
+ScoreResult Executor::score(std::span<const float> logits, const ScoreJob& job,
+                            SamplingScratch& scratch) const {
+    ScoreResult result;
+    try {
+        result.status =
+            score_row(kernels_.sampling, logits, job.target, job.top, scratch, result.score);
+    } catch (const std::bad_alloc&) {
+        result.status = SamplingStatus::OutOfMemory;
     }
-}
-
-AttentionWork& Executor::attention_work(Run& run, const AttentionOp& op) const {
-    const KVGeometry& kv = program_.kv_layers[static_cast<size_t>(op.layer)];
-    for (const auto& planned : run.attention) {
-        if (planned->shape.heads == op.shape.heads && planned->shape.window == op.shape.window &&
-            planned->kv.kv_heads == kv.kv_heads && planned->kv.head_dim == kv.head_dim) {
-            return planned->work;
-        }
-    }
-    run.attention.push_back(std::make_unique<Run::Attention>(Run::Attention{
-        op.shape, kv,
-        plan_attention(run.batch.sequences, kv_.layer(op.layer), op.shape, threads_.size())}));
-    return run.attention.back()->work;
-}
-
-void Executor::run_attention(const AttentionStage& stage, Storage& storage, Run& run,
-                             const AttentionItem& item, int thread) {
-    const AttentionOp& op = stage.op;
-    const KVLayer& layer = kv_.layer(op.layer);
-    const SequenceSlice& sequence = run.batch.sequences[static_cast<size_t>(item.sequence)];
-    const int64_t width = program_.buffer_widths[static_cast<size_t>(op.q)];
-    const int64_t group = op.shape.heads / layer.kv_heads;
-    const int64_t rows = item.count * group;
-    const size_t floats = partial_floats(rows, layer.head_dim);
-
-    AttentionQueries queries;
-    queries.queries =
-        storage.buffers[static_cast<size_t>(op.q)].data() + sequence.first_token * width;
-    queries.query_stride = width;
-    queries.tokens = sequence.tokens;
-    queries.first_position = sequence.context;
-    queries.block_table = sequence.block_table;
-
-    float* scratch = thread_scratch_[static_cast<size_t>(thread)].data();
-    AttentionPartial running = partial_at(scratch, rows);
-    float* attend_scratch = scratch + 2 * floats;
-    const auto attend = [&](int64_t partition, const AttentionPartial& out) {
-        kernels_.token.attend(layer, op.shape, queries, item.kv_head, item.first_query, item.count,
-                              partition, attend_scratch, out);
-    };
-    if (item.split < 0) {
-        attend(item.partition_begin, running);
-        const AttentionPartial later = partial_at(scratch + floats, rows);
-        for (int64_t p = item.partition_begin + 1; p < item.partition_end; ++p) {
-            attend(p, later);
-            kernels_.token.merge_partials(running, later, rows, layer.head_dim);
-        }
-    } else {
-        AttentionWork& work = attention_work(run, op);
-        const AttentionSplit& split = work.splits[static_cast<size_t>(item.split)];
-        float* parts = split_workspace_.data() + split.workspace;
-        attend(item.partition_begin,
-               partial_at(parts + static_cast<size_t>(item.part) * floats, rows));
-        std::atomic<int32_t>& finished = work.finished_parts[static_cast<size_t>(item.split)];
-        if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < split.parts) return;
-        finished.store(0, std::memory_order_relaxed);
-        running = partial_at(parts, rows);
-        for (int32_t part = 1; part < split.parts; ++part) {
-            const AttentionPartial later =
-                partial_at(parts + static_cast<size_t>(part) * floats, rows);
-            kernels_.token.merge_partials(running, later, rows, layer.head_dim);
-        }
-    }
-
-    float* out = storage.buffers[static_cast<size_t>(op.out)].data() +
-                 (sequence.first_token + item.first_query) * width +
-                 item.kv_head * group * layer.head_dim;
-    for (int64_t token = 0; token < item.count; ++token) {
-        for (int64_t head = 0; head < group; ++head) {
-            const int64_t row = token * group + head;
-            kernels_.token.normalise(running.weighted + row * layer.head_dim, running.sum[row],
-                                     out + token * width + head * layer.head_dim, layer.head_dim);
-        }
-    }
+    return result;
 }
 
 void Executor::run_head(Run& run, int thread) {
@@ -416,33 +267,13 @@ void Executor::run_head(Run& run, int thread) {
                 const std::span<const float> values(logits + row * vocab_size_,
                                                     static_cast<size_t>(vocab_size_));
                 for (const size_t i : wanted.samples) {
-                    run.result.samples[i] =
-                        sample_row(kernels_.sampling, values, run.batch.samples[i].row, scratch);
+                    run.result.samples[i] = sample(values, run.batch.samples[i].row, scratch);
                 }
                 for (const size_t i : wanted.scores) {
-                    const ScoreJob& job = run.batch.scores[i];
-                    ScoreResult& out = run.result.scores[i];
-                    out.status = score_row(kernels_.sampling, values, job.target, job.top, scratch,
-                                           out.score);
+                    run.result.scores[i] = score(values, run.batch.scores[i], scratch);
                 }
             }
         });
-    }
-}
-
-void Executor::fill_angles(const Run& run, int64_t begin, int64_t end) {
-    for (size_t t = 0; t < angles_.size(); ++t) {
-        const RopeTable& table = program_.rope_tables[t];
-        const size_t pairs = table.inverse_frequencies.size();
-        for (int64_t row = begin; row < end; ++row) {
-            float* cosines = angles_[t].data() + 2 * pairs * static_cast<size_t>(row);
-            const auto position = static_cast<float>(run.positions[static_cast<size_t>(row)]);
-            for (size_t i = 0; i < pairs; ++i) {
-                const float angle = position * table.inverse_frequencies[i];
-                cosines[i] = std::cos(angle) * table.magnitude;
-                cosines[pairs + i] = std::sin(angle) * table.magnitude;
-            }
-        }
     }
 }
 

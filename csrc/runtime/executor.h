@@ -62,6 +62,10 @@ class Executor {
     void run_attention(const AttentionStage& stage, Storage& storage, Run& run,
                        const AttentionItem& item, int thread);
     void run_head(Run& run, int thread);
+    SampledToken sample(std::span<const float> logits, const SamplingRow& row,
+                        SamplingScratch& scratch) const;
+    ScoreResult score(std::span<const float> logits, const ScoreJob& job,
+                      SamplingScratch& scratch) const;
     void fill_angles(const Run& run, int64_t begin, int64_t end);
     AttentionWork& attention_work(Run& run, const AttentionOp& op) const;
 

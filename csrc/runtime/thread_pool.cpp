@@ -56,13 +56,22 @@ void ThreadPool::run(const std::function<void(int)>& body) {
     running_.store(num_threads_ - 1, std::memory_order_relaxed);
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
-    body(0);
+    run_guarded(0);
     // The others are at most one operation behind: worth spinning for, never worth sleeping.
     for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
         relax();
         if (spin > kSpinsBeforeYield) std::this_thread::yield();
     }
     if (error_) std::rethrow_exception(error_);
+}
+
+void ThreadPool::run_guarded(int index) {
+    try {
+        (*body_)(index);
+    } catch (...) {
+        const std::lock_guard<std::mutex> lock(error_mutex_);
+        if (!error_) error_ = std::current_exception();
+    }
 }
 
 void ThreadPool::barrier() {
@@ -85,12 +94,7 @@ void ThreadPool::worker(int index) {
         wait_while_equal(generation_, seen);
         seen = generation_.load(std::memory_order_acquire);
         if (stopping_.load(std::memory_order_relaxed)) return;
-        try {
-            (*body_)(index);
-        } catch (...) {
-            const std::lock_guard<std::mutex> lock(error_mutex_);
-            if (!error_) error_ = std::current_exception();
-        }
+        run_guarded(index);
         running_.fetch_sub(1, std::memory_order_release);
     }
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -24,7 +24,8 @@ class ThreadPool {
     int size() const { return num_threads_; }
 
     // Calls `body(thread_index)` on every thread and returns when all have returned. An exception
-    // that a body throws on any thread is rethrown here.
+    // that a body throws on any thread is rethrown here; a body that uses `barrier` must not throw
+    // between barriers, since the other threads would wait for it for ever.
     void run(const std::function<void(int)>& body);
 
     // Inside `run`: waits until every thread has arrived.
@@ -32,6 +33,7 @@ class ThreadPool {
 
   private:
     void worker(int index);
+    void run_guarded(int index);
 
     const int num_threads_;
     std::vector<std::thread> threads_;

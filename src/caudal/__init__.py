@@ -8,12 +8,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from caudal.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
+    __version__: str
+
     from caudal.llm import LLM
     from caudal.llm_results import CompletionOutput, Logprob, RequestOutput
 
@@ -26,8 +27,6 @@ __all__ = [
     "__version__",
 ]
 
-__version__ = version("caudal")
-
 
 def __getattr__(name: str) -> Any:
     # `import caudal` stays light, for the command line: the engine comes with the first use.
@@ -39,4 +38,8 @@ def __getattr__(name: str) -> Any:
         from caudal import llm_results
 
         return getattr(llm_results, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("caudal")
     raise AttributeError(f"module 'caudal' has no attribute {name!r}")

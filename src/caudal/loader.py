@@ -179,7 +179,7 @@ def load_model(
             "model": name,
             "architecture": file.architecture,
             "tensors": _tensor_mix(file),
-            "tokenizer": tokenizer.kind,
+            "tokenizer": _tokenizer_kind(file),
             "chat_template": chat_template.origin,
             "max_model_len": str(max_model_len),
             "context_length": str(program.context_length),
@@ -240,3 +240,10 @@ def _tensor_mix(file: GGUFFile) -> str:
     matrices = [tensor for tensor in file.tensors.values() if len(tensor.shape) > 1]
     counts = Counter(tensor.type.name for tensor in matrices)
     return ", ".join(f"{name} x{count}" for name, count in counts.most_common())
+
+
+def _tokenizer_kind(file: GGUFFile) -> str:
+    """The vocabulary's family and pre-tokenizer, e.g. `gpt2 (smollm), 49152 tokens`."""
+    family = file.get_str("tokenizer.ggml.model")
+    pre = file.get_str("tokenizer.ggml.pre", "default")
+    return f"{family} ({pre}), {len(file.get_strings('tokenizer.ggml.tokens'))} tokens"

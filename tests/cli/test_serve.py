@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
 from typer.testing import CliRunner
 
 import caudal.loader
@@ -14,6 +13,23 @@ from caudal.cli import pull_display
 from caudal.cli.app import app
 from caudal.loader import LoadOptions
 from caudal.server import serving
+from support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
+
+FACTS = {
+    "architecture": "llama",
+    "tensors": "Q4_1 x210",
+    "tokenizer": "gpt2 (smollm)",
+    "chat_template": "from the model file",
+    "max_model_len": "512",
+    "kv_tokens": "8192",
+    "kv_sequences": "16.0",
+    "kv_bytes": "188743680",
+    "backend": "native",
+    "instruction_set": "avx2",
+    "threads": "2",
+    "activations": "auto",
+    "kv_type": "f16",
+}
 
 
 @pytest.fixture
@@ -29,7 +45,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             chat_template=RoleTemplate(),
             start_engine=lambda: start_engine(ScriptedExecutor()),
             max_model_len=512,
-            facts={"model": name, "architecture": "llama", "instruction set": "AVX2"},
+            facts=FACTS | {"model": name},
         )
 
     def serve(sock: socket.socket, load: Any, *, api_key: str | None, on_ready: Any) -> None:
@@ -46,8 +62,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_the_banner_says_what_is_served_and_how_to_ask(served: dict[str, Any]):
     result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0"])
     assert result.exit_code == 0, result.output
-    for words in ("tiny", "llama", "AVX2"):
-        assert words in result.stdout
+    for fact in ("tiny", "189 MB", *FACTS.values()):
+        if fact != FACTS["kv_bytes"]:
+            assert fact in result.stdout
     address = re.search(r"address +(http://127.0.0.1:\d+)/v1", result.stdout)
     assert address
     assert f"curl {address[1]}/v1/chat/completions" in result.stdout

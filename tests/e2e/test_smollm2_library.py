@@ -30,10 +30,10 @@ def test_prompts_together_get_what_each_gets_alone(llm: LLM):
 
 
 def test_chat_and_stream(llm: LLM):
-    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    messages = [{"role": "user", "content": "Who was Albert Einstein?"}]
     params = SamplingParams(temperature=0, max_tokens=24)
     [result] = llm.chat(messages, params, use_tqdm=False)
-    assert "Paris" in result.outputs[0].text
+    assert "physicist" in result.outputs[0].text
 
     async def read() -> str:
         return "".join([output.text async for output in llm.stream_chat(messages, params)])

@@ -54,11 +54,11 @@ def wait_until_idle(url: str) -> None:
 def test_it_answers_sensibly(client: openai.OpenAI):
     answer = client.chat.completions.create(
         model="smollm2",
-        messages=[{"role": "user", "content": "What is the capital of France?"}],
+        messages=[{"role": "user", "content": "Who was Albert Einstein?"}],
         temperature=0,
         max_tokens=32,
     )
-    assert "Paris" in (answer.choices[0].message.content or "")
+    assert "physicist" in (answer.choices[0].message.content or "")
 
 
 def test_sixteen_chats_at_once_get_what_each_gets_alone(client: openai.OpenAI):

@@ -153,6 +153,13 @@ def test_fault_is_named(tmp_path: Path, case: str) -> None:
     assert peak < 2 << 20
 
 
+def test_strings_of_a_file_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("caudal.formats.gguf_cursor.MAX_ARRAY_STRINGS", 5)
+    path = write_gguf(tmp_path / "m.gguf", {"a": ["x"] * 3, "b": ["y"] * 3})
+    with pytest.raises(ModelLoadError, match="b has 3 strings; at most"):
+        GGUFFile.open(path)
+
+
 def test_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="no such file"):
         GGUFFile.open(tmp_path / "none.gguf")

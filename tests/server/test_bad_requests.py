@@ -6,7 +6,8 @@ from typing import Any
 
 import openai
 import pytest
-from tests.server.conftest import RunningServer
+
+from support.running_server import RunningServer
 
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
 TEXT = {"model": "fake", "prompt": "Hi"}
@@ -287,12 +288,13 @@ def test_deeply_nested_json(hello: RunningServer):
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_a_body_that_does_not_say_it_is_json(hello: RunningServer):
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_that_does_not_say_it_is_json(hello: RunningServer, kind: str | None):
     body = b'{"model": "fake", "prompt": "x"}'
-    assert hello.http.post("/v1/completions", content=body).status_code == 200
-    response = hello.http.post("/v1/completions", data={"model": "fake"})
+    headers = {} if kind is None else {"content-type": kind}
+    response = hello.http.post("/v1/completions", content=body, headers=headers)
     assert response.status_code == 400
-    assert "application/json" in response.json()["error"]["message"]
+    assert "Content-Type: application/json" in response.json()["error"]["message"]
 
 
 def test_bodies_that_are_too_large(hello: RunningServer):

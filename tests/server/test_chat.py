@@ -5,8 +5,9 @@ import threading
 
 import openai
 import pytest
-from tests.server.conftest import RunningServer, Serve
-from tests.support.fake_model import ScriptedExecutor, word
+
+from support.fake_model import ScriptedExecutor, word
+from support.running_server import RunningServer, Serve
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.server.conftest import RunningServer, Serve
-from tests.support.fake_model import ScriptedExecutor, word
+
+from support.fake_model import ScriptedExecutor, word
+from support.running_server import RunningServer, Serve
 
 
 def test_a_string(hello: RunningServer):

@@ -10,11 +10,11 @@ import httpx
 import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.server.conftest import RunningServer, Serve, running_server
-from tests.support.fake_model import ScriptedExecutor, serve_fake
 
 from caudal.backends.base import Batch
 from caudal.server.serving import KEEP_ALIVE_SECONDS, ListenError, listen, server_config
+from support.fake_model import ScriptedExecutor, serve_fake
+from support.running_server import RunningServer, Serve, running_server
 
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
 ENDLESS = {"ignore_eos": True, "max_tokens": 400}
@@ -245,7 +245,7 @@ def test_nothing_is_fetched_from_elsewhere(hello: RunningServer):
     assert "/v1/chat/completions" in hello.http.get("/openapi.json").json()["paths"]
 
 
-def test_connections_stay_open_for_clients_that_think(hello: RunningServer):
+def test_connections_stay_open_for_clients_that_think():
     assert KEEP_ALIVE_SECONDS >= 75
     assert server_config(None).timeout_keep_alive == KEEP_ALIVE_SECONDS  # type: ignore[arg-type]
 

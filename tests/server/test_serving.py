@@ -12,14 +12,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-ROOT = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
 
 
 @contextlib.contextmanager
 def server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.server.fake_server", *arguments],
-        cwd=ROOT,
+        [sys.executable, "-m", "support.fake_server", *arguments],
+        cwd=TESTS,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

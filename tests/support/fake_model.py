@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.fake_executor import FakeExecutor
-
 from caudal.backends.base import SampledToken, SamplingRow
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
@@ -15,6 +13,7 @@ from caudal.engine.engine import Engine
 from caudal.errors import ParameterError, TemplateError
 from caudal.server.metrics import ServerMetrics
 from caudal.server.served_model import ServedModel
+from support.fake_executor import FakeExecutor
 
 END = 256
 """The control token that ends an answer."""

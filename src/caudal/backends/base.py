@@ -72,7 +72,8 @@ class Batch:
 
     Attributes:
         steps: Sequences that run, in any order; no sequence twice.
-        copies: (source, destination) physical blocks to copy whole before anything runs.
+        copies: (source, destination) physical blocks to copy whole before anything runs, in any
+            order: no block is both a source and a destination, and none is copied into twice.
     """
 
     steps: Sequence[SequenceStep]
@@ -156,6 +157,7 @@ class Executor(Protocol):
 
         Args:
             batch: The work. KV at positions below each step's `context` must have been computed.
+                Its lists may be the engine's own: valid until this returns, and not to be changed.
 
         Returns:
             One result per step, in the batch's order.

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from caudal.cli import bench
 from caudal.cli.list import list_models
 from caudal.cli.pull import pull
 from caudal.cli.rm import rm
@@ -89,6 +90,7 @@ app.command()(pull)
 app.command("list")(list_models)
 app.command()(show)
 app.command()(rm)
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Literal
 
 import typer
 
+from caudal.engine.config import EngineConfig
 from caudal.errors import ParameterError
 
 _MODEL = "How the model is loaded"
@@ -19,6 +21,12 @@ def _size(text: str) -> int:
         return parse_size(text)
     except ParameterError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def _default(limit: str) -> str:
+    """The engine's own default, for the help; None reaches the engine as just that."""
+    [value] = [field.default for field in fields(EngineConfig) if field.name == limit]
+    return f"  [default: {value}]"
 
 
 Model = Annotated[
@@ -72,7 +80,7 @@ Activations = Annotated[
 MaxNumSeqs = Annotated[
     int | None,
     typer.Option(
-        help="Most sequences that are answered at once; the rest waits.",
+        help="Most sequences that are answered at once; the rest waits." + _default("max_num_seqs"),
         rich_help_panel=_ENGINE,
         show_default=False,
     ),
@@ -81,7 +89,8 @@ MaxNumBatchedTokens = Annotated[
     int | None,
     typer.Option(
         help="Most tokens computed in one iteration. Smaller keeps streams smooth while a long "
-        "prompt comes in, larger reads the weights less often.",
+        "prompt comes in, larger reads the weights less often."
+        + _default("max_num_batched_tokens"),
         rich_help_panel=_ENGINE,
         show_default=False,
     ),
@@ -113,7 +122,7 @@ Batching = Annotated[
 MaxQueue = Annotated[
     int | None,
     typer.Option(
-        help="Most requests that may wait; one more is answered 429.",
+        help="Most requests that may wait; one more is answered 429." + _default("max_queue"),
         rich_help_panel=_ENGINE,
         show_default=False,
     ),

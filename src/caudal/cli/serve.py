@@ -118,16 +118,29 @@ def _url(host: str, port: int) -> str:
 
 def _banner(served: ServedModel, address: str, *, needs_key: bool) -> str:
     """What is served and how, in a few lines, so that no fallback goes unnoticed."""
-    facts = {**served.facts, "served as": ", ".join(served.names), "address": f"{address}/v1"}
-    width = max(map(len, facts))
-    lines = [f"  {name:<{width}}  {value}" for name, value in facts.items()]
+    from caudal.cli.formatting import format_bytes
+
+    facts = served.facts
+    lines = {
+        "model": f"{facts['model']}: {facts['architecture']}, {facts['tensors']}",
+        "served as": ", ".join(served.names),
+        "tokenizer": facts["tokenizer"],
+        "chat template": facts["chat_template"],
+        "computes with": f"{facts['backend']} ({facts['instruction_set']}), {facts['threads']} "
+        f"threads, activations {facts['activations']}, keys and values {facts['kv_type']}",
+        "KV memory": f"{format_bytes(int(facts['kv_bytes']))}: {facts['kv_tokens']} tokens, or "
+        f"{facts['kv_sequences']} sequences of the longest, {facts['max_model_len']}",
+        "address": f"{address}/v1",
+    }
+    width = max(map(len, lines))
+    table = [f"  {name:<{width}}  {value}" for name, value in lines.items()]
     key = " -H 'Authorization: Bearer YOUR_KEY'" if needs_key else ""
     body = (
         f'{{"model": "{served.names[0]}", '
-        '"messages": [{"role": "user", "content": "What is the capital of Spain?"}]}'
+        '"messages": [{"role": "user", "content": "Who was Albert Einstein?"}]}'
     )
     curl = (
         f"curl {address}/v1/chat/completions -H 'Content-Type: application/json'{key} "
         f"\\\n    -d '{body}'"
     )
-    return "\n".join(["", *lines, "", "Try it:", "", f"  {curl}", ""])
+    return "\n".join(["", *table, "", "Try it:", "", f"  {curl}", ""])

@@ -1,0 +1,6 @@
+"""Queues, schedules, pages and reuses; knows neither tensors nor HTTP.
+
+Read in this order: `request` (what is asked and reported), `kv` and `radix` (blocks, and what they
+hold), `memory` (a sequence's block table), `sequence`, `policy` and `scheduler` (who runs next),
+`engine` (one iteration), `async_engine` (the same in a thread).
+"""

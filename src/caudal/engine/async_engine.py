@@ -108,7 +108,8 @@ class RequestStream:
     def __del__(self) -> None:
         if not self._closed and not self._mailbox.loop.is_closed():
             # May run in any thread and amid any lock: only leave a note with the event loop.
-            self._mailbox.loop.call_soon_threadsafe(self._leave, self.request_id)
+            with contextlib.suppress(RuntimeError):  # closed just now
+                self._mailbox.loop.call_soon_threadsafe(self._leave, self.request_id)
 
 
 class AsyncEngine:

@@ -20,7 +20,7 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
     if len(prompt) == 0:
         raise ParameterError("prompt", "prompt must have at least one token.")
     _check_context(request, config.max_model_len)
-    if not all(type(token) is int for token in prompt):
+    if set(map(type, prompt)) != {int}:
         raise ParameterError("prompt", "prompt token ids must be integers.")
     low, high = min(prompt), max(prompt)
     if low < 0 or high >= vocab_size:

@@ -242,8 +242,10 @@ class Engine:
 
     def close(self) -> None:
         """End everything that lives and close the executor. Safe to call twice."""
-        self.cancel_all()
-        self._executor.close()
+        try:
+            self.cancel_all()
+        finally:
+            self._executor.close()
 
     # One iteration
 
@@ -299,7 +301,7 @@ class Engine:
         table.length += seq.planned
         if table.copy is not None:
             self._memory.settle(table)
-        if seq.planned > 1:
+        if seq.planned > 1 or len(seq.branches) > 1:  # what forks share is in the tree before
             self._memory.publish(table, state.request.cache_salt, seq.tokens)
         if result.samples:
             if len(seq.branches) > 1:

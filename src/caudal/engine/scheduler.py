@@ -134,6 +134,10 @@ class Scheduler:
         starts = self._admission.places(active, self.waiting, now)
         if starts <= 0 and not self.waiting.num_preempted:
             return
+        # Whatever is cached of it, a sequence needs a block for its last token at least. Asking
+        # first saves looking at the queue in every iteration while memory is full.
+        if self._owed() >= self._memory.num_available:
+            return
         for seq in self.waiting.candidates(now, self._cached_tokens):
             if budget <= 0:
                 return
@@ -186,11 +190,15 @@ class Scheduler:
         needed = blocks_for(len(seq.tokens)) - len(held)
         if not self.running:
             return needed <= memory.num_available
-        owed = sum(
-            max(0, blocks_for(len(other.tokens)) - len(other.table.blocks)) + len(other.branches)
-            for other in self.running
+        return needed + len(seq.branches) - 1 + self._owed() <= memory.num_available
+
+    def _owed(self) -> int:
+        """Blocks that the running need for the rest of their prompts, and one more for each."""
+        blocks_for = self._memory.pool.blocks_for
+        return sum(
+            max(0, blocks_for(len(seq.tokens)) - len(seq.table.blocks)) + len(seq.branches)
+            for seq in self.running
         )
-        return needed + len(seq.branches) - 1 + owed <= memory.num_available
 
     def _note_started(self, seq: Sequence, now: float) -> None:
         state = seq.state

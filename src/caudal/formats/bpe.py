@@ -12,9 +12,6 @@ from caudal.formats.bpe_pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.vocabulary import TokenKind, Vocabulary
 
-# Tokens of these kinds may be the outcome of merging characters; all others are never plain text.
-_MERGEABLE = frozenset((TokenKind.NORMAL, TokenKind.USER_DEFINED))
-
 
 def pre_tokenizer_of(vocabulary: Vocabulary) -> PreTokenizer:
     """The rules that `tokenizer.ggml.pre` names.
@@ -38,11 +35,9 @@ def build_bpe(file: GGUFFile, vocabulary: Vocabulary) -> Backend:
         ModelLoadError: The merges are missing or damaged, or the pre-tokenizer is unknown.
     """
     rules = pre_tokenizer_of(vocabulary)
-    texts, kinds = vocabulary.texts, vocabulary.kinds
-    ids: dict[str, int] = {}
-    for token, text in enumerate(texts):
-        if kinds[token] in _MERGEABLE:
-            ids.setdefault(text, token)  # of duplicates the first counts
+    # Of duplicates the first counts.
+    mergeable = vocabulary.ids_of_kind(TokenKind.NORMAL, TokenKind.USER_DEFINED)
+    ids = {vocabulary.texts[token]: token for token in reversed(mergeable)}
     model = models.BPE(
         vocab=ids,
         merges=_read_merges(file, vocabulary, ids),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import jinja2
@@ -34,6 +35,9 @@ class ChatTemplate:
     tokens. The one exception is what the template looks for in an assistant's content, such as the
     `</think>` behind its reasoning.
 
+    A template is compiled when it is first used, so that a broken one refuses chats and not the
+    whole model; every use of it raises `TemplateError` then.
+
     Args:
         source: The Jinja template.
         tokenizer: The model's tokenizer.
@@ -43,9 +47,6 @@ class ChatTemplate:
     Attributes:
         source: The Jinja template.
         origin: Where the template is from, for the start-up message.
-
-    Raises:
-        TemplateError: The template's syntax is wrong.
     """
 
     def __init__(
@@ -59,22 +60,17 @@ class ChatTemplate:
         self.source = source
         self.origin = origin
         self._tokenizer = tokenizer
+        self._tool_source = tool_source
         self._environment = TemplateEnvironment()
-        self._default = _Template(source, self._environment, tokenizer)
-        self._for_tools = (
-            self._default
-            if tool_source is None
-            else _Template(tool_source, self._environment, tokenizer)
-        )
+        # Empty where the model has none: templates join these to other texts without asking.
         self._token_variables = {
-            f"{role}_token": tokenizer.token_text(token)
+            f"{role}_token": "" if token is None else tokenizer.token_text(token)
             for role, token in (
                 ("bos", tokenizer.vocabulary.bos_id),
                 ("eos", tokenizer.vocabulary.eos_id),
                 ("unk", tokenizer.vocabulary.unk_id),
                 ("pad", tokenizer.vocabulary.pad_id),
             )
-            if token is not None
         }
 
     @classmethod
@@ -86,7 +82,6 @@ class ChatTemplate:
 
         Raises:
             ModelLoadError: The metadata has a wrong type.
-            TemplateError: The template's syntax is wrong.
         """
         source = file.get_str("tokenizer.chat_template", None)
         if source is None:
@@ -106,8 +101,22 @@ class ChatTemplate:
 
     @property
     def supports_tools(self) -> bool:
-        """Whether a request may have tools."""
+        """Whether a request may have tools.
+
+        Raises:
+            TemplateError: The template's syntax is wrong.
+        """
         return "tools" in self._for_tools.facts.variables
+
+    @cached_property
+    def _default(self) -> _Template:
+        return _Template(self.source, self._environment, self._tokenizer)
+
+    @cached_property
+    def _for_tools(self) -> _Template:
+        if self._tool_source is None:
+            return self._default
+        return _Template(self._tool_source, self._environment, self._tokenizer)
 
     def render(
         self,
@@ -131,7 +140,7 @@ class ChatTemplate:
         Raises:
             ParameterError: The messages or another argument are malformed, or have something this
                 model can't take.
-            TemplateError: The template refused them, in its own words, or failed.
+            TemplateError: The template refused them, in its own words, or is wrong.
         """
         _, text, marks = self._render(
             messages, tools, add_generation_prompt, continue_final_message, template_kwargs

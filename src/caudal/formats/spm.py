@@ -30,22 +30,18 @@ def build_spm(file: GGUFFile, vocabulary: Vocabulary) -> Backend:
     Raises:
         ModelLoadError: The scores are missing, of a wrong type or number, or not numbers.
     """
-    texts, kinds = vocabulary.texts, vocabulary.kinds
+    texts = vocabulary.texts
     scores = _read_scores(file, vocabulary)
-    ids: dict[str, int] = {}
-    pieces: list[int] = []
-    for token, text in enumerate(texts):
-        mergeable = kinds[token] in (TokenKind.NORMAL, TokenKind.USER_DEFINED)
-        # Of duplicates the first counts.
-        if mergeable and text and ids.setdefault(text, token) == token:
-            pieces.append(token)
-    best_first = np.array(pieces, np.int64)
-    best_first = best_first[np.argsort(-scores[best_first], kind="stable")]
+    candidates = vocabulary.ids_of_kind(TokenKind.NORMAL, TokenKind.USER_DEFINED)
+    # Of duplicates the first counts.
+    ids = {texts[token]: token for token in reversed(candidates) if texts[token]}
+    pieces = np.sort(np.fromiter(ids.values(), np.int64, len(ids)))
+    best_first = pieces[np.argsort(-scores[pieces], kind="stable")]
     merges = [
         (text[:cut], text[cut:])
         for text in (texts[token] for token in best_first.tolist())
         for cut in range(1, len(text))
-        if text[:cut] in ids and text[cut:] in ids
+        if text[cut:] in ids and text[:cut] in ids
     ]
     # Added after the merges, which must not make them: they come from what has no token.
     fallbacks = vocabulary.ids_of_kind(TokenKind.BYTE)

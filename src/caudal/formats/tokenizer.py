@@ -234,7 +234,9 @@ class Tokenizer:
             if self._add_space_prefix:
                 text = " " + text
             text = text.replace(" ", SPACE)
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        # The batch call, unlike `encode`, lets other Python threads run meanwhile.
+        [encoding] = self._backend.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
         return ids
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 
@@ -133,7 +135,9 @@ class Vocabulary:
 
     def ids_of_kind(self, *kinds: TokenKind) -> list[int]:
         """Ids of tokens that are of one of these kinds, ascending."""
-        return [i for i, kind in enumerate(self.kinds) if kind in kinds]
+        own = np.frombuffer(self.kinds, np.uint8)
+        ids: list[int] = np.flatnonzero(np.isin(own, kinds)).tolist()
+        return ids
 
 
 def _read_kinds(file: GGUFFile, source: str, size: int) -> bytearray:

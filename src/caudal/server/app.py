@@ -27,8 +27,8 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
         # The interactive pages load scripts from a public CDN; the schema itself stays available.
         docs_url=None,
         redoc_url=None,
-        # Clients that send JSON without saying so are understood.
-        strict_content_type=False,
+        # A web page can make its visitor's browser post to this machine unasked, but not as JSON.
+        strict_content_type=True,
     )
     app.state.model_slot = slot
     for module in (models, chat, completions, tokenize):

@@ -29,13 +29,24 @@ if TYPE_CHECKING:
 INLINE_TOKENIZE_CHARS = 4096
 """Longer text is tokenised in a thread, so that it does not delay the streams of others."""
 
+_DECIDING_FACTS = (
+    "architecture",
+    "tensors",
+    "tokenizer",
+    "chat_template",
+    "backend",
+    "instruction_set",
+    "activations",
+    "kv_type",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServedModel:
     """A loaded model with its running engine.
 
     Attributes:
-        names: Names that requests may use; the first is the one that answers carry.
+        names: Names that requests may use; its own first.
         tokenizer: Text to ids and back.
         chat_template: Conversations to ids.
         engine: Runs requests.
@@ -71,7 +82,8 @@ class ServedModel:
     @property
     def fingerprint(self) -> str:
         """Changes when anything changes that may change answers: version, model or kernels."""
-        digest = hashlib.sha256(repr(sorted(self.facts.items())).encode()).hexdigest()
+        deciding = [self.facts.get(name) for name in _DECIDING_FACTS]
+        digest = hashlib.sha256(repr(deciding).encode()).hexdigest()
         return f"caudal-{__version__}-{digest[:8]}"
 
     def check_name(self, name: str) -> None:

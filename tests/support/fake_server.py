@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.support.fake_model import ScriptedExecutor, serve_fake
-
 from caudal.errors import CaudalError, ModelLoadError
 from caudal.server import serving
 from caudal.server.served_model import ServedModel
+from support.fake_model import ScriptedExecutor, serve_fake
 
 
 def load() -> ServedModel:

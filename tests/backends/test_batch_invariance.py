@@ -1,0 +1,170 @@
+"""A request's tokens and log-probabilities depend on the request alone, to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caudal.backends.base import Batch, SamplingRow, SequenceStep, TokenLogprob
+from caudal.backends.native import BLOCK_SIZE, NativeExecutor, NativeOptions
+from caudal.formats.gguf import GGUFFile
+from caudal.formats.tensor_types import TensorType
+from caudal.models import build_program
+from caudal.sampling_params import SamplingParams
+from support.reference_model import TinyModel
+
+NUM_BLOCKS = 400
+MAX_TOKENS = 640
+# Longer than a partition of attention (512), so that its merging is covered too.
+PROMPT = [(37 * i + i * i) % 320 for i in range(600)]
+ANSWER = 6
+PARAMS = SamplingParams(temperature=0.9, top_p=0.95, seed=5, logprobs=5)
+
+MODELS = {
+    "llama Q4_1": (
+        TinyModel(architecture="llama", layers=2, hidden=96, heads=6, kv_heads=2),
+        TensorType.Q4_1,
+    ),
+    "llama Q4_K": (
+        TinyModel(architecture="llama", layers=2, hidden=256, feed_forward=512, head_dim=64),
+        TensorType.Q4_K,
+    ),
+    "qwen3 Q8_0": (
+        TinyModel(architecture="qwen3", layers=2, hidden=96, heads=7, kv_heads=1, head_dim=32),
+        TensorType.Q8_0,
+    ),
+    "gemma3 Q6_K with a sliding window": (
+        TinyModel(
+            architecture="gemma3", layers=6, hidden=256, feed_forward=256, head_dim=64, window=100
+        ),
+        TensorType.Q6_K,
+    ),
+    "llama F16": (TinyModel(architecture="llama", layers=2), TensorType.F16),
+}
+
+
+class Runner:
+    """Runs PROMPT and ANSWER tokens on an executor, cut in chunks and beside others as told."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        with GGUFFile.open(path) as file:
+            self.executor = NativeExecutor(
+                file,
+                build_program(file),
+                NativeOptions(num_blocks=NUM_BLOCKS, max_batch_tokens=MAX_TOKENS, threads=threads),
+            )
+
+    def run(
+        self, chunks: Sequence[int] = (len(PROMPT),), others: int = 0, first_block: int = 0
+    ) -> list[TokenLogprob]:
+        """The answer's tokens with their log-probabilities."""
+        table = list(range(first_block, first_block + 40))[::-1]
+        done = 0
+        answer: list[TokenLogprob] = []
+        for iteration, size in enumerate((*chunks, *[1] * (ANSWER - 1))):
+            tokens = PROMPT[done : done + size] or [answer[-1].token]
+            last = done + size >= len(PROMPT)
+            row = SamplingRow(params=PARAMS, seed=5, stream=0, step=len(answer))
+            step = SequenceStep(tokens, done, table, [row] if last else [])
+            steps = [*self._others(others, iteration), step]
+            result = self.executor.execute(Batch(steps))[-1]
+            if last:
+                assert result.samples[0].logprob is not None
+                answer.append(result.samples[0].logprob)
+            done += size
+        return answer
+
+    def _others(self, count: int, iteration: int) -> Iterator[SequenceStep]:
+        for number in range(count):
+            size = 1 + (number * 5 + iteration) % 4  # prefill chunks and decodes, mixed
+            context = 0 if iteration == 0 else 10 + 4 * iteration
+            tokens = [(number + i + iteration) % 320 for i in range(size)]
+            table = range(100 + 10 * number, 110 + 10 * number)
+            row = SamplingRow(params=SamplingParams(), seed=number, stream=0, step=iteration)
+            yield SequenceStep(tokens, context, table, [row])
+
+
+@pytest.fixture(params=MODELS, scope="module")
+def model_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model, quantised = MODELS[request.param]
+    return model.write(tmp_path_factory.mktemp("model") / "tiny.gguf", quantised)
+
+
+@pytest.fixture(scope="module")
+def runner(model_path: Path) -> Iterator[Runner]:
+    made = Runner(model_path, threads=2)
+    yield made
+    made.executor.close()
+
+
+@pytest.fixture(scope="module")
+def alone(runner: Runner) -> list[TokenLogprob]:
+    answer = runner.run()
+    assert len({token.logprob for token in answer}) > 1, "a constant answer would prove little"
+    return answer
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 100, 512])
+def test_chunking(runner: Runner, alone: list[TokenLogprob], size: int) -> None:
+    whole, rest = divmod(len(PROMPT), size)
+    assert runner.run(chunks=[size] * whole + ([rest] if rest else [])) == alone
+
+
+@pytest.mark.parametrize("others", [1, 3, 16])
+def test_company(runner: Runner, alone: list[TokenLogprob], others: int) -> None:
+    chunks = [500, 90, 10]
+    assert runner.run(chunks=chunks, others=others) == alone
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads(model_path: Path, alone: list[TokenLogprob], threads: int) -> None:
+    other = Runner(model_path, threads)
+    assert other.run(chunks=[599, 1], others=2) == alone
+    other.executor.close()
+
+
+def test_other_blocks_with_stale_contents(runner: Runner, alone: list[TokenLogprob]) -> None:
+    runner.run(others=16)  # leaves its keys and values behind
+    assert runner.run(first_block=103) == alone
+
+
+def test_copied_blocks(runner: Runner, alone: list[TokenLogprob]) -> None:
+    """A prefix whose blocks were copied (copy-on-write, partial reuse) is as good as its own."""
+    runner.run()
+    own = list(range(40))[::-1]
+    blocks = len(PROMPT) // BLOCK_SIZE + 1
+    copies = [(own[i], 300 + i) for i in range(blocks)]
+    row = SamplingRow(params=PARAMS, seed=5, stream=0, step=0)
+    step = SequenceStep(PROMPT[-1:], len(PROMPT) - 1, range(300, 340), [row])
+    (result,) = runner.executor.execute(Batch([step], copies))
+    assert result.samples[0].logprob == alone[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tokens": [320]},
+        {"tokens": [-1]},
+        {"tokens": []},
+        {"context": -1},
+        {"context": 16},
+        {"block_table": [NUM_BLOCKS]},
+        {"block_table": [-1]},
+        {"block_table": []},
+        {"tokens": [1] * (MAX_TOKENS + 1), "block_table": list(range(60))},
+        {"score_targets": [320]},
+        {"score_targets": [1, 1]},
+    ],
+)
+def test_a_batch_that_refers_to_nothing_is_refused_before_it_runs(
+    runner: Runner, alone: list[TokenLogprob], change: dict[str, Any]
+) -> None:
+    good: dict[str, Any] = {"tokens": [1], "context": 0, "block_table": [0]}
+    with pytest.raises(ValueError, match="bad batch"):
+        runner.executor.execute(Batch([SequenceStep(**{**good, **change})]))
+    with pytest.raises(ValueError, match="copy outside the pool"):
+        runner.executor.execute(Batch([SequenceStep(**good)], [(0, NUM_BLOCKS)]))
+    assert runner.run() == alone

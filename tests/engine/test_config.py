@@ -1,0 +1,45 @@
+"""EngineConfig refuses what cannot work, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from caudal.engine.config import EngineConfig
+from caudal.errors import ParameterError
+
+
+def test_defaults_are_valid() -> None:
+    config = EngineConfig(max_model_len=2048)
+    assert config.max_num_batched_tokens > config.max_num_seqs
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_model_len", 1),
+        ("max_model_len", True),
+        ("max_num_seqs", 0),
+        ("max_num_batched_tokens", 32),
+        ("max_queue", -1),
+        ("schedule", "random"),
+        ("batching", "eager"),
+        ("ageing", 0.0),
+        ("ageing", float("nan")),
+        ("max_queue_delay", -1.0),
+        ("preferred_batch_size", 0),
+        ("deadline", 0.0),
+        ("first_token_deadline", float("inf")),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(field: str, value: object) -> None:
+    fields: dict[str, Any] = {"max_model_len": 2048, field: value}
+    with pytest.raises(ParameterError, match=field) as caught:
+        EngineConfig(**fields)
+    assert caught.value.param == field
+
+
+def test_a_preferred_batch_must_be_possible() -> None:
+    with pytest.raises(ParameterError, match="preferred_batch_size"):
+        EngineConfig(max_model_len=64, max_num_seqs=4, batching="dynamic", preferred_batch_size=8)

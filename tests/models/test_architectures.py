@@ -1,0 +1,179 @@
+"""Every architecture against a float64 forward pass that shares no code with it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from caudal.backends.base import Batch, SequenceStep
+from caudal.backends.native import NativeExecutor, NativeOptions
+from caudal.errors import ModelLoadError
+from caudal.formats.gguf import GGUFFile
+from caudal.models import SUPPORTED_ARCHITECTURES, build_program
+from caudal.models.program import KVLayer, kv_bytes_per_token
+from support.reference_model import TinyModel
+
+LENGTH = 80
+TOKENS = [int(t) for t in np.random.default_rng(7).integers(0, 320, LENGTH)]
+
+MODELS = {
+    "llama": TinyModel(architecture="llama"),
+    "llama, untied head, one KV head": TinyModel(architecture="llama", tied=False, kv_heads=1),
+    "llama with a sliding window": TinyModel(architecture="llama", window=20),
+    "llama, half of each head rotated": TinyModel(architecture="llama", rotated=8),
+    "qwen2 with biases": TinyModel(architecture="qwen2", biases=True, rope_base=1e6),
+    "qwen2, half of each head rotated": TinyModel(architecture="qwen2", rotated=8),
+    "qwen3": TinyModel(architecture="qwen3", tied=False, rope_base=1e6),
+    "qwen3, heads wider than hidden": TinyModel(architecture="qwen3", head_dim=32),
+    "gemma3": TinyModel(
+        architecture="gemma3", layers=7, window=16, kv_heads=1, rope_base=1e6, head_dim=24
+    ),
+}
+
+
+def log_probabilities(model: TinyModel, path: Path, **options: str) -> NDArray[np.float64]:
+    """Caudal's log-probabilities of the token after each of TOKENS but the last."""
+    with GGUFFile.open(model.write(path / "tiny.gguf")) as file:
+        executor = NativeExecutor(
+            file,
+            build_program(file),
+            NativeOptions(num_blocks=16, max_batch_tokens=LENGTH, threads=2, **options),  # type: ignore[arg-type]
+        )
+    step = SequenceStep(TOKENS, 0, range(8), score_targets=TOKENS[1:])
+    (result,) = executor.execute(Batch([step]))
+    executor.close()
+    return np.array([score.logprob for score in result.scores])
+
+
+def expected(
+    model: TinyModel, frequencies: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    logits = model.logits(TOKENS, frequencies)[:-1]
+    logits -= logits.max(axis=-1, keepdims=True)
+    scores = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return scores[np.arange(LENGTH - 1), TOKENS[1:]]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_matches_the_reference(name: str, tmp_path: Path) -> None:
+    model = MODELS[name]
+    ours = log_probabilities(model, tmp_path, activations="f32", kv_type="f32")
+    np.testing.assert_allclose(ours, expected(model), atol=2e-4)
+
+
+def test_half_precision_kv_stays_close(tmp_path: Path) -> None:
+    model = MODELS["llama"]
+    ours = log_probabilities(model, tmp_path, activations="f32", kv_type="f16")
+    np.testing.assert_allclose(ours, expected(model), atol=2e-2)
+    assert not np.allclose(ours, expected(model), atol=1e-6)
+
+
+def test_linear_rope_scaling(tmp_path: Path) -> None:
+    model = TinyModel(
+        architecture="llama",
+        metadata={"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0},
+    )
+    plain = 10000.0 ** (-np.arange(8) * 2.0 / 16)
+    ours = log_probabilities(model, tmp_path, activations="f32", kv_type="f32")
+    np.testing.assert_allclose(ours, expected(model, plain / 4), atol=2e-4)
+
+
+def test_llama3_rope_divisors(tmp_path: Path) -> None:
+    divisors = (1.0, 1.0, 1.0, 1.5, 3.0, 8.0, 8.0, 8.0)
+    model = TinyModel(architecture="llama", rope_divisors=divisors, rope_base=500000.0)
+    plain = 500000.0 ** (-np.arange(8) * 2.0 / 16)
+    ours = log_probabilities(model, tmp_path, activations="f32", kv_type="f32")
+    np.testing.assert_allclose(ours, expected(model, plain / divisors), atol=2e-4)
+
+
+def test_gemma_scales_only_its_global_layers(tmp_path: Path) -> None:
+    model = TinyModel(
+        architecture="gemma3",
+        layers=6,
+        window=16,
+        rope_base=1e6,
+        metadata={"gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0},
+    )
+    stretched = 1e6 ** (-np.arange(8) * 2.0 / 16) / 8
+    ours = log_probabilities(model, tmp_path, activations="f32", kv_type="f32")
+    np.testing.assert_allclose(ours, expected(model, stretched), atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2 with biases"])
+def test_a_missing_tensor_is_named(name: str, tmp_path: Path) -> None:
+    model = MODELS[name]
+    path = model.write(tmp_path / "tiny.gguf")
+    raw = path.read_bytes().replace(b"blk.2.ffn_up.weight", b"blk.2.ffn_ux.weight")
+    path.write_bytes(raw)
+    with (
+        GGUFFile.open(path) as file,
+        pytest.raises(ModelLoadError, match=r"blk\.2\.ffn_up\.weight is missing"),
+    ):
+        build_program(file)
+
+
+def test_a_tensor_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
+    path = TinyModel(architecture="llama").write(tmp_path / "tiny.gguf")
+    raw = path.read_bytes().replace(
+        b"llama.feed_forward_length" + b"\x04\0\0\0" + (96).to_bytes(4, "little"),
+        b"llama.feed_forward_length" + b"\x04\0\0\0" + (128).to_bytes(4, "little"),
+    )
+    path.write_bytes(raw)
+    with (
+        GGUFFile.open(path) as file,
+        pytest.raises(ModelLoadError, match=r"ffn_gate\.weight has shape 96 x 64 instead of 128"),
+    ):
+        build_program(file)
+
+
+def test_an_unknown_architecture_lists_the_supported_ones(tmp_path: Path) -> None:
+    path = TinyModel(architecture="mamba").write(tmp_path / "tiny.gguf")
+    with GGUFFile.open(path) as file, pytest.raises(ModelLoadError) as caught:
+        build_program(file)
+    assert "'mamba' is not supported" in str(caught.value)
+    assert all(name in str(caught.value) for name in SUPPORTED_ARCHITECTURES)
+
+
+def test_a_tensor_that_no_operation_uses_is_an_error(tmp_path: Path) -> None:
+    """A bias or norm that is silently left out would give silently wrong answers."""
+    path = TinyModel(architecture="qwen3").write(tmp_path / "tiny.gguf")
+    path.write_bytes(path.read_bytes().replace(b"qwen3", b"qwen2"))
+    with (
+        GGUFFile.open(path) as file,
+        pytest.raises(ModelLoadError, match=r"attn_q_norm\.weight .* is not part of a qwen2"),
+    ):
+        build_program(file)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("attention.head_count", 3, "is not a multiple of"),
+        ("attention.key_length", 12, "multiple of 8"),
+        ("rope.dimension_count", 18, "exceeds the head size"),
+        ("block_count", 0, "must be positive"),
+        ("expert_count", 8, "mixtures of experts"),
+        ("rope.scaling.type", "longrope", "supported are 'none', 'linear' and 'yarn'"),
+        ("rope.scaling.factor", -2.0, "must be positive"),
+    ],
+)
+def test_hyperparameters_that_make_no_sense_are_named(
+    key: str, value: object, message: str, tmp_path: Path
+) -> None:
+    extra = {f"llama.{key}": value}
+    if key == "rope.scaling.factor":
+        extra["llama.rope.scaling.type"] = "linear"
+    path = TinyModel(architecture="llama", metadata=extra).write(tmp_path / "tiny.gguf")
+    with GGUFFile.open(path) as file, pytest.raises(ModelLoadError, match=message) as caught:
+        build_program(file)
+    assert f"llama.{key.rsplit('.', 1)[0]}" in str(caught.value)
+
+
+def test_kv_bytes_per_token() -> None:
+    layers = (KVLayer(kv_heads=8, head_dim=128),) * 32
+    assert kv_bytes_per_token(layers, 2) == 128 * 1024
+    assert 8192 * kv_bytes_per_token(layers, 2) == math.prod((1024, 1024, 1024))

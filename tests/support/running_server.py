@@ -1,0 +1,68 @@
+"""A real server on a fake model, in a thread of the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import httpx
+import openai
+import uvicorn
+
+from caudal.server.app import create_app
+from caudal.server.served_model import ServedModel
+from caudal.server.serving import listen, server_config
+from caudal.server.state import ModelSlot
+
+
+@dataclass
+class RunningServer:
+    """A real server on a free port, with clients for it."""
+
+    url: str
+    slot: ModelSlot
+    http: httpx.Client
+
+    @property
+    def model(self) -> ServedModel:
+        return self.slot.model
+
+    def openai(self, api_key: str = "none") -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key, max_retries=0)
+
+    def metric(self, sample: str) -> float:
+        """A sample's value, e.g. `caudal_kv_blocks{state="used"}`."""
+        for line in self.http.get("/metrics").text.splitlines():
+            name, _, value = line.rpartition(" ")
+            if name == sample:
+                return float(value)
+        raise KeyError(sample)
+
+
+@contextlib.contextmanager
+def running_server(
+    model: ServedModel | None, api_key: str | None = None
+) -> Iterator[RunningServer]:
+    slot = ModelSlot()
+    if model is not None:
+        slot.fill(model)
+    sock = listen("127.0.0.1", 0)
+    server = uvicorn.Server(server_config(create_app(slot, api_key=api_key)))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    try:
+        with httpx.Client(base_url=url, timeout=30) as client:
+            yield RunningServer(url, slot, client)
+    finally:
+        server.should_exit = True
+        thread.join()
+        if slot.ready:
+            asyncio.run(slot.model.engine.shutdown(drain=False))
+
+
+Serve = Callable[..., RunningServer]
+"""The fixture `serve`: `serve(ScriptedExecutor(...), max_queue=1, ...)`."""
