@@ -2,9 +2,22 @@
 // is an i32x8 whatever its lanes hold, as loads and registers are.
 #pragma once
 
+#include <utility>
+
 #include "kernels/vec.inl"
 
 namespace caudal::CAUDAL_ISA {
+
+// For lambdas: the compiler must not keep what they capture in memory.
+#define CAUDAL_INLINE_BODY __attribute__((always_inline))
+
+// body(0), …, body(count − 1), spelled out: each index is a constant of its own type.
+template <int count, class Body>
+CAUDAL_INLINE void unrolled(const Body& body) {
+    [&]<int... index>(std::integer_sequence<int, index...>) CAUDAL_INLINE_BODY {
+        (body(std::integral_constant<int, index>{}), ...);
+    }(std::make_integer_sequence<int, count>{});
+}
 
 using i16x16 = int16_t __attribute__((vector_size(32)));
 using u16x16 = uint16_t __attribute__((vector_size(32)));

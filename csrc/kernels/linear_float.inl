@@ -38,32 +38,32 @@ template <TensorType type, int panels, int tokens>
 static void multiply_columns(const std::byte* weights, int64_t panel_stride, int64_t count,
                              const float* x, int64_t x_stride, float* sums) {
     f32x8 values[panels][2][tokens];
-    for (int p = 0; p < panels; ++p) {
-        for (int t = 0; t < tokens; ++t) {
+    unrolled<panels>([&](auto p) CAUDAL_INLINE_BODY {
+        unrolled<tokens>([&](auto t) CAUDAL_INLINE_BODY {
             values[p][0][t] = load(sums + (p * tokens + t) * kPanelRows);
             values[p][1][t] = load(sums + (p * tokens + t) * kPanelRows + kLanes);
-        }
-    }
+        });
+    });
     for (int64_t k = 0; k < count; ++k) {
-        for (int p = 0; p < panels; ++p) {
+        unrolled<panels>([&](auto p) CAUDAL_INLINE_BODY {
             const std::byte* panel = weights + p * panel_stride;
             constexpr int64_t ahead = 256 / panels;  // columns: 2 to 16 KiB
             __builtin_prefetch(panel + (k + ahead) * kColumnBytes<type>);
             const f32x8 low = load_weights<type>(panel, k, 0);
             const f32x8 high = load_weights<type>(panel, k, 1);
-            for (int t = 0; t < tokens; ++t) {
+            unrolled<tokens>([&](auto t) CAUDAL_INLINE_BODY {
                 const f32x8 activation = splat(x[t * x_stride + k]);
                 values[p][0][t] = multiply_add(low, activation, values[p][0][t]);
                 values[p][1][t] = multiply_add(high, activation, values[p][1][t]);
-            }
-        }
+            });
+        });
     }
-    for (int p = 0; p < panels; ++p) {
-        for (int t = 0; t < tokens; ++t) {
+    unrolled<panels>([&](auto p) CAUDAL_INLINE_BODY {
+        unrolled<tokens>([&](auto t) CAUDAL_INLINE_BODY {
             store(sums + (p * tokens + t) * kPanelRows, values[p][0][t]);
             store(sums + (p * tokens + t) * kPanelRows + kLanes, values[p][1][t]);
-        }
-    }
+        });
+    });
 }
 
 template <TensorType type>

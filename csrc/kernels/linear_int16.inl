@@ -65,9 +65,9 @@ struct alignas(32) UnpackedGroup16 {
     CAUDAL_INLINE void prefetch(int64_t /*groups_ahead*/) const {}
 
     CAUDAL_INLINE void fill(const PackedGroup16<type>& packed) {
-        [&]<int... pair>(std::integer_sequence<int, pair...>) {
-            ((stored_codes[pair] = packed.template codes<pair>()), ...);
-        }(std::make_integer_sequence<int, kGroup / 2>{});
+        unrolled<kGroup / 2>([&](auto pair) CAUDAL_INLINE_BODY {
+            stored_codes[pair] = packed.template codes<pair>();
+        });
         stored_scale[0] = packed.scale(0);
         stored_scale[1] = packed.scale(1);
     }
@@ -89,19 +89,15 @@ struct Int16Kernel {
             totals[0][t] = i32x8{} - 128 * a.sum[t];
             totals[1][t] = i32x8{};
         }
-        [&]<int... pair>(std::integer_sequence<int, pair...>) {
-            (
-                [&] {
-                    const i32x8 both = source.template codes<pair>();
-                    const i32x8 upper = upper_bytes(both);
-                    for (int t = 0; t < tokens; ++t) {
-                        const i32x8 repeated = repeat_bytes(a.codes[pair][t]);
-                        dot_pairs(totals[0][t], both, repeated);
-                        dot_pairs(totals[1][t], upper, repeated);
-                    }
-                }(),
-                ...);
-        }(std::make_integer_sequence<int, kGroup / 2>{});
+        unrolled<kGroup / 2>([&](auto pair) CAUDAL_INLINE_BODY {
+            const i32x8 both = source.template codes<pair>();
+            const i32x8 upper = upper_bytes(both);
+            for (int t = 0; t < tokens; ++t) {
+                const i32x8 repeated = repeat_bytes(a.codes[pair][t]);
+                dot_pairs(totals[0][t], both, repeated);
+                dot_pairs(totals[1][t], upper, repeated);
+            }
+        });
         for (int t = 0; t < tokens; ++t) totals[0][t] -= totals[1][t] << 8;
         for (int half = 0; half < 2; ++half) {
             const f32x8 scale = source.scale(half);

@@ -159,9 +159,9 @@ struct alignas(32) UnpackedGroup8 {
 
     CAUDAL_INLINE void fill(const PackedGroup8<type>& packed) {
         for (int half = 0; half < 2; ++half) {
-            [&]<int... quad>(std::integer_sequence<int, quad...>) {
-                ((stored_codes[quad][half] = packed.template codes<quad>(half)), ...);
-            }(std::make_integer_sequence<int, kGroup / 4>{});
+            unrolled<kGroup / 4>([&](auto quad) CAUDAL_INLINE_BODY {
+                stored_codes[quad][half] = packed.template codes<quad>(half);
+            });
             stored_scale[half] = packed.scale(half);
             if constexpr (kEncoding.minimum) stored_minimum[0][half] = packed.minimum(half);
             for (int part = 0; part < kFactors; ++part) {
@@ -177,19 +177,15 @@ struct alignas(32) UnpackedGroup8 {
 // Adds the products of `count` quads, from quad `begin`, to the 16-bit lanes of a tile.
 template <int begin, int count, int tokens, class Source>
 CAUDAL_INLINE void add_quads(const Source& source, const Int8Group& a, i32x8 (&lanes)[2][tokens]) {
-    [&]<int... quad>(std::integer_sequence<int, quad...>) {
-        (
-            [&] {
-                const i32x8 low = source.template codes<begin + quad>(0);
-                const i32x8 high = source.template codes<begin + quad>(1);
-                for (int t = 0; t < tokens; ++t) {
-                    const i32x8 repeated = repeat_bytes(a.codes[begin + quad][t]);
-                    dot_bytes(lanes[0][t], low, repeated);
-                    dot_bytes(lanes[1][t], high, repeated);
-                }
-            }(),
-            ...);
-    }(std::make_integer_sequence<int, count>{});
+    unrolled<count>([&](auto quad) CAUDAL_INLINE_BODY {
+        const i32x8 low = source.template codes<begin + quad>(0);
+        const i32x8 high = source.template codes<begin + quad>(1);
+        for (int t = 0; t < tokens; ++t) {
+            const i32x8 repeated = repeat_bytes(a.codes[begin + quad][t]);
+            dot_bytes(lanes[0][t], low, repeated);
+            dot_bytes(lanes[1][t], high, repeated);
+        }
+    });
 }
 
 template <TensorType type, int tokens, class Source>
@@ -216,28 +212,23 @@ CAUDAL_INLINE void multiply_group8(const Source& source, const Int8Group& a,
             }
         }
     } else {
-        [&]<int... part>(std::integer_sequence<int, part...>) {
-            (
-                [&] {
-                    for (int t = 0; t < tokens; ++t) {
-                        i32x8 start{};
-                        if constexpr (centre != 0) {
-                            start =
-                                multiply16(repeat_bytes(a.pair_sums[part][t]), repeat_s16(centre));
-                        }
-                        lanes[0][t] = lanes[1][t] = start;
-                    }
-                    add_quads<part * 4, 4, tokens>(source, a, lanes);
-                    for (int half = 0; half < 2; ++half) {
-                        const i32x8 factor = source.factor(part, half);
-                        for (int t = 0; t < tokens; ++t) {
-                            const i32x8 total = multiply_pairs(lanes[half][t], factor);
-                            totals[half][t] = part == 0 ? total : totals[half][t] + total;
-                        }
-                    }
-                }(),
-                ...);
-        }(std::make_integer_sequence<int, 2>{});
+        unrolled<2>([&](auto part) CAUDAL_INLINE_BODY {
+            for (int t = 0; t < tokens; ++t) {
+                i32x8 start{};
+                if constexpr (centre != 0) {
+                    start = multiply16(repeat_bytes(a.pair_sums[part][t]), repeat_s16(centre));
+                }
+                lanes[0][t] = lanes[1][t] = start;
+            }
+            add_quads<part * 4, 4, tokens>(source, a, lanes);
+            for (int half = 0; half < 2; ++half) {
+                const i32x8 factor = source.factor(part, half);
+                for (int t = 0; t < tokens; ++t) {
+                    const i32x8 total = multiply_pairs(lanes[half][t], factor);
+                    totals[half][t] = part == 0 ? total : totals[half][t] + total;
+                }
+            }
+        });
     }
     for (int half = 0; half < 2; ++half) {
         const f32x8 scale = source.scale(half);
