@@ -190,6 +190,14 @@ class TestEnds:
         assert harness.reason(long) is FinishReason.LENGTH
         harness.check_invariants()
 
+    def test_requests_that_ended_in_time_are_not_kept_until_their_deadline(self) -> None:
+        harness = Harness(deadline=3600.0, first_token_deadline=60.0)
+        for _ in range(300):
+            harness.submit([1], max_tokens=1)
+            harness.run()
+        deadlines: Any = harness.engine
+        assert len(deadlines._deadlines._heap) <= 66
+
     def test_close_ends_everything_and_closes_the_executor(self) -> None:
         harness = Harness()
         harness.submit(PROMPT)
