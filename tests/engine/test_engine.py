@@ -279,6 +279,24 @@ class TestFailures:
         assert harness.reason(request) is FinishReason.FAILED
         assert harness.engine.stats().blocks_free == 64
 
+    def test_one_sequences_error_is_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """NaN logits, say: the rest of the batch goes on."""
+        harness = Harness()
+        victim = harness.submit([9, 9, 9], max_tokens=9, ignore_eos=True)
+        survivor = harness.submit(PROMPT, max_tokens=5, ignore_eos=True)
+        execute = harness.executor.execute
+
+        def fail_first(batch: Batch) -> list[StepResult]:
+            return [StepResult(error="no usable logit"), *list(execute(batch))[1:]]
+
+        monkeypatch.setattr(harness.executor, "execute", fail_first)
+        harness.step()
+        monkeypatch.undo()
+        assert harness.ends[victim, 0].error == "no usable logit"
+        assert harness.reason(victim) is FinishReason.FAILED
+        harness.run()
+        assert harness.output(survivor) == harness.expected(survivor)
+
 
 class TestForks:
     def test_n_sequences_share_one_prefill_and_differ(self) -> None:

@@ -268,6 +268,8 @@ class Engine:
             self._commit(seq, result, now)
 
     def _check_result(self, samples: int, scores: int, result: StepResult) -> None:
+        if result.error is not None:
+            raise ValueError(result.error)
         if len(result.samples) != samples or len(result.scores) != scores:
             raise ValueError(
                 f"the executor returned {len(result.samples)} tokens and {len(result.scores)} "
