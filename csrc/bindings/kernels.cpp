@@ -109,15 +109,20 @@ class Activations {
           rows_(static_cast<int64_t>(x.shape(0))),
           cols_(static_cast<int64_t>(x.shape(1))),
           data_(kernels_.activation_bytes(kind, rows_, cols_)) {
-        convert(x);
+        convert(x, 0, std::nullopt);
     }
 
-    void convert(const FloatRows& x) {
+    void convert(const FloatRows& x, int64_t row_begin, std::optional<int64_t> row_end) {
         if (static_cast<int64_t>(x.shape(0)) != rows_ ||
             static_cast<int64_t>(x.shape(1)) != cols_) {
             throw std::invalid_argument("activations of another shape");
         }
-        kernels_.convert(kind_, x.data(), cols_, rows_, cols_, 0, rows_, data_.data());
+        const int64_t end = row_end.value_or(rows_);
+        if (row_begin < 0 || row_begin % 4 != 0 || row_begin > end || end > rows_ ||
+            (end % 4 != 0 && end != rows_)) {
+            throw std::out_of_range("rows that don't begin and end with tiles of four");
+        }
+        kernels_.convert(kind_, x.data(), cols_, cols_, row_begin, end, data_.data());
     }
 
     ActivationKind kind() const { return kind_; }
@@ -186,7 +191,8 @@ void bind_kernels(nb::module_& module) {
     nb::class_<Activations>(kernels, "Activations", "Rows of activations as the kernels read them.")
         .def(nb::init<const std::string&, ActivationKind, const FloatRows&>(), nb::arg("isa"),
              nb::arg("kind"), nb::arg("x"))
-        .def("convert", &Activations::convert, nb::arg("x"));
+        .def("convert", &Activations::convert, nb::arg("x"), nb::arg("row_begin") = 0,
+             nb::arg("row_end").none() = nb::none());
 
     kernels.def("multiply", &multiply, nb::arg("matrix"), nb::arg("activations"), nb::arg("y"),
                 nb::arg("bias").none() = nb::none(), nb::arg("accumulate") = false,

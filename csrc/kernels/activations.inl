@@ -154,9 +154,8 @@ static void convert_tiles(const float* x, int64_t stride, int64_t cols, int64_t 
     }
 }
 
-static void convert_activations(ActivationKind kind, const float* x, int64_t stride,
-                                int64_t /*rows*/, int64_t cols, int64_t row_begin, int64_t row_end,
-                                std::byte* activations) {
+static void convert_activations(ActivationKind kind, const float* x, int64_t stride, int64_t cols,
+                                int64_t row_begin, int64_t row_end, std::byte* activations) {
     switch (kind) {
         case ActivationKind::F32:
             for (int64_t row = row_begin; row < row_end; ++row) {

@@ -21,8 +21,9 @@ namespace caudal {
 
 constexpr int64_t kPanelRows = 16;
 
-// How activations are stored for a weight type: chosen by the kernels, except that F32 (the slow
-// reference mode, dequantised weights times unquantised activations) works with every type.
+// How activations are stored. Each weight type has a preferred kind: F32 for float weights, Int8 (a
+// scale for every 32 values) for up to six bits a weight, Int16 for eight bits. F32 also works with
+// every other type, as a slow reference: dequantised weights times unquantised activations.
 enum class ActivationKind : uint8_t { F32 = 0, Int8 = 1, Int16 = 2 };
 
 // A weight matrix in the kernels' own layout. Owns nothing: the runtime owns the bytes.
@@ -36,12 +37,13 @@ struct PackedMatrix {
 };
 
 struct LinearKernels {
-    // Bytes that `pack` needs for a matrix of this type and shape.
+    // Bytes that `pack` needs for a matrix of this type and shape. Throws std::invalid_argument if
+    // its rows aren't whole blocks.
     size_t (*packed_bytes)(TensorType type, int64_t rows, int64_t cols);
 
     // Repacks panels [panel_begin, panel_end) of a row-major GGUF tensor into `out` (the start of
     // the whole packed matrix). Rows past `rows` in the last panel become zero. Threads may pack
-    // different panels at once.
+    // different panels at once. Throws std::invalid_argument if `source` is too short.
     void (*pack)(TensorType type, std::span<const std::byte> source, int64_t rows, int64_t cols,
                  int64_t panel_begin, int64_t panel_end, std::byte* out);
 
@@ -54,14 +56,15 @@ struct LinearKernels {
     // Bytes for `rows` × `cols` activations of a kind.
     size_t (*activation_bytes)(ActivationKind kind, int64_t rows, int64_t cols);
 
-    // Converts rows [row_begin, row_end) of x (row stride in floats) into the activation buffer of
-    // `rows` rows. row_begin is a multiple of 4, and so is row_end unless it equals `rows`; threads
-    // may convert different rows at once.
-    void (*convert)(ActivationKind kind, const float* x, int64_t stride, int64_t rows, int64_t cols,
+    // Converts rows [row_begin, row_end) of x (`stride` floats from row to row) into an activation
+    // buffer. row_begin is a multiple of 4, and so is row_end unless it is the end of the buffer's
+    // rows; threads may convert different rows at once. Rows that hold an infinity or NaN give NaN.
+    void (*convert)(ActivationKind kind, const float* x, int64_t stride, int64_t cols,
                     int64_t row_begin, int64_t row_end, std::byte* activations);
 
     // Computes columns [16·panel_begin, min(16·panel_end, matrix.rows)) of y for all `rows` rows.
-    // `bias` may be null; `accumulate` adds to what y holds (the residual connection).
+    // `bias` may be null; `accumulate` adds to what y holds (the residual connection). Throws
+    // std::invalid_argument for a kind that is neither F32 nor the preferred one for the type.
     void (*multiply)(const PackedMatrix& matrix, ActivationKind kind, const std::byte* activations,
                      int64_t rows, int64_t panel_begin, int64_t panel_end, const float* bias,
                      bool accumulate, float* y, int64_t y_stride);

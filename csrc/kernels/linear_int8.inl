@@ -176,15 +176,14 @@ struct alignas(32) UnpackedGroup8 {
 
 // Adds the products of `count` quads, from quad `begin`, to the 16-bit lanes of a tile.
 template <int begin, int count, int tokens, class Source>
-CAUDAL_INLINE void add_quads(const Source& source, const Int8Group& a, int64_t slot,
-                             i32x8 (&lanes)[2][tokens]) {
+CAUDAL_INLINE void add_quads(const Source& source, const Int8Group& a, i32x8 (&lanes)[2][tokens]) {
     [&]<int... quad>(std::integer_sequence<int, quad...>) {
         (
             [&] {
                 const i32x8 low = source.template codes<begin + quad>(0);
                 const i32x8 high = source.template codes<begin + quad>(1);
                 for (int t = 0; t < tokens; ++t) {
-                    const i32x8 repeated = repeat_bytes(a.codes[begin + quad][slot + t]);
+                    const i32x8 repeated = repeat_bytes(a.codes[begin + quad][t]);
                     dot_bytes(lanes[0][t], low, repeated);
                     dot_bytes(lanes[1][t], high, repeated);
                 }
@@ -194,7 +193,7 @@ CAUDAL_INLINE void add_quads(const Source& source, const Int8Group& a, int64_t s
 }
 
 template <TensorType type, int tokens, class Source>
-CAUDAL_INLINE void multiply_group8(const Source& source, const Int8Group& a, int64_t slot,
+CAUDAL_INLINE void multiply_group8(const Source& source, const Int8Group& a,
                                    f32x8 (&sums)[2][tokens]) {
     constexpr Encoding encoding = encoding_of(type);
     constexpr int16_t centre = -centre_of(encoding);
@@ -205,13 +204,12 @@ CAUDAL_INLINE void multiply_group8(const Source& source, const Int8Group& a, int
         for (int t = 0; t < tokens; ++t) {
             i32x8 start{};
             if constexpr (centre != 0) {
-                start = add16(repeat_bytes(a.pair_sums[0][slot + t]),
-                              repeat_bytes(a.pair_sums[1][slot + t]));
+                start = add16(repeat_bytes(a.pair_sums[0][t]), repeat_bytes(a.pair_sums[1][t]));
                 start = multiply16(start, repeat_s16(centre));
             }
             lanes[0][t] = lanes[1][t] = start;
         }
-        add_quads<0, 8, tokens>(source, a, slot, lanes);
+        add_quads<0, 8, tokens>(source, a, lanes);
         for (int half = 0; half < 2; ++half) {
             for (int t = 0; t < tokens; ++t) {
                 totals[half][t] = multiply_pairs(lanes[half][t], ones);
@@ -224,12 +222,12 @@ CAUDAL_INLINE void multiply_group8(const Source& source, const Int8Group& a, int
                     for (int t = 0; t < tokens; ++t) {
                         i32x8 start{};
                         if constexpr (centre != 0) {
-                            start = multiply16(repeat_bytes(a.pair_sums[part][slot + t]),
-                                               repeat_s16(centre));
+                            start =
+                                multiply16(repeat_bytes(a.pair_sums[part][t]), repeat_s16(centre));
                         }
                         lanes[0][t] = lanes[1][t] = start;
                     }
-                    add_quads<part * 4, 4, tokens>(source, a, slot, lanes);
+                    add_quads<part * 4, 4, tokens>(source, a, lanes);
                     for (int half = 0; half < 2; ++half) {
                         const i32x8 factor = source.factor(part, half);
                         for (int t = 0; t < tokens; ++t) {
@@ -244,21 +242,21 @@ CAUDAL_INLINE void multiply_group8(const Source& source, const Int8Group& a, int
     for (int half = 0; half < 2; ++half) {
         const f32x8 scale = source.scale(half);
         for (int t = 0; t < tokens; ++t) {
-            sums[half][t] = multiply_add(to_floats(totals[half][t]),
-                                         scale * splat(a.scale[slot + t]), sums[half][t]);
+            sums[half][t] =
+                multiply_add(to_floats(totals[half][t]), scale * splat(a.scale[t]), sums[half][t]);
         }
         if constexpr (encoding.minimum) {
             const f32x8 minimum = source.minimum(half);
             for (int t = 0; t < tokens; ++t) {
                 if constexpr (encoding.scales != Scales::Super16) {
-                    sums[half][t] = multiply_add(minimum, splat(a.sum[slot + t]), sums[half][t]);
+                    sums[half][t] = multiply_add(minimum, splat(a.sum[t]), sums[half][t]);
                 } else {
-                    const i32x8 count = multiply_pairs(repeat_bytes(a.pair_sums[0][slot + t]),
+                    const i32x8 count = multiply_pairs(repeat_bytes(a.pair_sums[0][t]),
                                                        source.minimum_factor(0, half)) +
-                                        multiply_pairs(repeat_bytes(a.pair_sums[1][slot + t]),
+                                        multiply_pairs(repeat_bytes(a.pair_sums[1][t]),
                                                        source.minimum_factor(1, half));
-                    sums[half][t] = multiply_add(to_floats(count),
-                                                 minimum * splat(a.scale[slot + t]), sums[half][t]);
+                    sums[half][t] =
+                        multiply_add(to_floats(count), minimum * splat(a.scale[t]), sums[half][t]);
                 }
             }
         }
@@ -271,12 +269,13 @@ struct Int8Kernel {
     using Activations = Int8Group;
     using Packed = PackedGroup8<type>;
     using Unpacked = UnpackedGroup8<type>;
-    static constexpr TensorType kType = type;
+    // From this many activation rows on, unpacking once pays; measured.
+    static constexpr int64_t kUnpackFromRows = encoding_of(type).bits == 4 ? 13 : 7;
 
     template <int tokens, class Source>
-    static CAUDAL_INLINE void multiply_group(const Source& source, const Int8Group& a, int64_t slot,
+    static CAUDAL_INLINE void multiply_group(const Source& source, const Int8Group& a,
                                              f32x8 (&sums)[2][tokens]) {
-        multiply_group8<type, tokens>(source, a, slot, sums);
+        multiply_group8<type, tokens>(source, a, sums);
     }
 };
 

@@ -10,8 +10,6 @@
 
 namespace caudal::CAUDAL_ISA {
 
-// From this many activation rows on, unpacking once pays.
-constexpr int64_t kUnpackFromRows = 13;
 constexpr int64_t kGroupsAtOnce = 32;
 constexpr int64_t kGroupsAhead = 16;  // how far to prefetch when panels stream by
 constexpr int64_t kMostTilesAtOnce = 60;
@@ -20,8 +18,7 @@ constexpr int64_t kActivationBytesAtOnce = 512 * 1024;
 // Multiplies `count` groups with `tokens` rows of a tile, continuing the sums [token][16 rows].
 template <class Kernel, int tokens, class GroupAt>
 CAUDAL_INLINE void multiply_stretch(const GroupAt& group_at, int64_t count,
-                                    const typename Kernel::Activations* a, int64_t slot,
-                                    float* sums) {
+                                    const typename Kernel::Activations* a, float* sums) {
     f32x8 values[2][tokens];
     for (int t = 0; t < tokens; ++t) {
         values[0][t] = load(sums + t * kPanelRows);
@@ -30,24 +27,11 @@ CAUDAL_INLINE void multiply_stretch(const GroupAt& group_at, int64_t count,
     for (int64_t index = 0; index < count; ++index) {
         const auto& group = group_at(index);
         group.prefetch(kGroupsAhead);
-        Kernel::template multiply_group<tokens>(group, a[index], slot, values);
+        Kernel::template multiply_group<tokens>(group, a[index], values);
     }
     for (int t = 0; t < tokens; ++t) {
         store(sums + t * kPanelRows, values[0][t]);
         store(sums + t * kPanelRows + kLanes, values[1][t]);
-    }
-}
-
-// A tile of 1 to 4 rows: three run as four, the last of which is dropped.
-template <class Kernel, class GroupAt>
-CAUDAL_INLINE void multiply_tile(const GroupAt& group_at, int64_t count, int64_t tokens,
-                                 const typename Kernel::Activations* a, float* sums) {
-    if (tokens == 1) {
-        multiply_stretch<Kernel, 1>(group_at, count, a, 0, sums);
-    } else if (tokens == 2) {
-        multiply_stretch<Kernel, 2>(group_at, count, a, 0, sums);
-    } else {
-        multiply_stretch<Kernel, 4>(group_at, count, a, 0, sums);
     }
 }
 
@@ -65,7 +49,14 @@ static void multiply_few(const PackedMatrix& matrix, const typename Kernel::Acti
             alignas(32) float sums[kTileRows * kPanelRows] = {};
             const int64_t left = rows - tile * kTileRows;
             const int64_t tokens = left < kTileRows ? left : kTileRows;
-            multiply_tile<Kernel>(group_at, groups, tokens, a + tile * groups, sums);
+            const auto* from = a + tile * groups;
+            if (tokens == 1) {
+                multiply_stretch<Kernel, 1>(group_at, groups, from, sums);
+            } else if (tokens == 2) {
+                multiply_stretch<Kernel, 2>(group_at, groups, from, sums);
+            } else {  // three run as four, the last of which is zero and dropped
+                multiply_stretch<Kernel, 4>(group_at, groups, from, sums);
+            }
             for (int64_t t = 0; t < tokens; ++t) {
                 output.write(panel, tile * kTileRows + t, sums + t * kPanelRows);
             }
@@ -104,9 +95,9 @@ static void multiply_many(const PackedMatrix& matrix, const typename Kernel::Act
                     unpacked[index].fill(packed);
                 }
                 for (int64_t tile = first; tile < last; ++tile) {
-                    multiply_tile<Kernel>(group_at, count, rows - tile * kTileRows,
-                                          a + tile * groups + begin,
-                                          sums + (tile - first) * kTileRows * kPanelRows);
+                    multiply_stretch<Kernel, kTileRows>(
+                        group_at, count, a + tile * groups + begin,
+                        sums + (tile - first) * kTileRows * kPanelRows);
                 }
             }
             for (int64_t row = first * kTileRows; row < last * kTileRows && row < rows; ++row) {
@@ -120,7 +111,7 @@ template <class Kernel>
 static void multiply_tiles(const PackedMatrix& matrix, const std::byte* activations, int64_t rows,
                            int64_t panel_begin, int64_t panel_end, const Output& output) {
     const auto* a = reinterpret_cast<const typename Kernel::Activations*>(activations);
-    if (rows < kUnpackFromRows) {
+    if (rows < Kernel::kUnpackFromRows) {
         multiply_few<Kernel>(matrix, a, rows, panel_begin, panel_end, output);
     } else {
         multiply_many<Kernel>(matrix, a, rows, panel_begin, panel_end, output);

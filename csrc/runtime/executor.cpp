@@ -197,7 +197,7 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
             const int64_t piece =
                 std::max<int64_t>(1, tiles / (kPiecesPerThread * threads_.size())) * kRowTile;
             share(run, thread, rows, piece, [&](int64_t begin, int64_t end) {
-                run_rows(*row_stage, storage, run, rows, begin, end);
+                run_rows(*row_stage, storage, run, begin, end);
             });
         } else if (const auto* linear = std::get_if<LinearStage>(&stage)) {
             const int64_t piece =

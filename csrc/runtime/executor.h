@@ -55,8 +55,8 @@ class Executor {
     Storage make_storage(const std::vector<Op>& ops, int64_t max_rows) const;
     void validate(const Batch& batch) const;
     void run_plan(Storage& storage, Run& run, int64_t rows, int thread);
-    void run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t rows,
-                  int64_t begin, int64_t end) const;
+    void run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t begin,
+                  int64_t end) const;
     void run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
                     int64_t end) const;
     void run_attention(const AttentionStage& stage, Storage& storage, Run& run,

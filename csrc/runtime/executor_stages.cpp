@@ -7,8 +7,8 @@
 
 namespace caudal {
 
-void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t rows,
-                        int64_t begin, int64_t end) const {
+void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t begin,
+                        int64_t end) const {
     const auto width_of = [&](int buffer) {
         return program_.buffer_widths[static_cast<size_t>(buffer)];
     };
@@ -58,8 +58,8 @@ void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run,
         const int64_t width = width_of(conversion.buffer);
         kernels_.linear.convert(
             storage.plan.slots[static_cast<size_t>(conversion.slot)].kind,
-            storage.buffers[static_cast<size_t>(conversion.buffer)].data(), width, rows, width,
-            begin, end, storage.activations[static_cast<size_t>(conversion.slot)].bytes().data());
+            storage.buffers[static_cast<size_t>(conversion.buffer)].data(), width, width, begin,
+            end, storage.activations[static_cast<size_t>(conversion.slot)].bytes().data());
     }
 }
 

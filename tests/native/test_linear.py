@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from caudal._native import kernels
 from support.quantised_weights import (
     FLOAT_TYPES,
+    HALVES,
     QUANTISED_TYPES,
     TYPES,
     block_size,
@@ -120,22 +121,13 @@ def test_extreme_codes_do_not_overflow(isa: str, name: str) -> None:
     cols = 512
     for fill in (0x00, 0xFF, 0x77, 0x88):
         weights = random_weights(name, 16, cols)
-        blocks = weights.reshape(-1, weights.size * block_size(name) // (16 * cols))
-        scales = blocks.copy()
+        blocks = weights.reshape(16 * cols // block_size(name), -1)
+        ordinary = blocks.copy()
         blocks[:] = fill
+        for offset in HALVES.get(name, ()):
+            blocks[:, offset : offset + 2] = ordinary[:, offset : offset + 2]
         if name == "MXFP4":
-            blocks[:, 0] = scales[:, 0]
-        elif fill == 0xFF or name == "IQ4_XS":  # all bits set in a half is NaN
-            for offset in range(0, 2):
-                blocks[:, offset] = scales[:, offset]
-            for offset in {"Q4_1": (2, 3), "Q5_1": (2, 3), "Q4_K": (2, 3), "Q5_K": (2, 3)}.get(
-                name, ()
-            ):
-                blocks[:, offset] = scales[:, offset]
-            for offset in {"Q2_K": range(80, 84), "Q3_K": (108, 109), "Q6_K": (208, 209)}.get(
-                name, ()
-            ):
-                blocks[:, offset] = scales[:, offset]
+            blocks[:, 0] = ordinary[:, 0]
         exact = numbers(name, weights).astype(np.float64)
         matrix = kernels.Matrix(isa, int(TYPES[name]), weights.reshape(-1), 16, cols)
         kind = kind_of(name)
@@ -218,6 +210,20 @@ def test_strange_activations(isa: str, name: str) -> None:
         assert np.isfinite(y[2]).all()
         assert not np.isfinite(y[3:6]).any()
         np.testing.assert_array_equal(y[6:], ordinary[6:])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", [Kind.F32, Kind.Int8, Kind.Int16])
+def test_rows_may_be_converted_in_pieces(isa: str, kind: Kind) -> None:
+    name = next(name for name in TYPES if kind_of(name) == kind)
+    case = Case(isa, name, 16, 256)
+    x = activations(11, 256)
+    pieces = kernels.Activations(isa, kind, np.full_like(x, 7))
+    for begin, end in ((8, 11), (0, 4), (4, 8)):
+        pieces.convert(x, begin, end)
+    y = np.empty((11, 16), np.float32)
+    kernels.multiply(case.matrix, pieces, y)
+    np.testing.assert_array_equal(y, case.multiply(kind, x))
 
 
 def test_kinds_that_do_not_fit_are_refused() -> None:
