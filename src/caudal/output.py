@@ -80,7 +80,7 @@ class Delta:
 
     Attributes:
         index: Which of the request's `n` sequences.
-        text: Text to append; may be empty.
+        text: Text to append; empty only where the sequence ends.
         tokens: Tokens whose text ends in `text`, in order.
         finish_reason: "stop" or "length", on the sequence's last delta.
         stop_reason: The stop string, or the stop token id, that ended the sequence; None for
@@ -170,12 +170,12 @@ class SequenceText:
 
     def _release(self, end: int) -> Delta | None:
         text = self._take_text(end)
+        if not text:  # tokens that have no text yet wait for those that complete it
+            return None
         outputs: list[OutputToken] = []
         while self._held_tokens and self._held_tokens[0][2] <= end:
             token, begin, _ = self._held_tokens.pop(0)
             outputs.append(OutputToken(token, begin, True))
-        if not text and not outputs:
-            return None
         return Delta(self._index, text, outputs)
 
     def _take_text(self, end: int) -> str:

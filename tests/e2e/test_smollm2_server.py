@@ -28,7 +28,7 @@ def ask(client: openai.OpenAI, number: int, **options: Any) -> str:
     stream = client.chat.completions.create(
         model="smollm2",
         messages=[{"role": "user", "content": QUESTIONS[number % len(QUESTIONS)]}],
-        max_tokens=16 + 2 * number,
+        max_tokens=8 + 2 * number,
         temperature=0 if number % 2 else 0.9,
         seed=number,
         stream=True,

@@ -190,6 +190,14 @@ class TestEnds:
         assert harness.reason(long) is FinishReason.LENGTH
         harness.check_invariants()
 
+    def test_requests_that_ended_in_time_are_not_kept_until_their_deadline(self) -> None:
+        harness = Harness(deadline=3600.0, first_token_deadline=60.0)
+        for _ in range(300):
+            harness.submit([1], max_tokens=1)
+            harness.run()
+        deadlines: Any = harness.engine
+        assert len(deadlines._deadlines._heap) <= 66
+
     def test_close_ends_everything_and_closes_the_executor(self) -> None:
         harness = Harness()
         harness.submit(PROMPT)
@@ -270,6 +278,24 @@ class TestFailures:
         harness.run()
         assert harness.reason(request) is FinishReason.FAILED
         assert harness.engine.stats().blocks_free == 64
+
+    def test_one_sequences_error_is_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """NaN logits, say: the rest of the batch goes on."""
+        harness = Harness()
+        victim = harness.submit([9, 9, 9], max_tokens=9, ignore_eos=True)
+        survivor = harness.submit(PROMPT, max_tokens=5, ignore_eos=True)
+        execute = harness.executor.execute
+
+        def fail_first(batch: Batch) -> list[StepResult]:
+            return [StepResult(error="no usable logit"), *list(execute(batch))[1:]]
+
+        monkeypatch.setattr(harness.executor, "execute", fail_first)
+        harness.step()
+        monkeypatch.undo()
+        assert harness.ends[victim, 0].error == "no usable logit"
+        assert harness.reason(victim) is FinishReason.FAILED
+        harness.run()
+        assert harness.output(survivor) == harness.expected(survivor)
 
 
 class TestForks:

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,16 @@ def server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.communicate()
 
 
+def wait_until_refused(url: str) -> None:
+    """Until the server takes no more connections: it has seen the first signal."""
+    deadline = time.monotonic() + 10
+    with contextlib.suppress(httpx.TransportError):
+        while time.monotonic() < deadline:
+            httpx.get(f"{url}/health")
+            time.sleep(0.02)
+        pytest.fail("the server still listens")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_it_and_running_answers_get_their_last_event(number: signal.Signals):
     with server() as (process, url):
@@ -45,6 +56,23 @@ def test_a_signal_stops_it_and_running_answers_get_their_last_event(number: sign
             rest = [line for line in lines if line]
         assert "shut down" in rest[-2]
         assert rest[-1] == "data: [DONE]"
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert errors == ""
+
+
+def test_a_second_signal_ends_running_answers_at_once():
+    with server("patient") as (process, url):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        body = {"model": "fake", "prompt": "x", "max_tokens": None, "stream": True}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=20) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGINT)
+            wait_until_refused(url)
+            process.send_signal(signal.SIGINT)
+            assert [line for line in lines if line][-1] == "data: [DONE]"
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 0
         assert errors == ""

@@ -6,7 +6,6 @@ benchmarks call `step` themselves.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import math
 import os
@@ -17,6 +16,7 @@ from collections.abc import Sequence as SequenceOf
 from caudal.backends.base import Batch, Executor, ExecutorInfo, SampledToken, StepResult
 from caudal.engine.checks import check_request, token_room
 from caudal.engine.config import EngineConfig
+from caudal.engine.deadlines import Deadlines
 from caudal.engine.memory import KVMemory
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.engine.scheduler import Scheduler
@@ -68,7 +68,7 @@ class Engine:
         self._scheduler = Scheduler(config, self._memory)
         self._requests: dict[str, RequestState] = {}
         self._arrivals = 0
-        self._deadlines: list[tuple[float, int, RequestState, bool]] = []  # heap
+        self._deadlines = Deadlines(config)
         self._news: list[SequenceUpdate] = []
         self._finished = dict.fromkeys(FinishReason, 0)
         self._generated_tokens = 0
@@ -148,17 +148,7 @@ class Engine:
             state.sequences[index] = seq
         self._requests[request.request_id] = state
         self._scheduler.add(seq)
-        for seconds, default, first in (
-            (request.first_token_deadline, self.config.first_token_deadline, True),
-            (request.deadline, self.config.deadline, False),
-        ):
-            limit = default if seconds is None else seconds
-            if limit is not None:
-                entry = (submitted + limit, self._arrivals * 2 + first, state, first)
-                heapq.heappush(self._deadlines, entry)
-        if len(self._deadlines) > 4 * len(self._requests) + 64:  # mostly of ended requests
-            self._deadlines = [entry for entry in self._deadlines if entry[2].sequences]
-            heapq.heapify(self._deadlines)
+        self._deadlines.add(state)
 
     def cancel(
         self,
@@ -197,8 +187,9 @@ class Engine:
             order but each sequence's own. At most one update per sequence.
         """
         now = self._clock()
-        if self._deadlines and self._deadlines[0][0] <= now:
-            self._expire(now)
+        for state, what in self._deadlines.expire(now):
+            for index in list(state.sequences):
+                self._end_branch(state, index, FinishReason.TIMEOUT, now, what)
         batch = self._scheduler.schedule(now)
         if batch:
             self._run(batch)
@@ -211,9 +202,10 @@ class Engine:
             return 0.0
         now = self._clock()
         seconds = self._scheduler.seconds_until_due(now)
-        if seconds is None or seconds == 0.0 or not self._deadlines:
+        due = self._deadlines.earliest
+        if seconds is None or due is None:
             return seconds
-        return max(0.0, min(seconds, self._deadlines[0][0] - now))
+        return max(0.0, min(seconds, due - now))
 
     def stats(self) -> EngineStats:
         """A snapshot of what the engine holds and has done."""
@@ -276,6 +268,8 @@ class Engine:
             self._commit(seq, result, now)
 
     def _check_result(self, samples: int, scores: int, result: StepResult) -> None:
+        if result.error is not None:
+            raise ValueError(result.error)
         if len(result.samples) != samples or len(result.scores) != scores:
             raise ValueError(
                 f"the executor returned {len(result.samples)} tokens and {len(result.scores)} "
@@ -411,18 +405,6 @@ class Engine:
             time=now,
             timing=state.timing,
         )
-
-    def _expire(self, now: float) -> None:
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, state, first = heapq.heappop(self._deadlines)
-            if first and state.timing.first_token is not None:
-                continue
-            waited = now - state.timing.submitted
-            what = "no token" if first else "the answer was not complete"
-            for index in list(state.sequences):
-                self._end_branch(
-                    state, index, FinishReason.TIMEOUT, now, f"{what} after {waited:.1f} s"
-                )
 
     def _retry_after(self) -> int:
         """Seconds in which half of a full queue is likely to have been served."""

@@ -1,0 +1,53 @@
+"""When requests run out of time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from caudal.engine.config import EngineConfig
+from caudal.engine.sequence import RequestState
+
+
+class Deadlines:
+    """The deadlines of live requests, the earliest at hand.
+
+    Args:
+        config: Deadlines of requests that set none themselves.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._heap: list[tuple[float, int, bool, RequestState]] = []
+        self._live_after_sweep = 0
+
+    @property
+    def earliest(self) -> float | None:
+        """The next time at which something may have to end; it may have ended before."""
+        return self._heap[0][0] if self._heap else None
+
+    def add(self, state: RequestState) -> None:
+        """Watch a new request, if it has a deadline."""
+        request, config = state.request, self._config
+        for own, default, first_token in (
+            (request.first_token_deadline, config.first_token_deadline, True),
+            (request.deadline, config.deadline, False),
+        ):
+            seconds = default if own is None else own
+            if seconds is not None:
+                due = state.timing.submitted + seconds
+                heapq.heappush(self._heap, (due, state.arrival, first_token, state))
+        if len(self._heap) > 2 * self._live_after_sweep + 64:
+            # Requests that ended in time would otherwise be kept until their deadline.
+            self._heap = [entry for entry in self._heap if entry[3].sequences]
+            heapq.heapify(self._heap)
+            self._live_after_sweep = len(self._heap)
+
+    def expire(self, now: float) -> Iterator[tuple[RequestState, str]]:
+        """Take out what is due; yields each live request that missed one, and what it missed."""
+        while self._heap and self._heap[0][0] <= now:
+            _, _, first_token, state = heapq.heappop(self._heap)
+            if not state.sequences or (first_token and state.timing.first_token is not None):
+                continue
+            what = "no token" if first_token else "the answer was not complete"
+            yield state, f"{what} after {now - state.timing.submitted:.1f} s"
