@@ -1,4 +1,4 @@
-"""How one request wants its tokens chosen: the same names and defaults as vLLM's `SamplingParams`."""
+"""How one request wants its tokens chosen: names and defaults are those of vLLM's class."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ class SamplingParams:
             if self.min_tokens > self.max_tokens:
                 raise ParameterError(
                     "min_tokens",
-                    f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens}).",
+                    f"min_tokens ({self.min_tokens}) must not exceed "
+                    f"max_tokens ({self.max_tokens}).",
                 )
         if self.seed is not None:
             _check_int("seed", self.seed, -(2**63), 2**64 - 1)
@@ -138,7 +139,9 @@ class SamplingParams:
             raise ParameterError("logit_bias", f"logit_bias may have at most {MAX_LOGIT_BIAS} ids.")
         for token, bias in self.logit_bias.items():
             if isinstance(token, bool) or not isinstance(token, int):
-                raise ParameterError("logit_bias", f"logit_bias keys must be token ids, not {token!r}.")
+                raise ParameterError(
+                    "logit_bias", f"logit_bias keys must be token ids, not {token!r}."
+                )
             _check_float("logit_bias", bias, -100.0, 100.0)
 
 
@@ -158,4 +161,6 @@ def _check_float(
     too_low = value <= low if low_open else value < low
     if math.isnan(value) or too_low or value > high:
         bracket = "(" if low_open else "["
-        raise ParameterError(name, f"{name} must be in {bracket}{low:g}, {high:g}], but is {value}.")
+        raise ParameterError(
+            name, f"{name} must be in {bracket}{low:g}, {high:g}], but is {value}."
+        )
