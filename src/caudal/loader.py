@@ -24,6 +24,7 @@ from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tokenizer import Tokenizer
+from caudal.grammar_compiler import GrammarCompiler
 from caudal.machine import available_memory, usable_processors
 from caudal.models import build_program
 from caudal.models.program import Program, kv_bytes_per_token
@@ -77,6 +78,7 @@ class LoadedModel:
         path: The file, or the first of a split one.
         tokenizer: Text to ids and back.
         chat_template: Conversations to ids.
+        grammars: Compiles what an answer must look like.
         program: The computation.
         executor: Runs it.
         engine_config: Limits for the engine.
@@ -87,6 +89,7 @@ class LoadedModel:
     path: Path
     tokenizer: Tokenizer
     chat_template: ChatTemplate
+    grammars: GrammarCompiler
     program: Program
     executor: Executor
     engine_config: EngineConfig
@@ -193,6 +196,7 @@ def load_model(
         path=path,
         tokenizer=tokenizer,
         chat_template=chat_template,
+        grammars=GrammarCompiler(tokenizer),
         program=program,
         executor=executor,
         engine_config=config,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from caudal.errors import ParameterError
+from caudal.structured_outputs import StructuredOutputsParams
 
 MAX_LOGPROBS = 20
 """Most alternatives per token that a request may ask for (OpenAI's limit)."""
@@ -45,6 +46,9 @@ class SamplingParams:
         logprobs: Number of likeliest tokens whose log-probabilities are returned beside the
             chosen one's; None returns none. Log-probabilities are of the model's raw distribution.
         prompt_logprobs: The same for every prompt token after the first.
+        structured_outputs: A form that the answer must have. Until it has, neither
+            end-of-sequence nor `min_tokens` matter: a complete answer ends at once, and one cut
+            short by `max_tokens` is a prefix of a complete one.
     """
 
     n: int = 1
@@ -67,6 +71,7 @@ class SamplingParams:
     seed: int | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):  # vLLM and OpenAI take a bare string too
@@ -111,6 +116,12 @@ class SamplingParams:
             _check_type(name, getattr(self, name), bool, "true or false")
         self._validate_stop()
         self._validate_logit_bias()
+        if not isinstance(self.structured_outputs, StructuredOutputsParams | None):
+            raise ParameterError(
+                "structured_outputs",
+                "structured_outputs must be StructuredOutputsParams, not "
+                f"{type(self.structured_outputs).__name__}.",
+            )
 
     def validate_for_vocabulary(self, vocab_size: int) -> None:
         """Check that every token id this request names exists.
