@@ -143,11 +143,12 @@ def load_model(
     with GGUFFile.open(path) as file:
         program = build_program(file)
         tokenizer = Tokenizer.from_gguf(file)
-        if tokenizer.vocab_size > program.vocab_size:
+        # More rows than tokens would let the model choose ids that stand for no text.
+        if tokenizer.vocab_size != program.vocab_size:
             raise ModelLoadError(
                 str(path),
-                f"the tokenizer has {tokenizer.vocab_size} tokens, but token_embd.weight only "
-                f"{program.vocab_size} rows",
+                f"tokenizer.ggml.tokens has {tokenizer.vocab_size} tokens, but token_embd.weight "
+                f"has {program.vocab_size} rows; they must be equal",
             )
         chat_template = ChatTemplate.from_gguf(file, tokenizer)
         num_blocks, max_model_len = size_kv_pool(program, options)
