@@ -27,6 +27,7 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
     model.check_name(body.model)
     params = body.sampling_params()
     prompts = body.prompts()
+    model.check_count(len(prompts))
     encoded = [
         await model.encode_text(prompt) if isinstance(prompt, str) else prompt for prompt in prompts
     ]
