@@ -88,7 +88,6 @@ def test_numbers_that_are_none(hello: RunningServer, value: str):
         ("tool_choice", "auto"),
         ("functions", [{"name": "f"}]),
         ("function_call", "auto"),
-        ("response_format", {"type": "json_object"}),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
         ("prediction", {"type": "content", "content": "x"}),

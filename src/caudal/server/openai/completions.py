@@ -32,7 +32,12 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
         await model.encode_text(prompt) if isinstance(prompt, str) else prompt for prompt in prompts
     ]
     generations = await model.submit_all(
-        encoded, params, priority=body.priority, cache_salt=body.cache_salt, user=body.user
+        encoded,
+        params,
+        field_names={"structured_outputs": body.form_field},
+        priority=body.priority,
+        cache_salt=body.cache_salt,
+        user=body.user,
     )
     choices = _Choices(model, body, prompts)
     if body.stream:
