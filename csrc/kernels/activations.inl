@@ -48,20 +48,20 @@ static size_t activation_bytes(ActivationKind kind, int64_t rows, int64_t cols) 
 }
 
 CAUDAL_INLINE i32x8 larger(i32x8 a, i32x8 b) {
-    return a > b ? a : b;
+    return select(a > b, a, b);
 }
 
 // The float with the largest of eight bit patterns without a sign.
 CAUDAL_INLINE float largest_lane(i32x8 a) {
-    a = larger(a, __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3));
-    a = larger(a, __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5));
-    a = larger(a, __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6));
+    a = larger(a, swap_halves(a));
+    a = larger(a, swap_pairs(a));
+    a = larger(a, swap_neighbours(a));
     return ((f32x8)a)[0];
 }
 
 CAUDAL_INLINE int32_t sum_lanes(i32x8 a) {
-    a = a + __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
-    a = a + __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5);
+    a = a + swap_halves(a);
+    a = a + swap_pairs(a);
     return a[0] + a[1];
 }
 
@@ -97,8 +97,8 @@ CAUDAL_INLINE float quantize_group(const float* x, float limit, i32x8 (&codes)[4
 CAUDAL_INLINE i32x8 sum_pairs(i32x8 codes) {
     i32x8 sums{};
     dot_bytes(sums, repeat_u8(1), codes);
-    sums = add16(sums, __builtin_shufflevector(sums, sums, 2, 3, 0, 1, 6, 7, 4, 5));
-    return add16(sums, __builtin_shufflevector(sums, sums, 1, 0, 3, 2, 5, 4, 7, 6));
+    sums = add16(sums, swap_pairs(sums));
+    return add16(sums, swap_neighbours(sums));
 }
 
 // Each converts one group of up to four rows of x.

@@ -91,7 +91,7 @@ void attend_block(const Element* keys, const Element* values, int64_t head_dim, 
     block_scores<Rows>(keys, head_dim, queries, scores);
 
     // One lane per row: the new maxima, and what the old sums must be multiplied by.
-    f32x8 change = splat(0.0f);
+    float change[kLanes] = {};
     float new_maximum[Rows];
     for (int row = 0; row < Rows; ++row) {
         float* row_scores = scores + row * kBlockTokens;
@@ -107,7 +107,7 @@ void attend_block(const Element* keys, const Element* values, int64_t head_dim, 
         // Nothing seen so far and nothing here: -inf - -inf would be NaN.
         if (new_maximum[row] != kMinusInfinity) change[row] = out.maximum[row] - new_maximum[row];
     }
-    const f32x8 corrections = exponential(change);
+    const f32x8 corrections = exponential(load(change));
     float correction[Rows];
     for (int row = 0; row < Rows; ++row) {
         float* row_scores = scores + row * kBlockTokens;
@@ -265,10 +265,8 @@ void merge_partials(const AttentionPartial& running, const AttentionPartial& lat
     for (int64_t row = 0; row < rows; ++row) {
         if (later.maximum[row] == kMinusInfinity) continue;  // saw nothing
         const float best = std::max(running.maximum[row], later.maximum[row]);
-        f32x8 change = splat(0.0f);
-        change[0] = running.maximum[row] - best;
-        change[1] = later.maximum[row] - best;
-        const f32x8 factors = exponential(change);
+        const float change[kLanes] = {running.maximum[row] - best, later.maximum[row] - best};
+        const f32x8 factors = exponential(load(change));
         running.maximum[row] = best;
         running.sum[row] = running.sum[row] * factors[0] + later.sum[row] * factors[1];
         float* into = running.weighted + row * head_dim;

@@ -8,9 +8,6 @@
 
 namespace caudal::CAUDAL_ISA {
 
-// For lambdas: the compiler must not keep what they capture in memory.
-#define CAUDAL_INLINE_BODY __attribute__((always_inline))
-
 // body(0), …, body(count − 1), spelled out: each index is a constant of its own type.
 template <int count, class Body>
 CAUDAL_INLINE void unrolled(const Body& body) {
@@ -19,20 +16,81 @@ CAUDAL_INLINE void unrolled(const Body& body) {
     }(std::make_integer_sequence<int, count>{});
 }
 
+#if defined(__AVX2__)
 using i16x16 = int16_t __attribute__((vector_size(32)));
 using u16x16 = uint16_t __attribute__((vector_size(32)));
 using u32x8 = uint32_t __attribute__((vector_size(32)));
 using u8x32 = uint8_t __attribute__((vector_size(32)));
 
-CAUDAL_INLINE i32x8 load_bytes(const void* from) {
-    i32x8 value;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-}
-
 CAUDAL_INLINE void store_bytes(void* to, i32x8 value) {
     std::memcpy(to, &value, sizeof(value));
 }
+
+// Lanes 4 5 6 7 0 1 2 3; 2 3 0 1 6 7 4 5; 1 0 3 2 5 4 7 6.
+CAUDAL_INLINE i32x8 swap_halves(i32x8 a) {
+    return __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
+}
+
+CAUDAL_INLINE i32x8 swap_pairs(i32x8 a) {
+    return __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5);
+}
+
+CAUDAL_INLINE i32x8 swap_neighbours(i32x8 a) {
+    return __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6);
+}
+
+CAUDAL_INLINE f32x8 to_floats(i32x8 a) {
+    return __builtin_convertvector(a, f32x8);
+}
+
+// Looks 32 bytes of 0…15 up in a table of 16.
+CAUDAL_INLINE i32x8 look_up(const int8_t* table, i32x8 indices) {
+    const __m256i both =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+    return (i32x8)_mm256_shuffle_epi8(both, (__m256i)indices);
+}
+
+// Eight unsigned or signed numbers, widened. (gcc's __builtin_convertvector does it in halves.)
+CAUDAL_INLINE i32x8 widen_s8(const void* from) {
+    return (i32x8)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
+}
+
+CAUDAL_INLINE i32x8 widen_u8(const void* from) {
+    return (i32x8)_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
+}
+
+CAUDAL_INLINE i32x8 widen_u16(const void* from) {
+    return (i32x8)_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+}
+
+// Numbers that fit, narrowed: four vectors to 32 bytes, or two to 16 numbers of 16 bits, in order.
+CAUDAL_INLINE i32x8 narrow_to_bytes(const i32x8 (&a)[4]) {
+    const __m256i first = _mm256_packs_epi32((__m256i)a[0], (__m256i)a[1]);
+    const __m256i second = _mm256_packs_epi32((__m256i)a[2], (__m256i)a[3]);
+    const i32x8 mixed = (i32x8)_mm256_packs_epi16(first, second);
+    return __builtin_shufflevector(mixed, mixed, 0, 4, 1, 5, 2, 6, 3, 7);
+}
+
+CAUDAL_INLINE i32x8 narrow_to_16(i32x8 a, i32x8 b) {
+    return (i32x8)_mm256_permute4x64_epi64(_mm256_packs_epi32((__m256i)a, (__m256i)b), 0b11011000);
+}
+
+// Four rows of eight 32-bit lanes to eight columns of four: out[i] holds columns 2i and 2i + 1.
+CAUDAL_INLINE void interleave(const i32x8 (&rows)[4], i32x8 (&out)[4]) {
+    const i32x8 a = __builtin_shufflevector(rows[0], rows[1], 0, 8, 1, 9, 4, 12, 5, 13);
+    const i32x8 b = __builtin_shufflevector(rows[0], rows[1], 2, 10, 3, 11, 6, 14, 7, 15);
+    const i32x8 c = __builtin_shufflevector(rows[2], rows[3], 0, 8, 1, 9, 4, 12, 5, 13);
+    const i32x8 d = __builtin_shufflevector(rows[2], rows[3], 2, 10, 3, 11, 6, 14, 7, 15);
+    const i32x8 columns04 = __builtin_shufflevector(a, c, 0, 1, 8, 9, 4, 5, 12, 13);
+    const i32x8 columns15 = __builtin_shufflevector(a, c, 2, 3, 10, 11, 6, 7, 14, 15);
+    const i32x8 columns26 = __builtin_shufflevector(b, d, 0, 1, 8, 9, 4, 5, 12, 13);
+    const i32x8 columns37 = __builtin_shufflevector(b, d, 2, 3, 10, 11, 6, 7, 14, 15);
+    out[0] = __builtin_shufflevector(columns04, columns15, 0, 1, 2, 3, 8, 9, 10, 11);
+    out[1] = __builtin_shufflevector(columns26, columns37, 0, 1, 2, 3, 8, 9, 10, 11);
+    out[2] = __builtin_shufflevector(columns04, columns15, 4, 5, 6, 7, 12, 13, 14, 15);
+    out[3] = __builtin_shufflevector(columns26, columns37, 4, 5, 6, 7, 12, 13, 14, 15);
+}
+#endif
 
 // Four bytes, repeated in every 32-bit lane.
 CAUDAL_INLINE i32x8 repeat_bytes(const void* from) {
@@ -114,100 +172,6 @@ CAUDAL_INLINE i32x8 multiply16(i32x8 a, i32x8 b) {
 
 CAUDAL_INLINE i32x8 add16(i32x8 a, i32x8 b) {
     return (i32x8)((u16x16)a + (u16x16)b);
-}
-
-CAUDAL_INLINE f32x8 to_floats(i32x8 a) {
-    return __builtin_convertvector(a, f32x8);
-}
-
-// Looks 32 bytes of 0…15 up in a table of 16.
-CAUDAL_INLINE i32x8 look_up(const int8_t* table, i32x8 indices) {
-#if defined(__AVX2__)
-    const __m256i both =
-        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
-    return (i32x8)_mm256_shuffle_epi8(both, (__m256i)indices);
-#else
-    u8x32 bytes = (u8x32)indices;
-    for (int i = 0; i < 32; ++i) bytes[i] = static_cast<uint8_t>(table[bytes[i]]);
-    return (i32x8)bytes;
-#endif
-}
-
-// Eight unsigned or signed numbers, widened. (gcc's __builtin_convertvector does it in halves.)
-CAUDAL_INLINE i32x8 widen_s8(const void* from) {
-#if defined(__AVX2__)
-    return (i32x8)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
-#else
-    using s8x8 = int8_t __attribute__((vector_size(8)));
-    s8x8 bytes;
-    std::memcpy(&bytes, from, sizeof(bytes));
-    return __builtin_convertvector(bytes, i32x8);
-#endif
-}
-
-CAUDAL_INLINE i32x8 widen_u8(const void* from) {
-#if defined(__AVX2__)
-    return (i32x8)_mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
-#else
-    using u8x8 = uint8_t __attribute__((vector_size(8)));
-    u8x8 bytes;
-    std::memcpy(&bytes, from, sizeof(bytes));
-    return __builtin_convertvector(bytes, i32x8);
-#endif
-}
-
-CAUDAL_INLINE i32x8 widen_u16(const void* from) {
-#if defined(__AVX2__)
-    return (i32x8)_mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
-#else
-    using u16x8 = uint16_t __attribute__((vector_size(16)));
-    u16x8 numbers;
-    std::memcpy(&numbers, from, sizeof(numbers));
-    return __builtin_convertvector(numbers, i32x8);
-#endif
-}
-
-// Numbers that fit, narrowed: four vectors to 32 bytes, or two to 16 numbers of 16 bits, in order.
-CAUDAL_INLINE i32x8 narrow_to_bytes(const i32x8 (&a)[4]) {
-#if defined(__AVX2__)
-    const __m256i first = _mm256_packs_epi32((__m256i)a[0], (__m256i)a[1]);
-    const __m256i second = _mm256_packs_epi32((__m256i)a[2], (__m256i)a[3]);
-    const i32x8 mixed = (i32x8)_mm256_packs_epi16(first, second);
-    return __builtin_shufflevector(mixed, mixed, 0, 4, 1, 5, 2, 6, 3, 7);
-#else
-    u8x32 bytes;
-    for (int i = 0; i < 32; ++i) bytes[i] = static_cast<uint8_t>(a[i / kLanes][i % kLanes]);
-    return (i32x8)bytes;
-#endif
-}
-
-CAUDAL_INLINE i32x8 narrow_to_16(i32x8 a, i32x8 b) {
-#if defined(__AVX2__)
-    return (i32x8)_mm256_permute4x64_epi64(_mm256_packs_epi32((__m256i)a, (__m256i)b), 0b11011000);
-#else
-    i16x16 numbers;
-    for (int i = 0; i < kLanes; ++i) {
-        numbers[i] = static_cast<int16_t>(a[i]);
-        numbers[i + kLanes] = static_cast<int16_t>(b[i]);
-    }
-    return (i32x8)numbers;
-#endif
-}
-
-// Four rows of eight 32-bit lanes to eight columns of four: out[i] holds columns 2i and 2i + 1.
-CAUDAL_INLINE void interleave(const i32x8 (&rows)[4], i32x8 (&out)[4]) {
-    const i32x8 a = __builtin_shufflevector(rows[0], rows[1], 0, 8, 1, 9, 4, 12, 5, 13);
-    const i32x8 b = __builtin_shufflevector(rows[0], rows[1], 2, 10, 3, 11, 6, 14, 7, 15);
-    const i32x8 c = __builtin_shufflevector(rows[2], rows[3], 0, 8, 1, 9, 4, 12, 5, 13);
-    const i32x8 d = __builtin_shufflevector(rows[2], rows[3], 2, 10, 3, 11, 6, 14, 7, 15);
-    const i32x8 columns04 = __builtin_shufflevector(a, c, 0, 1, 8, 9, 4, 5, 12, 13);
-    const i32x8 columns15 = __builtin_shufflevector(a, c, 2, 3, 10, 11, 6, 7, 14, 15);
-    const i32x8 columns26 = __builtin_shufflevector(b, d, 0, 1, 8, 9, 4, 5, 12, 13);
-    const i32x8 columns37 = __builtin_shufflevector(b, d, 2, 3, 10, 11, 6, 7, 14, 15);
-    out[0] = __builtin_shufflevector(columns04, columns15, 0, 1, 2, 3, 8, 9, 10, 11);
-    out[1] = __builtin_shufflevector(columns26, columns37, 0, 1, 2, 3, 8, 9, 10, 11);
-    out[2] = __builtin_shufflevector(columns04, columns15, 4, 5, 6, 7, 12, 13, 14, 15);
-    out[3] = __builtin_shufflevector(columns26, columns37, 4, 5, 6, 7, 12, 13, 14, 15);
 }
 
 // Small integers in 32-bit lanes, repeated in both 16-bit halves of each lane.

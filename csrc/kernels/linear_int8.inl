@@ -37,7 +37,7 @@ CAUDAL_INLINE f32x8 exponent_scales(const std::byte* from) {
     const i32x8 exponent = widen_u8(from);
     const i32x8 normal = (exponent - 1) << 23;
     const i32x8 subnormal = i32x8{} + 0x00200000;
-    return (f32x8)(exponent > 1 ? normal : subnormal << (exponent & 1));
+    return (f32x8)select(exponent > 1, normal, subnormal << (exponent & 1));
 }
 
 // Reads a group straight from the packed panel, for few activation rows.

@@ -80,9 +80,9 @@ static void weights(std::span<const float> logits, Softmax softmax, std::span<fl
     size_t i = 0;
     for (; i + kLanes <= logits.size(); i += kLanes)
         store(out + i, weight(load(from + i), softmax));
-    f32x8 last = splat(kMinusInfinity);
+    float last[kLanes] = {};
     for (size_t lane = 0; i + lane < logits.size(); ++lane) last[lane] = from[i + lane];
-    last = weight(last, softmax);
+    store(last, weight(load(last), softmax));
     for (size_t lane = 0; i + lane < logits.size(); ++lane) out[i + lane] = last[lane];
 }
 
@@ -90,7 +90,8 @@ static void apply_mask(std::span<const float> logits, std::span<const std::byte>
                        std::span<float> out) {
     const size_t vocab = logits.size();
     const size_t masked = allowed.size() < vocab / 8 ? allowed.size() : vocab / 8;
-    const i32x8 bits = {1, 2, 4, 8, 16, 32, 64, 128};
+    constexpr int32_t kBits[kLanes] = {1, 2, 4, 8, 16, 32, 64, 128};
+    const i32x8 bits = load_bytes(kBits);
     for (size_t byte = 0; byte < masked; ++byte) {
         const i32x8 mask = i32x8{} + static_cast<int32_t>(allowed.data()[byte]);
         store(out.data() + byte * 8,

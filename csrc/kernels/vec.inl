@@ -1,8 +1,9 @@
 // Eight floats at a time, written once for every instruction set.
 //
-// GCC and Clang's vector extensions give arithmetic on any machine (two SSE or NEON registers where
-// there is no 256-bit one); only what they lack, fused multiply-add and half floats, is spelled out
-// per instruction set. Included inside each instruction set's translation unit only.
+// GCC and Clang's vector extensions give arithmetic on any machine; only what they lack, fused
+// multiply-add and half floats, is spelled out per instruction set. Where there are no registers of
+// 256 bits, vec_pair.inl makes the types of two. Included inside each instruction set's translation
+// unit only.
 #pragma once
 
 #include <cmath>
@@ -13,14 +14,23 @@
 #include "quant/half.h"
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(CAUDAL_NEON)
+#include <arm_neon.h>
 #endif
 
 #define CAUDAL_INLINE inline __attribute__((always_inline))
+// For lambdas: the compiler must not keep what they capture in memory.
+#define CAUDAL_INLINE_BODY __attribute__((always_inline))
+
+#if !defined(__AVX2__)
+#include "kernels/vec_pair.inl"
+#endif
 
 namespace caudal::CAUDAL_ISA {
 
 constexpr int kLanes = 8;
 
+#if defined(__AVX2__)
 using f32x8 = float __attribute__((vector_size(32)));
 using i32x8 = int32_t __attribute__((vector_size(32)));
 
@@ -34,14 +44,14 @@ CAUDAL_INLINE f32x8 load(const float* from) {
     return value;
 }
 
-CAUDAL_INLINE f32x8 load(const Half* from) {
-#if defined(__AVX2__)
-    return (f32x8)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-#else
-    f32x8 value;
-    for (int lane = 0; lane < kLanes; ++lane) value[lane] = half_to_float(from[lane]);
+CAUDAL_INLINE i32x8 load_bytes(const void* from) {
+    i32x8 value;
+    std::memcpy(&value, from, sizeof(value));
     return value;
-#endif
+}
+
+CAUDAL_INLINE f32x8 load(const Half* from) {
+    return (f32x8)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 
 CAUDAL_INLINE void store(float* to, f32x8 value) {
@@ -49,40 +59,37 @@ CAUDAL_INLINE void store(float* to, f32x8 value) {
 }
 
 CAUDAL_INLINE void store(Half* to, f32x8 value) {
-#if defined(__AVX2__)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
                      _mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT));
-#else
-    for (int lane = 0; lane < kLanes; ++lane) to[lane] = float_to_half(value[lane]);
-#endif
 }
 
 // a · b + c: fused where the instruction set fuses, always the same way within one instruction set.
 CAUDAL_INLINE f32x8 multiply_add(f32x8 a, f32x8 b, f32x8 c) {
-#if defined(__FMA__)
     return (f32x8)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#else
-    return a * b + c;
-#endif
-}
-
-CAUDAL_INLINE float multiply_add(float a, float b, float c) {
-#if defined(__FMA__)
-    return __builtin_fmaf(a, b, c);
-#else
-    return a * b + c;
-#endif
 }
 
 CAUDAL_INLINE f32x8 select(i32x8 mask, f32x8 if_true, f32x8 if_false) {
     return mask ? if_true : if_false;
 }
 
+CAUDAL_INLINE i32x8 select(i32x8 mask, i32x8 if_true, i32x8 if_false) {
+    return mask ? if_true : if_false;
+}
+#endif
+
+CAUDAL_INLINE float multiply_add(float a, float b, float c) {
+#if defined(__FMA__) || defined(CAUDAL_NEON)
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 CAUDAL_INLINE f32x8 maximum(f32x8 a, f32x8 b) {
-    return a > b ? a : b;
+    return select(a > b, a, b);
 }
 CAUDAL_INLINE f32x8 minimum(f32x8 a, f32x8 b) {
-    return a < b ? a : b;
+    return select(a < b, a, b);
 }
 
 // Sums of lanes in one fixed order, so that every caller rounds alike.
@@ -119,8 +126,8 @@ CAUDAL_INLINE f32x8 exponential(f32x8 x) {
     // 2^n through the exponent bits: the low bits of `rounded` are n.
     const i32x8 exponent = ((i32x8)rounded - (i32x8)magic + 127) << 23;
     const f32x8 result = p * (f32x8)exponent;
-    const f32x8 in_range = x < lowest ? splat(0.0f) : result;
-    return x == x ? in_range : x;
+    const f32x8 in_range = select(x < lowest, splat(0.0f), result);
+    return select(x == x, in_range, x);
 }
 
 }  // namespace caudal::CAUDAL_ISA

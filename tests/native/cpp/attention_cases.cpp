@@ -1,0 +1,182 @@
+// Attention over a paged pool, cut into tiles of queries in more than one way.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "quant/half.h"
+#include "report.h"
+
+namespace caudal::report {
+
+namespace {
+
+struct Shape {
+    const char* name;
+    int64_t heads;
+    int64_t kv_heads;
+    int64_t head_dim;
+    KVType type;
+    int64_t window;
+    int64_t context;  // tokens before the queries
+    int64_t queries;
+};
+
+constexpr Shape kShapes[] = {
+    {"grouped", 6, 2, 64, KVType::F16, 0, 530, 9},
+    {"one_query", 6, 2, 64, KVType::F16, 0, 1029, 1},
+    {"fp32", 4, 4, 40, KVType::F32, 0, 20, 11},
+    {"window", 4, 1, 32, KVType::F16, 19, 500, 14},
+    {"from_the_start", 7, 1, 8, KVType::F32, 0, 0, 5},
+};
+
+// One layer's pool with a sequence in scattered blocks.
+class Sequence {
+  public:
+    Sequence(const KernelTable& table, const Shape& shape) : table_(table), shape_(shape) {
+        const int64_t tokens = shape.context + shape.queries;
+        const int64_t blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
+        const int64_t element = shape.type == KVType::F32 ? 4 : 2;
+        layer_ = {nullptr, nullptr, shape.type, shape.kv_heads, shape.head_dim};
+        const auto bytes =
+            static_cast<size_t>(blocks * shape.kv_heads * layer_.head_elements() * element);
+        key_bytes_.resize(bytes);
+        value_bytes_.resize(bytes);
+        layer_.keys = key_bytes_.data();
+        layer_.values = value_bytes_.data();
+        // 7 has no factor in common with the numbers of blocks here: a permutation.
+        for (int64_t i = 0; i < blocks; ++i) {
+            block_table_.push_back(static_cast<int32_t>((i * 7 + 3) % blocks));
+        }
+        Random random(11);
+        const auto width = static_cast<size_t>(shape.kv_heads * shape.head_dim);
+        for (int64_t token = 0; token < tokens; ++token) {
+            std::vector<float> key = random.normals(width);
+            std::vector<float> value = random.normals(width);
+            table.token.store_kv(layer_, block_table_[static_cast<size_t>(token / kBlockTokens)],
+                                 token % kBlockTokens, key.data(), value.data());
+            if (shape.type == KVType::F16) {
+                for (float& number : key) number = half_to_float(float_to_half(number));
+                for (float& number : value) number = half_to_float(float_to_half(number));
+            }
+            keys_.push_back(std::move(key));
+            values_.push_back(std::move(value));
+        }
+        queries_ = random.normals(static_cast<size_t>(shape.queries * query_width()));
+    }
+
+    size_t outputs() const { return queries_.size(); }
+
+    // [query][heads][head_dim], from tiles of `tile` queries.
+    std::vector<float> attend(int64_t tile) const {
+        const AttentionShape shape = {shape_.heads, scale(), shape_.window};
+        const AttentionQueries queries = {queries_.data(), query_width(), shape_.queries,
+                                          shape_.context, block_table_};
+        const int64_t group = shape_.heads / shape_.kv_heads;
+        std::vector<float> out(queries_.size());
+        for (int64_t first = 0; first < shape_.queries; first += tile) {
+            const int64_t count = std::min(tile, shape_.queries - first);
+            std::vector<float> scratch(table_.token.attend_scratch(layer_, shape, count));
+            const int64_t oldest =
+                shape_.window > 0 ? std::max<int64_t>(0, shape_.context + first - shape_.window + 1)
+                                  : 0;
+            const int64_t last = shape_.context + first + count - 1;
+            for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+                Partial running(count * group, shape_.head_dim);
+                Partial later(count * group, shape_.head_dim);
+                const int64_t begin = oldest / kPartitionTokens;
+                for (int64_t p = begin; p <= last / kPartitionTokens; ++p) {
+                    Partial& into = p == begin ? running : later;
+                    table_.token.attend(layer_, shape, queries, head, first, count, p,
+                                        scratch.data(), into.view());
+                    if (p > begin) {
+                        table_.token.merge_partials(running.view(), later.view(), count * group,
+                                                    shape_.head_dim);
+                    }
+                }
+                for (int64_t row = 0; row < count * group; ++row) {
+                    const int64_t query = first + row / group;
+                    const int64_t query_head = head * group + row % group;
+                    table_.token.normalise(
+                        running.view().weighted + row * shape_.head_dim, running.view().sum[row],
+                        out.data() + query * query_width() + query_head * shape_.head_dim,
+                        shape_.head_dim);
+                }
+            }
+        }
+        return out;
+    }
+
+    std::vector<double> expected() const {
+        std::vector<double> out;
+        for (int64_t query = 0; query < shape_.queries; ++query) {
+            for (int64_t head = 0; head < shape_.heads; ++head) {
+                append_expected(query, head, out);
+            }
+        }
+        return out;
+    }
+
+  private:
+    struct Partial {
+        Partial(int64_t rows, int64_t head_dim)
+            : maximum(static_cast<size_t>(rows)),
+              sum(static_cast<size_t>(rows)),
+              weighted(static_cast<size_t>(rows * head_dim)) {}
+        AttentionPartial view() { return {maximum.data(), sum.data(), weighted.data()}; }
+
+        std::vector<float> maximum;
+        std::vector<float> sum;
+        std::vector<float> weighted;
+    };
+
+    int64_t query_width() const { return shape_.heads * shape_.head_dim; }
+    float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
+
+    void append_expected(int64_t query, int64_t head, std::vector<double>& out) const {
+        const float* q = queries_.data() + query * query_width() + head * shape_.head_dim;
+        const int64_t position = shape_.context + query;
+        const int64_t begin =
+            shape_.window > 0 ? std::max<int64_t>(0, position - shape_.window + 1) : 0;
+        const auto channel =
+            static_cast<size_t>(head / (shape_.heads / shape_.kv_heads) * shape_.head_dim);
+        std::vector<double> result(static_cast<size_t>(shape_.head_dim));
+        double sum = 0;
+        for (int64_t token = begin; token <= position; ++token) {
+            const float* key = keys_[static_cast<size_t>(token)].data() + channel;
+            const float* value = values_[static_cast<size_t>(token)].data() + channel;
+            double score = 0;
+            for (int64_t i = 0; i < shape_.head_dim; ++i) score += double{q[i]} * key[i];
+            const double weight = std::exp(score * scale());
+            sum += weight;
+            for (size_t i = 0; i < result.size(); ++i) result[i] += weight * value[i];
+        }
+        for (const double number : result) out.push_back(number / sum);
+    }
+
+    const KernelTable& table_;
+    Shape shape_;
+    KVLayer layer_;
+    std::vector<std::byte> key_bytes_;
+    std::vector<std::byte> value_bytes_;
+    std::vector<int32_t> block_table_;
+    std::vector<std::vector<float>> keys_;
+    std::vector<std::vector<float>> values_;
+    std::vector<float> queries_;
+};
+
+}  // namespace
+
+void report_attention(const KernelTable& table, const Report& report) {
+    for (const Shape& shape : kShapes) {
+        const Sequence sequence(table, shape);
+        const std::string name = std::string("attention/") + shape.name;
+        const std::vector<float> together = sequence.attend(shape.queries);
+        report.bits(name, together);
+        report.close(name, together, sequence.expected(),
+                     std::vector<double>(sequence.outputs(), 1.0), 2e-6);
+        report.same(name + "/alone", sequence.attend(1), together);
+        report.same(name + "/threes", sequence.attend(3), together);
+    }
+}
+
+}  // namespace caudal::report

@@ -1,0 +1,177 @@
+// Norms, rotary positions, gated activations and what is stored in the KV pool.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "quant/half.h"
+#include "report.h"
+
+namespace caudal::report {
+
+namespace {
+
+std::vector<double> magnitudes_of(std::span<const double> values) {
+    std::vector<double> magnitudes(values.begin(), values.end());
+    for (double& magnitude : magnitudes) magnitude = std::abs(magnitude);
+    return magnitudes;
+}
+
+void report_norm(const TokenKernels& kernels, const Report& report) {
+    for (const int64_t width : {64, 576, 579}) {
+        constexpr int64_t kGroups = 3;
+        Random random(1);
+        const std::vector<float> x = random.normals(static_cast<size_t>(kGroups * width));
+        const std::vector<float> weight = random.normals(static_cast<size_t>(width));
+        std::vector<float> out(x.size());
+        kernels.rms_norm(x.data(), weight.data(), out.data(), kGroups, width, 1e-5f);
+        std::vector<double> expected(x.size());
+        for (int64_t group = 0; group < kGroups; ++group) {
+            double squares = 0;
+            for (int64_t i = 0; i < width; ++i) {
+                const double value = x[static_cast<size_t>(group * width + i)];
+                squares += value * value;
+            }
+            const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + 1e-5f);
+            for (int64_t i = 0; i < width; ++i) {
+                const auto at = static_cast<size_t>(group * width + i);
+                expected[at] = x[at] * factor * weight[static_cast<size_t>(i)];
+            }
+        }
+        const std::string name = "rms_norm/" + std::to_string(width);
+        report.bits(name, out);
+        report.close(name, out, expected, magnitudes_of(expected), 1e-6);
+    }
+}
+
+void report_rope(const TokenKernels& kernels, const Report& report) {
+    constexpr int64_t kHeads = 3;
+    constexpr int64_t kHeadDim = 64;
+    for (const bool interleaved : {false, true}) {
+        for (const int64_t pairs : {32, 21}) {
+            Random random(2);
+            const std::vector<float> before = random.normals(kHeads * kHeadDim);
+            std::vector<float> cosines;
+            std::vector<float> sines;
+            for (int64_t i = 0; i < pairs; ++i) {
+                const double angle = random.uniform(0, 6.28);
+                cosines.push_back(static_cast<float>(std::cos(angle)));
+                sines.push_back(static_cast<float>(std::sin(angle)));
+            }
+            std::vector<float> x = before;
+            kernels.rope(x.data(), kHeads, kHeadDim, pairs, interleaved, cosines.data(),
+                         sines.data());
+            std::vector<double> expected(before.begin(), before.end());
+            for (int64_t head = 0; head < kHeads; ++head) {
+                for (int64_t i = 0; i < pairs; ++i) {
+                    const auto first =
+                        static_cast<size_t>(head * kHeadDim + (interleaved ? 2 * i : i));
+                    const size_t second = first + static_cast<size_t>(interleaved ? 1 : pairs);
+                    const double cosine = cosines[static_cast<size_t>(i)];
+                    const double sine = sines[static_cast<size_t>(i)];
+                    expected[first] = before[first] * cosine - before[second] * sine;
+                    expected[second] = before[first] * sine + before[second] * cosine;
+                }
+            }
+            const std::string name = std::string("rope/") + (interleaved ? "interleaved/" : "") +
+                                     std::to_string(pairs);
+            report.bits(name, x);
+            report.close(name, x, expected, std::vector<double>(x.size(), 4.0), 1e-7);
+        }
+    }
+}
+
+void report_elementwise(const TokenKernels& kernels, const Report& report) {
+    constexpr int64_t kCount = 203;
+    Random random(4);
+    std::vector<float> a;
+    for (int64_t i = 0; i < kCount; ++i) a.push_back(static_cast<float>(random.uniform(-20, 20)));
+    a[5] = 200;
+    a[6] = -200;
+    const std::vector<float> b = random.normals(kCount);
+    std::vector<float> out(kCount);
+    std::vector<double> expected(kCount);
+
+    kernels.gated(Activation::Silu, a.data(), b.data(), out.data(), kCount);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = a[i] / (1 + std::exp(-double{a[i]})) * b[i];
+    report.bits("gated/silu", out);
+    report.close("gated/silu", out, expected, magnitudes_of(expected), 1e-6);
+
+    kernels.gated(Activation::GeluTanh, a.data(), b.data(), out.data(), kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+        const double u = std::sqrt(2 / 3.141592653589793) * (a[i] + 0.044715 * std::pow(a[i], 3));
+        expected[i] = 0.5 * a[i] * (1 + std::tanh(u)) * b[i];
+    }
+    report.bits("gated/gelu", out);
+    // x · sigmoid(2u) where the reference cancels: absolute.
+    report.close("gated/gelu", out, expected, std::vector<double>(kCount, 20.0), 1e-6);
+
+    kernels.add(a.data(), b.data(), out.data(), kCount);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = double{a[i]} + b[i];
+    report.bits("add", out);
+    report.close("add", out, expected, magnitudes_of(expected), 1e-7);
+
+    out = a;
+    kernels.scale(out.data(), 1.7f, kCount);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = double{a[i]} * 1.7f;
+    report.bits("scale", out);
+    report.close("scale", out, expected, magnitudes_of(expected), 1e-7);
+
+    out = a;
+    kernels.softcap(out.data(), 30.0f, kCount);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = 30 * std::tanh(a[i] / 30.0);
+    report.bits("softcap", out);
+    report.close("softcap", out, expected, std::vector<double>(kCount, 30.0), 1e-6);
+}
+
+// Any bits of a float: what a pool of fp16 keeps of it is the nearest half, and finite.
+void report_stored_halves(const TokenKernels& kernels, const Report& report) {
+    constexpr int64_t kHeadDim = 16384;
+    std::vector<std::byte> keys(kHeadDim * kBlockTokens * sizeof(Half));
+    std::vector<std::byte> values(keys.size());
+    const KVLayer layer{keys.data(), values.data(), KVType::F16, 1, kHeadDim};
+    Random random(5);
+    std::vector<float> numbers(kHeadDim);
+    for (float& number : numbers) {
+        const auto bits = static_cast<uint32_t>(random.next() >> 32);
+        number = std::bit_cast<float>(bits);
+        // Half of them in the range of halves, where rounding is between neighbours.
+        if (bits % 2 == 0) number = static_cast<float>(random.uniform(-1, 1) *
+                                                       std::ldexp(1.0, static_cast<int>(random.next() % 40) - 24));
+    }
+    numbers[0] = std::numeric_limits<float>::infinity();
+    numbers[1] = -std::numeric_limits<float>::infinity();
+    numbers[2] = std::numeric_limits<float>::quiet_NaN();
+    numbers[3] = 65519.9f;
+    constexpr int64_t kSlot = 5;
+    kernels.store_kv(layer, 0, kSlot, numbers.data(), numbers.data());
+    std::vector<float> stored_keys(kHeadDim);
+    std::vector<float> stored_values(kHeadDim);
+    std::vector<float> expected(kHeadDim);
+    const auto half_at = [](const std::vector<std::byte>& pool, int64_t index) {
+        Half half;
+        std::memcpy(&half, pool.data() + index * static_cast<int64_t>(sizeof(Half)), sizeof(half));
+        return half_to_float(half);
+    };
+    for (int64_t i = 0; i < kHeadDim; ++i) {
+        const auto at = static_cast<size_t>(i);
+        stored_keys[at] = half_at(keys, i * kBlockTokens + kSlot);
+        stored_values[at] = half_at(values, kSlot * kHeadDim + i);
+        float finite = numbers[at];
+        if (finite > 65504.0f) finite = 65504.0f;
+        if (finite < -65504.0f) finite = -65504.0f;
+        expected[at] = half_to_float(float_to_half(finite));
+    }
+    report.same("store_kv/keys", stored_keys, expected);
+    report.same("store_kv/values", stored_values, expected);
+}
+
+}  // namespace
+
+void report_token_operations(const KernelTable& table, const Report& report) {
+    report_norm(table.token, report);
+    report_rope(table.token, report);
+    report_elementwise(table.token, report);
+    report_stored_halves(table.token, report);
+}
+
+}  // namespace caudal::report
