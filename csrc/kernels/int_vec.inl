@@ -21,6 +21,7 @@ CAUDAL_INLINE void unrolled(const Body& body) {
 
 using i16x16 = int16_t __attribute__((vector_size(32)));
 using u16x16 = uint16_t __attribute__((vector_size(32)));
+using u32x8 = uint32_t __attribute__((vector_size(32)));
 using u8x32 = uint8_t __attribute__((vector_size(32)));
 
 CAUDAL_INLINE i32x8 load_bytes(const void* from) {
@@ -85,6 +86,7 @@ CAUDAL_INLINE i32x8 multiply_pairs(i32x8 a, i32x8 b) {
 #endif
 }
 
+// The same, added to acc in lanes that wrap.
 CAUDAL_INLINE void dot_pairs(i32x8& acc, i32x8 a, i32x8 b) {
 #if defined(__AVX2__)
     i32x8 products;  // in assembler for the reason given at dot_bytes
@@ -92,13 +94,18 @@ CAUDAL_INLINE void dot_pairs(i32x8& acc, i32x8 a, i32x8 b) {
             : [acc] "+x"(acc), [products] "=&x"(products)
             : [a] "x"(a), [b] "x"(b));
 #else
-    acc += multiply_pairs(a, b);
+    acc = (i32x8)((u32x8)acc + (u32x8)multiply_pairs(a, b));
 #endif
 }
 
 // The upper bytes of 16-bit lanes, as signed numbers.
 CAUDAL_INLINE i32x8 upper_bytes(i32x8 a) {
     return (i32x8)((i16x16)a >> 8);
+}
+
+// a − 256 · b in 32-bit lanes that wrap.
+CAUDAL_INLINE i32x8 subtract_256_times(i32x8 a, i32x8 b) {
+    return (i32x8)((u32x8)a - ((u32x8)b << 8));
 }
 
 CAUDAL_INLINE i32x8 multiply16(i32x8 a, i32x8 b) {

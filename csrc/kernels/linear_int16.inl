@@ -98,7 +98,9 @@ struct Int16Kernel {
                 dot_pairs(totals[1][t], upper, repeated);
             }
         });
-        for (int t = 0; t < tokens; ++t) totals[0][t] -= totals[1][t] << 8;
+        for (int t = 0; t < tokens; ++t) {
+            totals[0][t] = subtract_256_times(totals[0][t], totals[1][t]);
+        }
         for (int half = 0; half < 2; ++half) {
             const f32x8 scale = source.scale(half);
             for (int t = 0; t < tokens; ++t) {

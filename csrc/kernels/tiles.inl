@@ -44,8 +44,7 @@ static void multiply_few(const PackedMatrix& matrix, const typename Kernel::Acti
         groups / Kernel::Packed::kLayout.groups_per_header * Kernel::Packed::kLayout.stride();
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
         const std::byte* data = matrix.data + panel * stride;
-        const auto group_at = [&](int64_t index)
-                                  CAUDAL_INLINE_BODY { return Kernel::Packed::at(data, index); };
+        const auto group_at = [&](int64_t index) { return Kernel::Packed::at(data, index); };
         for (int64_t tile = 0; tile < tiles_of(rows); ++tile) {
             alignas(32) float sums[kTileRows * kPanelRows] = {};
             const int64_t left = rows - tile * kTileRows;

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from caudal.sampling_params import SamplingParams
+from caudal.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
     __version__: str
@@ -24,6 +25,7 @@ __all__ = [
     "Logprob",
     "RequestOutput",
     "SamplingParams",
+    "StructuredOutputsParams",
     "__version__",
 ]
 

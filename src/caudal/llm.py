@@ -214,11 +214,13 @@ class LLM:
             template_kwargs=template_kwargs,
         )
 
-    def _start(self, prompt: _EncodedPrompt, params: SamplingParams) -> Generation:
+    async def _start(self, prompt: _EncodedPrompt, params: SamplingParams) -> Generation:
+        wanted = params.structured_outputs
         request = Request(
             request_id=str(next(self._ids)),
             prompt=prompt.tokens,
             params=params,
+            grammar=None if wanted is None else await self._model.grammars.compile(wanted),
             cache_salt=prompt.cache_salt,
         )
         return Generation(self._engine, self._model.tokenizer, request)
@@ -226,7 +228,7 @@ class LLM:
     async def _stream(
         self, prompt: _EncodedPrompt, params: SamplingParams | None
     ) -> AsyncGenerator[CompletionOutput, None]:
-        generation = self._start(prompt, params or SamplingParams())
+        generation = await self._start(prompt, params or SamplingParams())
         sums: dict[int, float] = {}
         async with contextlib.aclosing(generation.deltas()) as stream:
             async for deltas in stream:
@@ -260,7 +262,7 @@ class LLM:
 
                 async def run_one(prompt: _EncodedPrompt, own: SamplingParams) -> RequestOutput:
                     async with places:
-                        result = await self._collect(self._start(prompt, own), prompt.text)
+                        result = await self._collect(await self._start(prompt, own), prompt.text)
                     advance()
                     return result
 

@@ -24,6 +24,7 @@ from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tokenizer import Tokenizer
+from caudal.grammar_compiler import GrammarCompiler
 from caudal.machine import available_memory, usable_processors
 from caudal.models import build_program
 from caudal.models.program import Program, kv_bytes_per_token
@@ -77,6 +78,7 @@ class LoadedModel:
         path: The file, or the first of a split one.
         tokenizer: Text to ids and back.
         chat_template: Conversations to ids.
+        grammars: Compiles what an answer must look like.
         program: The computation.
         executor: Runs it.
         engine_config: Limits for the engine.
@@ -87,6 +89,7 @@ class LoadedModel:
     path: Path
     tokenizer: Tokenizer
     chat_template: ChatTemplate
+    grammars: GrammarCompiler
     program: Program
     executor: Executor
     engine_config: EngineConfig
@@ -140,11 +143,12 @@ def load_model(
     with GGUFFile.open(path) as file:
         program = build_program(file)
         tokenizer = Tokenizer.from_gguf(file)
-        if tokenizer.vocab_size > program.vocab_size:
+        # More rows than tokens would let the model choose ids that stand for no text.
+        if tokenizer.vocab_size != program.vocab_size:
             raise ModelLoadError(
                 str(path),
-                f"the tokenizer has {tokenizer.vocab_size} tokens, but token_embd.weight only "
-                f"{program.vocab_size} rows",
+                f"tokenizer.ggml.tokens has {tokenizer.vocab_size} tokens, but token_embd.weight "
+                f"has {program.vocab_size} rows; they must be equal",
             )
         chat_template = ChatTemplate.from_gguf(file, tokenizer)
         num_blocks, max_model_len = size_kv_pool(program, options)
@@ -193,6 +197,7 @@ def load_model(
         path=path,
         tokenizer=tokenizer,
         chat_template=chat_template,
+        grammars=GrammarCompiler(tokenizer),
         program=program,
         executor=executor,
         engine_config=config,

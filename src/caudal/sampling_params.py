@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from caudal.errors import ParameterError
+from caudal.structured_outputs import StructuredOutputsParams
 
 MAX_LOGPROBS = 20
 """Most alternatives per token that a request may ask for (OpenAI's limit)."""
 
 MAX_STOP_STRINGS = 64
+MAX_STOP_LENGTH = 1024
+MAX_STOP_TOKEN_IDS = 1024
 MAX_LOGIT_BIAS = 1024
+
+_MAX_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,9 @@ class SamplingParams:
         logprobs: Number of likeliest tokens whose log-probabilities are returned beside the
             chosen one's; None returns none. Log-probabilities are of the model's raw distribution.
         prompt_logprobs: The same for every prompt token after the first.
+        structured_outputs: A form that the answer must have. Until it has, neither
+            end-of-sequence nor `min_tokens` matter: a complete answer ends at once, and one cut
+            short by `max_tokens` is a prefix of a complete one.
     """
 
     n: int = 1
@@ -64,6 +71,7 @@ class SamplingParams:
     seed: int | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):  # vLLM and OpenAI take a bare string too
@@ -83,16 +91,16 @@ class SamplingParams:
         """
         _check_int("n", self.n, 1, 1024)
         _check_float("temperature", self.temperature, 0.0, 100.0)
-        _check_int("top_k", self.top_k, -1, 2**31 - 1)
+        _check_int("top_k", self.top_k, -1, _MAX_INT32)
         _check_float("top_p", self.top_p, 0.0, 1.0, low_open=True)
         _check_float("min_p", self.min_p, 0.0, 1.0)
         _check_float("typical_p", self.typical_p, 0.0, 1.0, low_open=True)
         _check_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
         _check_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _check_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _check_int("min_tokens", self.min_tokens, 0, None)
+        _check_int("min_tokens", self.min_tokens, 0, _MAX_INT32)
         if self.max_tokens is not None:
-            _check_int("max_tokens", self.max_tokens, 0, None)
+            _check_int("max_tokens", self.max_tokens, 0, _MAX_INT32)
             if self.min_tokens > self.max_tokens:
                 raise ParameterError(
                     "min_tokens",
@@ -104,8 +112,16 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 _check_int(name, getattr(self, name), 0, MAX_LOGPROBS)
+        for name in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
+            _check_type(name, getattr(self, name), bool, "true or false")
         self._validate_stop()
         self._validate_logit_bias()
+        if not isinstance(self.structured_outputs, StructuredOutputsParams | None):
+            raise ParameterError(
+                "structured_outputs",
+                "structured_outputs must be StructuredOutputsParams, not "
+                f"{type(self.structured_outputs).__name__}.",
+            )
 
     def validate_for_vocabulary(self, vocab_size: int) -> None:
         """Check that every token id this request names exists.
@@ -123,6 +139,8 @@ class SamplingParams:
                     )
 
     def _validate_stop(self) -> None:
+        for name in ("stop", "stop_token_ids"):
+            _check_type(name, getattr(self, name), Sequence, "a list")
         if len(self.stop) > MAX_STOP_STRINGS:
             raise ParameterError("stop", f"stop may have at most {MAX_STOP_STRINGS} strings.")
         for text in self.stop:
@@ -130,11 +148,21 @@ class SamplingParams:
                 raise ParameterError("stop", f"stop must be strings, not {type(text).__name__}.")
             if not text:
                 raise ParameterError("stop", "stop must not contain an empty string.")
+            if len(text) > MAX_STOP_LENGTH:
+                raise ParameterError(
+                    "stop",
+                    f"stop has a string of {len(text)} characters; {MAX_STOP_LENGTH} are allowed.",
+                )
+        if len(self.stop_token_ids) > MAX_STOP_TOKEN_IDS:
+            raise ParameterError(
+                "stop_token_ids", f"stop_token_ids may have at most {MAX_STOP_TOKEN_IDS} ids."
+            )
         for token in self.stop_token_ids:
             if isinstance(token, bool) or not isinstance(token, int):
                 raise ParameterError("stop_token_ids", "stop_token_ids must be integers.")
 
     def _validate_logit_bias(self) -> None:
+        _check_type("logit_bias", self.logit_bias, Mapping, "a dictionary")
         if len(self.logit_bias) > MAX_LOGIT_BIAS:
             raise ParameterError("logit_bias", f"logit_bias may have at most {MAX_LOGIT_BIAS} ids.")
         for token, bias in self.logit_bias.items():
@@ -145,12 +173,18 @@ class SamplingParams:
             _check_float("logit_bias", bias, -100.0, 100.0)
 
 
-def _check_int(name: str, value: object, low: int, high: int | None) -> None:
+def _check_type(name: str, value: object, expected: type, what: str) -> None:
+    if not isinstance(value, expected):
+        raise ParameterError(name, f"{name} must be {what}, not {type(value).__name__}.")
+
+
+def _check_int(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ParameterError(name, f"{name} must be an integer, not {type(value).__name__}.")
-    if value < low or (high is not None and value > high):
-        allowed = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise ParameterError(name, f"{name} must be {allowed}, but is {value}.")
+    if not low <= value <= high:
+        raise ParameterError(
+            name, f"{name} must be between {low} and {high}, but is {_shown(value)}."
+        )
 
 
 def _check_float(
@@ -158,9 +192,16 @@ def _check_float(
 ) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ParameterError(name, f"{name} must be a number, not {type(value).__name__}.")
-    too_low = value <= low if low_open else value < low
-    if math.isnan(value) or too_low or value > high:
+    # Comparisons alone: NaN fails them, and unlike conversions they take integers of any size.
+    if not (low < value <= high or (value == low and not low_open)):
         bracket = "(" if low_open else "["
         raise ParameterError(
-            name, f"{name} must be in {bracket}{low:g}, {high:g}], but is {value}."
+            name, f"{name} must be in {bracket}{low:g}, {high:g}], but is {_shown(value)}."
         )
+
+
+def _shown(value: float) -> str:
+    """A value for a message: Python refuses to write integers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"{'-' if value < 0 else ''}2^{value.bit_length() - 1} or more"
+    return str(value)

@@ -259,6 +259,26 @@ def test_bodies_that_are_no_object(hello: RunningServer, body: bytes):
 
 
 @pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"[]", "body: input should be an object."),
+        (b'{"model": "\xff"}', "The body is not valid JSON: it is not UTF-8."),
+        (b"[" * 200_000, "The body is not valid JSON: it is nested too deeply."),
+        (b"1" * 5000, "The body is not valid JSON: it has an integer of too many digits."),
+        (b'{"model": "fake",}', "The body is not valid JSON: Expecting property name"),
+        (b'{"model": "fake", "prompt": "x", "logit_bias": []}', "logit_bias: input should be an o"),
+    ],
+    ids=["list", "latin-1", "deep", "long integer", "comma", "field"],
+)
+def test_what_is_wrong_with_a_body(hello: RunningServer, body: bytes, message: str):
+    response = hello.http.post(
+        "/v1/completions", content=body, headers={"content-type": "application/json"}
+    )
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith(message)
+
+
+@pytest.mark.parametrize(
     ("fields", "status"),
     [(r'"\ud800": 1', 400), (r'"model": "\ud800"', 404), (r'"logit_bias": {"\ud800": 1}', 400)],
 )

@@ -41,6 +41,11 @@ def next_token(history: Sequence[int], seed: int, stream: int, vocab_size: int) 
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") % vocab_size
 
 
+def allows(mask: bytes, token: int) -> bool:
+    """Whether a grammar's mask allows a token."""
+    return token // 8 < len(mask) and bool(mask[token // 8] >> token % 8 & 1)
+
+
 def score(history: Sequence[int], target: int) -> float:
     """The fake log-probability of `target` after `history`."""
     text = f"{target}|{','.join(map(str, history))}".encode()
@@ -158,9 +163,13 @@ class FakeExecutor:
             self._logprob(context[: step.context + i + 1], target, step.score_top)
             for i, target in enumerate(step.score_targets)
         ]
-        return StepResult([self._sample(context, row) for row in step.samples], scores)
+        samples = [self._sample(context, row) for row in step.samples]
+        chosen = [sampled for sampled in samples if sampled is not None]
+        if len(chosen) < len(samples):
+            return StepResult(error="no token is allowed")
+        return StepResult(chosen, scores)
 
-    def _sample(self, context: list[int], row: SamplingRow) -> SampledToken:
+    def _sample(self, context: list[int], row: SamplingRow) -> SampledToken | None:
         if row.prompt_tokens or row.output_tokens:
             _demand(
                 [*row.prompt_tokens, *row.output_tokens] == context,
@@ -168,8 +177,13 @@ class FakeExecutor:
             )
             _demand(len(row.output_tokens) == row.step, "a wrong step number")
         token = next_token(context, row.seed, row.stream, self.vocab_size)
-        while token in row.banned_tokens:
+        for _ in range(self.vocab_size):
+            allowed = row.allowed_tokens is None or allows(row.allowed_tokens, token)
+            if allowed and token not in row.banned_tokens:
+                break
             token = (token + 1) % self.vocab_size
+        else:
+            return None
         logprob = None
         if row.params.logprobs is not None:
             logprob = self._logprob(context, token, row.params.logprobs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from caudal.backends.base import SampledToken, SamplingRow
@@ -11,9 +12,10 @@ from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.errors import ParameterError, TemplateError
+from caudal.grammar_compiler import GrammarCompiler
 from caudal.server.metrics import ServerMetrics
 from caudal.server.served_model import ServedModel
-from support.fake_executor import FakeExecutor
+from support.fake_executor import FakeExecutor, allows
 
 END = 256
 """The control token that ends an answer."""
@@ -27,11 +29,16 @@ class ByteTokenizer:
 
     eos_ids = frozenset({END})
     vocab_size = END + 1 + len(WORDS)
+    bos_id = None
+    longest_token = len("<|end|>")
 
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = False
     ) -> list[int]:
         return list(text.encode(errors="replace"))
+
+    def encode_continuation(self, text: str) -> list[int]:
+        return list(text.encode())
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         kept = [token for token in ids if not (skip_special_tokens and self.is_control(token))]
@@ -103,6 +110,8 @@ class ScriptedExecutor(FakeExecutor):
         token = script[row.step] if row.step < len(script) else END
         if token in row.banned_tokens:
             token = ord(".")
+        if row.allowed_tokens is not None and not allows(row.allowed_tokens, token):
+            token = next(filter(partial(allows, row.allowed_tokens), range(self.vocab_size)))
         logprob = None
         if row.params.logprobs is not None:
             logprob = self._logprob(context, token, row.params.logprobs)
@@ -120,10 +129,12 @@ def serve_fake(
 ) -> ServedModel:
     """A served model on a fake one."""
     engine = start_engine(executor, **limits)
+    tokenizer: Any = ByteTokenizer()
     return ServedModel(
         names=names,
-        tokenizer=ByteTokenizer(),  # type: ignore[arg-type]
+        tokenizer=tokenizer,
         chat_template=RoleTemplate(),  # type: ignore[arg-type]
+        grammars=GrammarCompiler(tokenizer),
         engine=engine,
         max_model_len=engine.config.max_model_len,
         facts={"architecture": "fake"},

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caudal.backends.base import SampledToken, TokenLogprob
+from caudal.engine.grammar import Grammar
 from caudal.sampling_params import SamplingParams
 
 
@@ -33,6 +34,7 @@ class Request:
         request_id: Unique among live requests.
         prompt: Token ids, at least one, all inside the vocabulary.
         params: Sampling parameters.
+        grammar: `params.structured_outputs`, compiled.
         priority: Lower runs first (vLLM's convention).
         cache_salt: Requests share cached prefixes only with those of the same salt.
         first_token_deadline: Seconds from submission in which the first token must come.
@@ -42,6 +44,7 @@ class Request:
     request_id: str
     prompt: Sequence[int]
     params: SamplingParams
+    grammar: Grammar | None = None
     priority: int = 0
     cache_salt: str | None = None
     first_token_deadline: float | None = None

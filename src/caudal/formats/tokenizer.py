@@ -63,6 +63,7 @@ class Tokenizer:
         self.user_defined_tokens: Mapping[str, int] = {
             texts[token]: token for token in user_defined
         }
+        self._longest_token = max(map(len, texts))
         self._user_defined_splitter = SpecialTokenSplitter(self.user_defined_tokens)
         self._special_splitter = SpecialTokenSplitter(
             {**self.user_defined_tokens, **self.special_tokens}
@@ -111,6 +112,13 @@ class Tokenizer:
         return len(self.vocabulary.texts)
 
     @property
+    def longest_token(self) -> int | None:
+        """Most characters of text that a token stands for; None if there is no such limit."""
+        if self._is_spm and len(self.vocabulary.ids_of_kind(TokenKind.BYTE)) < 256:
+            return None  # a stretch of unknown text becomes one token
+        return self._longest_token
+
+    @property
     def bos_id(self) -> int | None:
         """The token that begins a sequence."""
         return self.vocabulary.bos_id
@@ -143,6 +151,16 @@ class Tokenizer:
                 ids.append(self.eos_id)
         return ids
 
+    def encode_continuation(self, text: str) -> list[int]:
+        """Token ids of text that goes on where other text ended: nothing is put in front of it."""
+        ids: list[int] = []
+        for piece in self._user_defined_splitter.split(without_surrogates(text)):
+            if isinstance(piece, int):
+                ids.append(piece)
+            elif piece:
+                ids += self._encode_text(piece, add_space_prefix=False)
+        return ids
+
     def encode_pieces(self, pieces: Iterable[str | int]) -> list[int]:
         """Token ids of a text that has been split at its special tokens.
 
@@ -154,7 +172,7 @@ class Tokenizer:
             if isinstance(piece, int):
                 ids.append(piece)
             elif piece:
-                ids += self._encode_text(piece)
+                ids += self._encode_text(piece, add_space_prefix=self._add_space_prefix)
         return ids
 
     def with_bos(self, ids: list[int]) -> list[int]:
@@ -229,9 +247,9 @@ class Tokenizer:
             )
         return TokenKind(self.vocabulary.kinds[token])
 
-    def _encode_text(self, text: str) -> list[int]:
+    def _encode_text(self, text: str, *, add_space_prefix: bool) -> list[int]:
         if self._is_spm:
-            if self._add_space_prefix:
+            if add_space_prefix:
                 text = " " + text
             text = text.replace(" ", SPACE)
         # The batch call, unlike `encode`, lets other Python threads run meanwhile.

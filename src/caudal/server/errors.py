@@ -115,7 +115,9 @@ def install_error_handlers(app: FastAPI) -> None:
     async def on_http_exception(request: Request, error: Exception) -> JSONReply:
         assert isinstance(error, HTTPException)
         message = str(error.detail)
-        if error.status_code == 404:
+        if error.status_code == 400 and error.__cause__ is not None:  # only bodies end up here
+            message = f"The body is not valid JSON: {_parse_failure(error.__cause__)}."
+        elif error.status_code == 404:
             message = f"There is no route {request.method} {request.url.path}."
         elif error.status_code == 405:
             message = f"{request.url.path} does not accept {request.method}."
@@ -146,6 +148,17 @@ def _kind(status: int) -> str:
             return "invalid_request_error"
 
 
+def _parse_failure(cause: BaseException) -> str:
+    """Why a body could not be read, where the parser does not say it itself."""
+    match cause:
+        case RecursionError():
+            return "it is nested too deeply"
+        case UnicodeDecodeError():
+            return "it is not UTF-8"
+        case _:
+            return "it has an integer of too many digits"
+
+
 def _explain(errors: Sequence[Any]) -> tuple[str, str | None]:
     """Returns one sentence, and the field, for pydantic's list of errors."""
     # A union reports every branch; the branch that got furthest is the one that was meant.
@@ -167,11 +180,9 @@ def _explain(errors: Sequence[Any]) -> tuple[str, str | None]:
                 return "The request needs a JSON body.", None
             return f"{field} is required.", field
         case _:
-            alternatives = [
-                _lower_first(item["msg"]) for item in errors if _path(item["loc"]) == path
-            ]
+            alternatives = [_sentence(item) for item in errors if _path(item["loc"]) == path]
             what = " or ".join(dict.fromkeys(alternatives))
-            return (f"{field}: {what}." if field else f"The body {what}."), field or None
+            return f"{field or 'body'}: {what}.", field or None
 
 
 def _path(location: Sequence[str | int]) -> list[str | int]:
@@ -190,6 +201,9 @@ def _join(path: Sequence[str | int]) -> str:
     return text
 
 
-def _lower_first(message: str) -> str:
-    message = message.removeprefix("Value error, ")
+def _sentence(error: Any) -> str:
+    """What is wrong with a value, in words that know JSON and not Python."""
+    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "input should be an object"
+    message: str = error["msg"].removeprefix("Value error, ")
     return message[:1].lower() + message[1:]

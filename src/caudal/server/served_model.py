@@ -16,6 +16,7 @@ from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.request import Request
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
+from caudal.grammar_compiler import GrammarCompiler
 from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
 from caudal.server.errors import UnknownModelError
@@ -49,6 +50,7 @@ class ServedModel:
         names: Names that requests may use; its own first.
         tokenizer: Text to ids and back.
         chat_template: Conversations to ids.
+        grammars: Compiles what an answer must look like.
         engine: Runs requests.
         max_model_len: Most tokens of one sequence, prompt and answer together.
         facts: What was loaded and what runs it, for `/v1/models`.
@@ -59,6 +61,7 @@ class ServedModel:
     names: Sequence[str]
     tokenizer: Tokenizer
     chat_template: ChatTemplate
+    grammars: GrammarCompiler
     engine: AsyncEngine
     max_model_len: int
     facts: Mapping[str, str]
@@ -73,6 +76,7 @@ class ServedModel:
             names=tuple(names or [loaded.name]),
             tokenizer=loaded.tokenizer,
             chat_template=loaded.chat_template,
+            grammars=loaded.grammars,
             engine=engine,
             max_model_len=loaded.max_model_len,
             facts=loaded.facts,
@@ -134,7 +138,7 @@ class ServedModel:
         # A template is a stranger's program: it always runs beside the loop, however short.
         return await asyncio.to_thread(encode)
 
-    def submit(
+    async def submit(
         self,
         prompt: Sequence[int],
         params: SamplingParams,
@@ -144,28 +148,32 @@ class ServedModel:
         cache_salt: str | None = None,
         user: str | None = None,
     ) -> Generation:
-        """Submit a prompt.
+        """Compile the grammar of `params`, where there is one, and submit a prompt.
 
         Args:
             prompt: Token ids.
             params: Sampling parameters.
-            field_names: What the API calls `prompt` and `max_tokens`, where it differs.
+            field_names: What the API calls `prompt`, `max_tokens` and so on, where it
+                differs.
             priority: Lower runs first.
             cache_salt: Shares cached prefixes only with requests of the same salt.
             user: Named in the log.
 
         Raises:
-            ParameterError: The engine refuses the request, e.g. `ContextOverflowError`.
+            ParameterError: The engine refuses the request, e.g. `ContextOverflowError`, or the
+                grammar can't be enforced.
             QueueFullError: Too many requests are waiting.
         """
-        request = Request(
-            request_id=uuid.uuid4().hex,
-            prompt=prompt,
-            params=params,
-            priority=priority or 0,
-            cache_salt=cache_salt,
-        )
+        wanted = params.structured_outputs
         try:
+            request = Request(
+                request_id=uuid.uuid4().hex,
+                prompt=prompt,
+                params=params,
+                grammar=None if wanted is None else await self.grammars.compile(wanted),
+                priority=priority or 0,
+                cache_salt=cache_salt,
+            )
             return Generation(self.engine, self.tokenizer, request, self.metrics.observer(user))
         except ParameterError as error:
             error.param = field_names.get(error.param, error.param)
@@ -176,6 +184,7 @@ class ServedModel:
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
         *,
+        field_names: Mapping[str, str] = MappingProxyType({}),
         priority: int | None = None,
         cache_salt: str | None = None,
         user: str | None = None,
@@ -185,7 +194,14 @@ class ServedModel:
         try:
             for prompt in prompts:
                 started.append(
-                    self.submit(prompt, params, priority=priority, cache_salt=cache_salt, user=user)
+                    await self.submit(
+                        prompt,
+                        params,
+                        field_names=field_names,
+                        priority=priority,
+                        cache_salt=cache_salt,
+                        user=user,
+                    )
                 )
         except BaseException:
             for generation in started:

@@ -26,7 +26,7 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
     model.check_name(body.model)
     params = body.sampling_params()
     prompt = await model.encode_chat(body)
-    generation = model.submit(
+    generation = await model.submit(
         prompt,
         params,
         field_names={"prompt": "messages", "max_tokens": body.max_tokens_field},

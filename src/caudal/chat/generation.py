@@ -1,0 +1,140 @@
+"""A chat answer as it is generated: the text of a `Generation`, told apart into events."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from caudal.chat.events import Answer, ChatEvent, ReasoningDelta, ToolCallBegin
+from caudal.chat.parser import AnswerParser
+from caudal.output import Delta, Generation, OutputToken
+
+
+@dataclass(frozen=True, slots=True)
+class ChatDelta:
+    """What is new in one sequence.
+
+    Attributes:
+        index: Which of the request's `n` sequences.
+        events: What the new text means; empty only where the sequence ends.
+        tokens: The tokens it came from, in order. All generated tokens are reported once, those
+            of reasoning, calls and control tokens included.
+        finish_reason: On the sequence's last delta: "stop", "length", or "tool_calls" where the
+            answer has calls and the model ended it.
+        stop_reason: The stop string or stop token id that ended the sequence.
+    """
+
+    index: int
+    events: Sequence[ChatEvent]
+    tokens: Sequence[OutputToken] = ()
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteAnswer:
+    """One sequence's whole answer.
+
+    Attributes:
+        answer: Content, reasoning and calls.
+        tokens: See `ChatDelta`.
+        finish_reason: See `ChatDelta`.
+        stop_reason: See `ChatDelta`.
+    """
+
+    answer: Answer
+    tokens: Sequence[OutputToken]
+    finish_reason: str
+    stop_reason: str | int | None
+
+
+@dataclass(slots=True)
+class _Sequence:
+    parser: AnswerParser
+    unreported: list[OutputToken] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)  # of tokens, in the raw text
+    has_calls: bool = False
+
+
+class ChatGeneration:
+    """A submitted conversation, as a stream of events.
+
+    Args:
+        generation: The running request.
+        new_parser: Makes a parser for each of its sequences.
+        include_reasoning: Whether `ReasoningDelta`s are passed on.
+
+    Attributes:
+        generation: The running request; it knows prompt, cached and output tokens.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        new_parser: Callable[[], AnswerParser],
+        *,
+        include_reasoning: bool = True,
+    ) -> None:
+        self.generation = generation
+        self._include_reasoning = include_reasoning
+        self._sequences = [_Sequence(new_parser()) for _ in range(generation.request.params.n)]
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Generated tokens that were spent on reasoning, over all sequences."""
+        return sum(
+            sum(sequence.parser.in_reasoning(offset) for offset in sequence.offsets)
+            for sequence in self._sequences
+        )
+
+    async def deltas(self) -> AsyncGenerator[list[ChatDelta], None]:
+        """Yield what is new after each iteration, never an empty list. Use it once, and close it.
+
+        Raises what `Generation.deltas` raises.
+        """
+        async with contextlib.aclosing(self.generation.deltas()) as stream:
+            async for deltas in stream:
+                found = [new for delta in deltas if (new := self._read(delta)) is not None]
+                if found:
+                    yield found
+
+    async def collect(self) -> list[CompleteAnswer]:
+        """The whole answers, one per sequence. Raises what `Generation.deltas` raises."""
+        count = len(self._sequences)
+        answers = [Answer() for _ in range(count)]
+        tokens: list[list[OutputToken]] = [[] for _ in range(count)]
+        complete: list[CompleteAnswer | None] = [None] * count
+        async with contextlib.aclosing(self.deltas()) as stream:
+            async for deltas in stream:
+                for delta in deltas:
+                    place = delta.index
+                    answers[place].add(delta.events)
+                    tokens[place] += delta.tokens
+                    if delta.finish_reason is not None:
+                        complete[place] = CompleteAnswer(
+                            answers[place], tokens[place], delta.finish_reason, delta.stop_reason
+                        )
+        return [answer for answer in complete if answer is not None]
+
+    async def aclose(self) -> None:
+        """Give up what still runs."""
+        await self.generation.aclose()
+
+    def _read(self, delta: Delta) -> ChatDelta | None:
+        sequence = self._sequences[delta.index]
+        events = sequence.parser.push(delta.text)
+        if delta.finish_reason is not None:
+            events += sequence.parser.finish()
+        sequence.unreported += delta.tokens
+        sequence.offsets += (token.offset for token in delta.tokens)
+        sequence.has_calls |= any(isinstance(event, ToolCallBegin) for event in events)
+        if not self._include_reasoning:
+            events = [event for event in events if not isinstance(event, ReasoningDelta)]
+        reason = delta.finish_reason
+        if not events and reason is None:
+            return None
+        if reason == "stop" and sequence.has_calls:
+            reason = "tool_calls"
+        tokens, sequence.unreported = sequence.unreported, []
+        return ChatDelta(delta.index, events, tokens, reason, delta.stop_reason)

@@ -1,0 +1,283 @@
+"""Grammars for one model, by llguidance: compiled beside the event loop, checked, and kept.
+
+A request's grammar is compiled before it is queued: what can't be enforced is refused while it is
+still a bad request. What a grammar costs is bounded at both ends: here by its size and llguidance's
+limits, and in the engine by the limits of each step, where a grammar that turns out to explode
+fails its own request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import llguidance
+from llguidance import TokenizerWrapper
+from llguidance.gbnf_to_lark import any_to_lark
+
+from caudal.engine.grammar import MatcherError
+from caudal.errors import ParameterError
+from caudal.formats.tokenizer import Tokenizer
+from caudal.regex_dialect import check_pattern, check_schema_patterns
+from caudal.structured_outputs import JSON_STYLE, StructuredOutputsParams
+
+CACHED_GRAMMARS = 64
+MAX_NESTING = 200
+"""Brackets that may be open at once in a grammar: parsers of grammars go down a level for each."""
+
+PROBE_STEPS = 16
+"""Steps that a new grammar is tried for; one that can't begin, or explodes as it does, is refused.
+"""
+
+# About 20 ms of compiling, and 10 ms and 50 MB of automaton in any one step.
+_LIMITS = llguidance.LLParserLimits(
+    initial_lexer_fuel=2_000_000,
+    step_lexer_fuel=150_000,
+    max_lexer_states=50_000,
+    verbose_errors=False,
+)
+
+
+class LLGrammar:
+    """A compiled grammar (see `caudal.engine.grammar.Grammar`)."""
+
+    def __init__(self, start: llguidance.LLMatcher) -> None:
+        self._start = start
+        self._lock = threading.Lock()
+
+    def matcher(self) -> LLMatcher:
+        """A matcher at the grammar's start."""
+        with self._lock:
+            return LLMatcher(self._start.deep_copy())
+
+
+class LLMatcher:
+    """Where one sequence is in its grammar (see `caudal.engine.grammar.Matcher`)."""
+
+    __slots__ = ("_matcher",)
+
+    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+        self._matcher = matcher
+
+    @property
+    def complete(self) -> bool:
+        """Whether the grammar is matched and nothing but the end may follow."""
+        return self._matcher.is_stopped() and not self._matcher.is_error()
+
+    def allowed(self) -> bytes:
+        """The tokens that may come next, a bit each; see `Matcher.allowed`."""
+        mask = self._matcher.compute_bitmask()
+        self._check()
+        return mask
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Go on by these tokens; see `Matcher.accept`."""
+        self._matcher.consume_tokens(list(tokens))
+        self._check()
+
+    def forced(self) -> Sequence[int]:
+        """The tokens that follow in any case; see `Matcher.forced`."""
+        tokens = self._matcher.compute_ff_tokens()
+        self._check()
+        return tokens
+
+    def fork(self) -> LLMatcher:
+        """A second matcher at the same place."""
+        return LLMatcher(self._matcher.deep_copy())
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise MatcherError(_first_line(self._matcher.get_error()))
+
+
+class GrammarCompiler:
+    """Compiles what requests ask for, and keeps the latest results. Thread-safe.
+
+    Args:
+        tokenizer: The model's. Its vocabulary is indexed when the first grammar is compiled.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._vocabulary: llguidance.LLTokenizer | None = None
+        self._grammars: OrderedDict[StructuredOutputsParams, LLGrammar] = OrderedDict()
+        self._guard = threading.Lock()
+        # One at a time: compiling never takes more than one processor from the model.
+        self._thread = ThreadPoolExecutor(1, "caudal-grammar")
+
+    async def compile(self, wanted: StructuredOutputsParams) -> LLGrammar:
+        """Compile a grammar without holding up the event loop.
+
+        Raises:
+            ParameterError: See `compile_now`.
+        """
+        known = self._recall(wanted)
+        if known is not None:
+            return known
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, self.compile_now, wanted
+        )
+
+    def compile_now(self, wanted: StructuredOutputsParams) -> LLGrammar:
+        """Compile a grammar, or find it among those kept.
+
+        Raises:
+            ParameterError: `structured_outputs`: it doesn't compile, is too large, or uses what
+                can't be enforced; names the keyword or the place.
+        """
+        known = self._recall(wanted)
+        if known is not None:
+            return known
+        try:
+            source = _source(wanted)
+        except (ValueError, RecursionError) as error:
+            raise _refusal(wanted, str(error)) from error
+        start = llguidance.LLMatcher(self._index(), source, log_level=0, limits=_LIMITS)
+        if start.is_error():
+            raise _refusal(wanted, start.get_error())
+        _probe(wanted, start.deep_copy())
+        grammar = LLGrammar(start)
+        with self._guard:
+            self._grammars[wanted] = grammar
+            if len(self._grammars) > CACHED_GRAMMARS:
+                self._grammars.popitem(last=False)
+        return grammar
+
+    def _recall(self, wanted: StructuredOutputsParams) -> LLGrammar | None:
+        with self._guard:
+            grammar = self._grammars.get(wanted)
+            if grammar is not None:
+                self._grammars.move_to_end(wanted)
+            return grammar
+
+    def _index(self) -> llguidance.LLTokenizer:
+        with self._guard:
+            if self._vocabulary is None:
+                self._vocabulary = _index_vocabulary(self._tokenizer)
+            return self._vocabulary
+
+
+class _Vocabulary:
+    """What llguidance wants to know of a tokenizer, under the names it looks for."""
+
+    def __init__(self, tokenizer: Tokenizer, eos_id: int) -> None:
+        self._tokenizer = tokenizer
+        self.eos_token_id = eos_id
+        self.bos_token_id = tokenizer.bos_id
+        ids = range(tokenizer.vocab_size)
+        self.tokens = [tokenizer.token_bytes(token) for token in ids]
+        self.special_token_ids = [token for token in ids if tokenizer.is_control(token)]
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        if isinstance(text, bytes):
+            text = text.decode()
+        return self._tokenizer.encode_continuation(text)
+
+
+def _index_vocabulary(tokenizer: Tokenizer) -> llguidance.LLTokenizer:
+    ends = sorted(tokenizer.eos_ids)
+    if not ends:
+        raise ParameterError(
+            "structured_outputs",
+            "This model has no end-of-sequence token, so its answers can't be held to a form.",
+        )
+    return llguidance.LLTokenizer(
+        TokenizerWrapper(_Vocabulary(tokenizer, ends[0])),
+        n_vocab=tokenizer.vocab_size,
+        eos_token=ends,
+    )
+
+
+def _source(wanted: StructuredOutputsParams) -> str:
+    """The grammar in llguidance's own form.
+
+    Raises:
+        ValueError: It is not even readable.
+    """
+    match wanted.kind:
+        case "json":
+            assert isinstance(wanted.json, str)
+            return _json_source(wanted.json)
+        case "json_object":
+            return _json_source('{"type": "object"}')
+        case "regex":
+            assert wanted.regex is not None
+            check_pattern(wanted.regex)
+            return llguidance.LLMatcher.grammar_from_regex(wanted.regex)
+        case "choice":
+            assert wanted.choice is not None
+            literals = (json.dumps(text, ensure_ascii=False) for text in wanted.choice)
+            return llguidance.LLMatcher.grammar_from_lark("start: " + " | ".join(literals))
+        case _:
+            assert wanted.grammar is not None
+            return _grammar_source(wanted.grammar)
+
+
+def _json_source(text: str) -> str:
+    schema = json.loads(text)
+    if not isinstance(schema, dict):
+        raise ValueError("a schema must be a JSON object")
+    check_schema_patterns(schema)
+    options: Any = {**JSON_STYLE, "lenient": False}
+    return llguidance.LLMatcher.grammar_from_json_schema(text, overrides=options)
+
+
+def _grammar_source(text: str) -> str:
+    depth = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+            if depth > MAX_NESTING:
+                raise ValueError(f"more than {MAX_NESTING} brackets are open at once")
+        elif character in ")]}":
+            depth = max(0, depth - 1)
+    try:
+        lark = any_to_lark(text)
+    except Exception as error:  # the converter raises plain exceptions
+        raise ValueError(str(error)) from error
+    return llguidance.LLMatcher.grammar_from_lark(lark)
+
+
+def _probe(wanted: StructuredOutputsParams, matcher: llguidance.LLMatcher) -> None:
+    """Try a grammar for some steps, always by its first allowed token.
+
+    Raises:
+        ParameterError: It matches nothing, or hits a limit.
+    """
+    for _ in range(PROBE_STEPS):
+        tokens = matcher.compute_ff_tokens()[:PROBE_STEPS]
+        if not tokens and not matcher.is_error():
+            mask = int.from_bytes(matcher.compute_bitmask(), "little")
+            tokens = [(mask & -mask).bit_length() - 1] if mask else []
+        if matcher.is_error():
+            raise _refusal(wanted, matcher.get_error())
+        if not tokens:
+            raise _refusal(wanted, "it allows no token of this model")
+        matcher.consume_tokens(tokens)
+        if matcher.is_stopped() and not matcher.is_error():
+            return
+
+
+def _refusal(wanted: StructuredOutputsParams, reason: str) -> ParameterError:
+    what = {
+        "json": "This JSON schema",
+        "json_object": "JSON",
+        "regex": f"The pattern {_shortened(wanted.regex or '')!r}",
+        "choice": "These choices",
+        "grammar": "This grammar",
+    }[wanted.kind]
+    return ParameterError("structured_outputs", f"{what} can't be enforced: {_first_line(reason)}.")
+
+
+def _first_line(reason: str) -> str:
+    """Llguidance appends the grammar's lines and the parser's state to its reasons."""
+    return _shortened(reason.strip().split("\n", 1)[0].removesuffix("."), 400)
+
+
+def _shortened(text: str, length: int = 80) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caudal.errors import ModelLoadError
+from caudal.loader import LoadOptions, load_model
+from support.reference_model import TinyModel
+from support.vocabularies import bpe_metadata
+
+OPTIONS = LoadOptions(kv_memory=2**20, threads=1)
+
+
+def write_model(path: Path, rows: int) -> Path:
+    """A tiny model with 259 tokens and some number of embeddings."""
+    return TinyModel(
+        architecture="llama", vocab_size=rows, layers=1, metadata=bpe_metadata()
+    ).write(path)
+
+
+def test_a_model_with_a_token_for_each_embedding(tmp_path: Path):
+    loaded = load_model(str(write_model(tmp_path / "tiny.gguf", 259)), OPTIONS)
+    try:
+        assert loaded.tokenizer.vocab_size == loaded.program.vocab_size == 259
+    finally:
+        loaded.executor.close()
+
+
+@pytest.mark.parametrize("rows", [258, 260, 320])
+def test_tokens_and_embeddings_must_be_equal_in_number(tmp_path: Path, rows: int):
+    path = write_model(tmp_path / "tiny.gguf", rows)
+    with pytest.raises(ModelLoadError, match=rf"259 tokens.*{rows} rows.*must be equal"):
+        load_model(str(path), OPTIONS)
