@@ -25,12 +25,14 @@ class Pooling:
             components are an embedding by themselves (Matryoshka, arXiv 2205.13147).
         scores_pairs: Whether the vector has one component, which says how well the two texts of a
             pair belong together (a cross-encoder): no embedding then.
+        score_sigmoid: Whether that component goes through a sigmoid to become the score.
     """
 
     kind: PoolingKind
     normalize: bool
     dimensions: tuple[int, ...] = ()
     scores_pairs: bool = False
+    score_sigmoid: bool = True
 
     def check_dimensions(self, dimensions: int | None, width: int) -> None:
         """Check the size that a request asks for; `width` is what the model gives.

@@ -1,4 +1,4 @@
-"""A model that is several files, as Hugging Face lays them out: configuration, tokenizer, weights."""
+"""A model that is several files, as Hugging Face lays them out."""
 
 from __future__ import annotations
 

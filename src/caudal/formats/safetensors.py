@@ -1,12 +1,13 @@
 """Safetensors files: memory-mapped, and checked before anything in them is used.
 
-The format: eight bytes with the length of a JSON header, the header, which gives each tensor's type,
-shape and place, and then the tensors' bytes, without gaps. Our own reader because weights go from
-the mapped file to the packing kernels as they are, BF16 included, which numpy has no type for.
+The format: eight bytes with the length of a JSON header, the header, which gives each tensor's
+type, shape and place, and then the tensors' bytes, without gaps. Our own reader because weights go
+from the mapped file to the packing kernels as they are, BF16 included, which numpy has no type for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import mmap
@@ -99,10 +100,8 @@ class SafetensorsFile:
 
     def close(self) -> None:
         """Unmap the file, unless views of it are still held: then when they are gone."""
-        try:
+        with contextlib.suppress(BufferError):  # the views keep the map
             self._mapped.close()
-        except BufferError:
-            pass  # the views keep the map
 
     def __enter__(self) -> Self:
         return self
