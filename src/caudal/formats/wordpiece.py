@@ -188,7 +188,7 @@ def _with_roles(vocabulary: Vocabulary, ids: dict[str, int | None]) -> Vocabular
         eos_id=ids["eos"],
         unk_id=ids["unk"],
         pad_id=ids["pad"],
-        eos_ids=frozenset({ids["eos"]} - {None}),
+        eos_ids=frozenset(token for token in (ids["eos"],) if token is not None),
     )
 
 
