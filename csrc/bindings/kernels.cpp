@@ -166,7 +166,8 @@ void bind_kernels(nb::module_& module) {
     nb::enum_<ActivationKind>(kernels, "ActivationKind")
         .value("F32", ActivationKind::F32)
         .value("Int8", ActivationKind::Int8)
-        .value("Int16", ActivationKind::Int16);
+        .value("Int16", ActivationKind::Int16)
+        .value("Int8Twice", ActivationKind::Int8Twice);
 
     kernels.def(
         "instruction_sets",

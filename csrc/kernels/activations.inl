@@ -2,7 +2,8 @@
 //
 // F32 is row-major. The integer kinds are tiles of four rows, cut along k into groups of 32 with
 // one scale a row; within a group the four rows alternate every four bytes, so that a kernel
-// broadcasts 32 bits at a time. A tile that is not full holds zeros.
+// broadcasts 32 bits at a time. A tile that is not full holds zeros. Int8Twice has a tile's groups
+// of the second term behind those of the first.
 #pragma once
 
 #include "kernels/int_vec.inl"
@@ -40,6 +41,8 @@ static size_t activation_bytes(ActivationKind kind, int64_t rows, int64_t cols) 
             return static_cast<size_t>(groups) * sizeof(Int8Group);
         case ActivationKind::Int16:
             return static_cast<size_t>(groups) * sizeof(Int16Group);
+        case ActivationKind::Int8Twice:
+            return 2 * static_cast<size_t>(groups) * sizeof(Int8Group);
     }
     return 0;
 }
@@ -154,6 +157,33 @@ static void convert_tiles(const float* x, int64_t stride, int64_t cols, int64_t 
     }
 }
 
+// x minus what the group stands for, 32 values of up to four rows.
+static void subtract_group(const float* x, int64_t stride, int64_t rows, const Int8Group& group,
+                           float (&rest)[kTileRows][kGroup]) {
+    for (int64_t slot = 0; slot < rows; ++slot) {
+        for (int64_t i = 0; i < kGroup; ++i) {
+            const auto code = static_cast<float>(group.codes[i / 4][slot][i % 4]);
+            rest[slot][i] = x[slot * stride + i] - group.scale[slot] * code;
+        }
+    }
+}
+
+static void convert_tiles_twice(const float* x, int64_t stride, int64_t cols, int64_t row_begin,
+                                int64_t row_end, std::byte* activations) {
+    const int64_t groups = cols / kGroup;
+    for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+        auto* tile = reinterpret_cast<Int8Group*>(activations) + row / kTileRows * 2 * groups;
+        const int64_t rows = row_end - row < kTileRows ? row_end - row : kTileRows;
+        for (int64_t index = 0; index < groups; ++index) {
+            const float* from = x + row * stride + index * kGroup;
+            convert_group(from, stride, rows, tile[index]);
+            float rest[kTileRows][kGroup];
+            subtract_group(from, stride, rows, tile[index], rest);
+            convert_group(rest[0], kGroup, rows, tile[groups + index]);
+        }
+    }
+}
+
 static void convert_activations(ActivationKind kind, const float* x, int64_t stride, int64_t cols,
                                 int64_t row_begin, int64_t row_end, std::byte* activations) {
     switch (kind) {
@@ -167,6 +197,8 @@ static void convert_activations(ActivationKind kind, const float* x, int64_t str
             return convert_tiles<Int8Group>(x, stride, cols, row_begin, row_end, activations);
         case ActivationKind::Int16:
             return convert_tiles<Int16Group>(x, stride, cols, row_begin, row_end, activations);
+        case ActivationKind::Int8Twice:
+            return convert_tiles_twice(x, stride, cols, row_begin, row_end, activations);
     }
 }
 

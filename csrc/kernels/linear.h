@@ -22,9 +22,11 @@ namespace caudal {
 constexpr int64_t kPanelRows = 16;
 
 // How activations are stored. Each weight type has a preferred kind: F32 for float weights, Int8 (a
-// scale for every 32 values) for up to six bits a weight, Int16 for eight bits. F32 also works with
-// every other type, as a slow reference: dequantised weights times unquantised activations.
-enum class ActivationKind : uint8_t { F32 = 0, Int8 = 1, Int16 = 2 };
+// scale for every 32 values) for up to six bits a weight, Int16 for eight bits. Where Int8 is
+// preferred, Int8Twice works too: the rounding error of the first term is quantised as a second
+// one, for twice the work and 1/250 of the error. F32 works with every type, as a slow reference:
+// dequantised weights times unquantised activations.
+enum class ActivationKind : uint8_t { F32 = 0, Int8 = 1, Int16 = 2, Int8Twice = 3 };
 
 // A weight matrix in the kernels' own layout. Owns nothing: the runtime owns the bytes.
 struct PackedMatrix {
@@ -64,7 +66,7 @@ struct LinearKernels {
 
     // Computes columns [16·panel_begin, min(16·panel_end, matrix.rows)) of y for all `rows` rows.
     // `bias` may be null; `accumulate` adds to what y holds (the residual connection). Throws
-    // std::invalid_argument for a kind that is neither F32 nor the preferred one for the type.
+    // std::invalid_argument for a kind that doesn't go with the type.
     void (*multiply)(const PackedMatrix& matrix, ActivationKind kind, const std::byte* activations,
                      int64_t rows, int64_t panel_begin, int64_t panel_end, const float* bias,
                      bool accumulate, float* y, int64_t y_stride);

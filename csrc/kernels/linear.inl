@@ -19,10 +19,10 @@ static ActivationKind preferred_activations(TensorType type) {
 }
 
 static void multiply_integers(const PackedMatrix& matrix, const std::byte* activations,
-                              int64_t rows, int64_t panel_begin, int64_t panel_end,
+                              int64_t terms, int64_t rows, int64_t panel_begin, int64_t panel_end,
                               const Output& output) {
     const auto run = [&]<class Kernel>(Kernel) {
-        multiply_tiles<Kernel>(matrix, activations, rows, panel_begin, panel_end, output);
+        multiply_tiles<Kernel>(matrix, activations, terms, rows, panel_begin, panel_end, output);
     };
     switch (matrix.type) {
         case TensorType::Q4_0:
@@ -65,7 +65,10 @@ static void multiply(const PackedMatrix& matrix, ActivationKind kind, const std:
     if (kind == ActivationKind::F32) {
         multiply_floats(matrix, activations, rows, panel_begin, panel_end, output);
     } else if (kind == preferred_activations(matrix.type)) {
-        multiply_integers(matrix, activations, rows, panel_begin, panel_end, output);
+        multiply_integers(matrix, activations, 1, rows, panel_begin, panel_end, output);
+    } else if (kind == ActivationKind::Int8Twice &&
+               preferred_activations(matrix.type) == ActivationKind::Int8) {
+        multiply_integers(matrix, activations, 2, rows, panel_begin, panel_end, output);
     } else {
         throw std::invalid_argument(std::string(block_geometry(matrix.type).name) +
                                     " weights don't multiply this kind of activations");

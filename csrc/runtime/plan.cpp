@@ -10,12 +10,18 @@ namespace {
 
 class Planner {
   public:
-    Planner(const Program& program, const Weights& weights, const LinearKernels& kernels,
-            bool float_activations)
+    Planner(const std::vector<Op>& ops, const Program& program, const Weights& weights,
+            const LinearKernels& kernels, bool float_activations)
         : program_(program),
           weights_(weights),
           kernels_(kernels),
-          float_activations_(float_activations) {}
+          float_activations_(float_activations) {
+        for (const Op& op : ops) {
+            if (const auto* attention = std::get_if<AttentionOp>(&op)) {
+                remembered_.insert(remembered_.end(), {attention->k, attention->v});
+            }
+        }
+    }
 
     Plan take() && { return std::move(plan_); }
 
@@ -84,9 +90,7 @@ class Planner {
         require(op.bias < 0 || static_cast<int64_t>(weights_.vector(op.bias).size()) == matrix.rows,
                 "bias length");
         require(op.out != op.x, "linear layer's output");
-        const int slot =
-            activations(op.x, float_activations_ ? ActivationKind::F32
-                                                 : kernels_.preferred_activations(matrix.type));
+        const int slot = activations(op.x, kind_for(op, matrix.type));
         auto* stage = std::get_if<LinearStage>(&plan_.stages.back());
         const bool joins = stage != nullptr && stage->parts.front().op.x == op.x &&
                            std::none_of(stage->parts.begin(), stage->parts.end(),
@@ -102,6 +106,18 @@ class Planner {
   private:
     static void require(bool condition, const char* what) {
         if (!condition) throw std::invalid_argument(std::string("the program has a wrong ") + what);
+    }
+
+    // Keys and values are read again by every later token, and there are few of them: of all linear
+    // layers these repay precision best. (SmolLM2 Q4_1: a second term for them takes the mean error
+    // of log-probabilities from 0.082 to 0.064, at 6 % of the work.)
+    ActivationKind kind_for(const LinearOp& op, TensorType type) const {
+        if (float_activations_) return ActivationKind::F32;
+        const ActivationKind preferred = kernels_.preferred_activations(type);
+        const bool remembered =
+            std::find(remembered_.begin(), remembered_.end(), op.out) != remembered_.end();
+        if (preferred == ActivationKind::Int8 && remembered) return ActivationKind::Int8Twice;
+        return preferred;
     }
 
     int64_t width(int buffer) const {
@@ -146,6 +162,7 @@ class Planner {
     const Weights& weights_;
     const LinearKernels& kernels_;
     const bool float_activations_;
+    std::vector<int> remembered_;  // buffers that become keys and values
     Plan plan_;
 };
 
@@ -153,7 +170,7 @@ class Planner {
 
 Plan make_plan(const std::vector<Op>& ops, const Program& program, const Weights& weights,
                const LinearKernels& kernels, bool float_activations) {
-    Planner planner(program, weights, kernels, float_activations);
+    Planner planner(ops, program, weights, kernels, float_activations);
     for (const Op& op : ops) std::visit(planner, op);
     return std::move(planner).take();
 }

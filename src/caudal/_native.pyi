@@ -13,6 +13,7 @@ class kernels:  # noqa: N801 — a submodule: the kernels one by one, for tests 
         F32 = 0
         Int8 = 1
         Int16 = 2
+        Int8Twice = 3
 
     class Matrix:
         """A weight matrix, packed for one instruction set from the bytes of a GGUF tensor."""

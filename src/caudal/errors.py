@@ -54,16 +54,24 @@ class ContextOverflowError(ParameterError):
         max_model_len: The most tokens one sequence may have.
         prompt_tokens: Tokens in the prompt.
         max_tokens: Tokens asked for, where the request named a number.
+        at_least: `prompt_tokens` is only a lower bound: the text is too long to count.
     """
 
     def __init__(
-        self, param: str, max_model_len: int, prompt_tokens: int, max_tokens: int | None = None
+        self,
+        param: str,
+        max_model_len: int,
+        prompt_tokens: int,
+        max_tokens: int | None = None,
+        *,
+        at_least: bool = False,
     ) -> None:
         self.max_model_len = max_model_len
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens
         if max_tokens is None:
-            asked = f"your prompt has {prompt_tokens} tokens and needs room for at least one more"
+            count = f"at least {prompt_tokens}" if at_least else str(prompt_tokens)
+            asked = f"your prompt has {count} tokens and needs room for at least one more"
         else:
             asked = (
                 f"you asked for {prompt_tokens + max_tokens} tokens "

@@ -92,7 +92,7 @@ class LLMatcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise MatcherError(_first_line(self._matcher.get_error()))
+            raise MatcherError(_reason(self._matcher.get_error()))
 
 
 class GrammarCompiler:
@@ -271,12 +271,20 @@ def _refusal(wanted: StructuredOutputsParams, reason: str) -> ParameterError:
         "choice": "These choices",
         "grammar": "This grammar",
     }[wanted.kind]
-    return ParameterError("structured_outputs", f"{what} can't be enforced: {_first_line(reason)}.")
+    return ParameterError("structured_outputs", f"{what} can't be enforced: {_reason(reason)}.")
 
 
-def _first_line(reason: str) -> str:
-    """Llguidance appends the grammar's lines and the parser's state to its reasons."""
-    return _shortened(reason.strip().split("\n", 1)[0].removesuffix("."), 400)
+def _reason(message: str) -> str:
+    """The gist of an error: llguidance appends the grammar's lines and the parser's state."""
+    lines = message.strip().splitlines() or ["no reason is given"]
+    first = lines[0]
+    if first.startswith("NoExtension"):
+        return "it matches no text"
+    if "regex parse error" in first:
+        for line in lines:
+            if line.startswith("error: "):
+                first = line.removeprefix("error: ")
+    return _shortened(first.removesuffix("."), 400)
 
 
 def _shortened(text: str, length: int = 80) -> str:

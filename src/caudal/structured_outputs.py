@@ -61,14 +61,14 @@ class StructuredOutputsParams:
             )
         if isinstance(self.json, Mapping):
             object.__setattr__(self, "json", _schema_text(self.json))
-        for name in ("json", "regex", "grammar"):
+        for name, what in (("json", "A schema"), ("regex", "A pattern"), ("grammar", "A grammar")):
             value = getattr(self, name)
             if value is not None:
-                _check_text(name, value)
+                _check_text(what, value)
         if self.choice is not None:
             object.__setattr__(self, "choice", _checked_choices(self.choice))
         if self.json_object is not None and self.json_object is not True:
-            raise _error("structured_outputs.json_object must be true or false.")
+            raise _error("json_object must be true or false.")
 
     @property
     def kind(self) -> str:
@@ -110,33 +110,29 @@ def _schema_text(schema: Mapping[str, Any]) -> str:
     try:
         return json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _error(f"structured_outputs.json is not a JSON object: {error}.") from error
+        raise _error(f"A schema must be a JSON object: {error}.") from error
 
 
-def _check_text(name: str, value: object) -> None:
+def _check_text(what: str, value: object) -> None:
     if not isinstance(value, str):
-        raise _error(f"structured_outputs.{name} must be text, not {type(value).__name__}.")
+        raise _error(f"{what} must be text, not {type(value).__name__}.")
     if not value:
-        raise _error(f"structured_outputs.{name} must not be empty.")
+        raise _error(f"{what} must not be empty.")
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise _error(f"structured_outputs.{name} has half of a surrogate pair.")
+        raise _error(f"{what} must not have half of a surrogate pair.")
     if len(value) > MAX_CHARS:
-        raise _error(
-            f"structured_outputs.{name} may have {MAX_CHARS} characters, but has {len(value)}."
-        )
+        raise _error(f"{what} may have {MAX_CHARS} characters, but has {len(value)}.")
 
 
 def _checked_choices(choices: object) -> tuple[str, ...]:
     if isinstance(choices, str) or not isinstance(choices, Sequence):
-        raise _error("structured_outputs.choice must be a list of texts.")
+        raise _error("Choices must be a list of texts.")
     if not 1 <= len(choices) <= MAX_CHOICES:
-        raise _error(
-            f"structured_outputs.choice must have 1 to {MAX_CHOICES} texts, but has {len(choices)}."
-        )
+        raise _error(f"There must be 1 to {MAX_CHOICES} choices, not {len(choices)}.")
     for text in choices:
-        _check_text("choice", text)
+        _check_text("A choice", text)
     if sum(map(len, choices)) > MAX_CHARS:
-        raise _error(f"structured_outputs.choice may have {MAX_CHARS} characters together.")
+        raise _error(f"Choices may have {MAX_CHARS} characters together.")
     return tuple(choices)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import openai
 import pytest
 
-from support.running_server import RunningServer
+from support.fake_model import ScriptedExecutor
+from support.running_server import RunningServer, Serve
 
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
 TEXT = {"model": "fake", "prompt": "Hi"}
@@ -87,7 +88,6 @@ def test_numbers_that_are_none(hello: RunningServer, value: str):
         ("tool_choice", "auto"),
         ("functions", [{"name": "f"}]),
         ("function_call", "auto"),
-        ("response_format", {"type": "json_object"}),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
         ("prediction", {"type": "content", "content": "x"}),
@@ -328,6 +328,34 @@ def test_bodies_that_are_too_large(hello: RunningServer):
     response = hello.http.post("/v1/completions", content=chunks())
     assert response.status_code == 413
     assert "limit" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/tokenize"])
+def test_text_that_cannot_fit_is_not_even_tokenised(
+    hello: RunningServer, monkeypatch: pytest.MonkeyPatch, path: str
+):
+    def encode(*args: object, **options: object) -> list[int]:
+        pytest.fail("it was tokenised")
+
+    for part in (hello.model.tokenizer, hello.model.chat_template):
+        monkeypatch.setattr(part, "encode", encode)
+    text = "x" * (2**20 + 1)
+    body = {"messages": [{"role": "user", "content": text}]} if "chat" in path else {"prompt": text}
+    error = refused(hello, path, {"model": "fake", **body})
+    assert error["code"] == "context_length_exceeded"
+    assert "512" in error["message"]
+    assert "at least 149797 tokens" in error["message"]  # if all were the longest
+    assert error["param"] in body
+
+
+def test_more_prompts_than_can_ever_wait(serve: Serve):
+    server = serve(ScriptedExecutor(script=b"x"), max_queue=2, max_num_seqs=3)
+    for prompts in ([], ["x"] * 6):
+        error = refused(server, "/v1/completions", {"model": "fake", "prompt": prompts})
+        assert error["param"] == "prompt"
+    assert "at most 5" in error["message"]
+    response = server.http.post("/v1/completions", json={"model": "fake", "prompt": ["x"] * 5})
+    assert response.status_code == 200
 
 
 def test_routes_and_methods_that_do_not_exist(hello: RunningServer):

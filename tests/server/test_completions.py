@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.fake_model import ScriptedExecutor, word
+from support.fake_model import END, ScriptedExecutor, word
 from support.running_server import RunningServer, Serve
 
 
@@ -131,6 +131,12 @@ def test_echo_of_token_ids_is_their_text(hello: RunningServer):
 def test_control_tokens_written_by_a_user_stay_text(hello: RunningServer):
     answer = hello.http.post("/tokenize", json={"model": "fake", "prompt": "<|end|>"}).json()
     assert answer == {"tokens": list(b"<|end|>"), "count": 7, "max_model_len": 512}
+
+
+def test_detokenize_names_control_tokens(hello: RunningServer):
+    for count in (1, 5000):
+        response = hello.http.post("/detokenize", json={"tokens": [ord("a"), END] * count})
+        assert response.json() == {"prompt": "a<|end|>" * count}
 
 
 def test_tokenize_and_detokenize_are_inverse(hello: RunningServer):

@@ -14,6 +14,7 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
         ContextOverflowError: The prompt, or prompt and `max_tokens`, exceed `max_model_len`.
         ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a deadline is
             not a positive number.
+        ValueError: The form that the answer must have was not compiled.
     """
     prompt = request.prompt
     params = request.params
@@ -30,6 +31,8 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
             f"{vocab_size - 1}.",
         )
     params.validate_for_vocabulary(vocab_size)
+    if params.structured_outputs is not None and request.grammar is None:
+        raise ValueError("structured_outputs must be compiled into the request's grammar")
     if params.n > config.max_num_seqs:
         raise ParameterError(
             "n",

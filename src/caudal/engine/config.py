@@ -22,6 +22,8 @@ class EngineConfig:
         max_num_batched_tokens: Most tokens computed in one iteration; running sequences take one
             each and prefill gets the rest, so it must exceed `max_num_seqs`. Smaller values keep
             streams smooth while a long prompt comes in, larger ones read the weights less often.
+        jump_ahead: Append the tokens that a grammar forces instead of generating each; off only to
+            measure what that brings.
         prefix_cache: Keep the KV of prompts and answers for requests that start the same.
         schedule: `prefix` admits waiting requests by priority, then longest cached prefix;
             `fcfs` by priority, then arrival.
@@ -41,6 +43,7 @@ class EngineConfig:
     max_model_len: int
     max_num_seqs: int = 32
     max_num_batched_tokens: int = 256
+    jump_ahead: bool = True
     prefix_cache: bool = True
     schedule: ScheduleOrder = "prefix"
     ageing: float = 5.0

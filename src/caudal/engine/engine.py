@@ -13,10 +13,19 @@ import time
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 
-from caudal.backends.base import Batch, Executor, ExecutorInfo, SampledToken, StepResult
+from caudal.backends.base import (
+    Batch,
+    Executor,
+    ExecutorInfo,
+    SampledToken,
+    SequenceStep,
+    StepResult,
+)
 from caudal.engine.checks import check_request, token_room
 from caudal.engine.config import EngineConfig
+from caudal.engine.constrained import advance, begin, only_end_is_left
 from caudal.engine.deadlines import Deadlines
+from caudal.engine.grammar import MatcherError
 from caudal.engine.memory import KVMemory
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.engine.scheduler import Scheduler
@@ -107,7 +116,7 @@ class Engine:
         Raises:
             ContextOverflowError, ParameterError: See `check_request`.
             QueueFullError: As many requests wait as may.
-            ValueError: A live request has the same id.
+            ValueError: A live request has the same id, or its grammar was not compiled.
         """
         check_request(request, self.config, self._info.vocab_size)
         if request.request_id in self._requests:
@@ -142,13 +151,19 @@ class Engine:
             seed=seed,
             room=token_room(request, self.config.max_model_len),
             eos_token_ids=self._eos_token_ids,
+            jump_ahead=self.config.jump_ahead,
         )
-        seq = Sequence(state, list(range(params.n)))
+        matcher = None if request.grammar is None else request.grammar.matcher()
+        seq = Sequence(state, list(range(params.n)), matcher)
         for index in seq.branches:
             state.sequences[index] = seq
         self._requests[request.request_id] = state
         self._scheduler.add(seq)
         self._deadlines.add(state)
+        try:
+            begin(seq)
+        except MatcherError as error:
+            self._fail([seq], str(error))
 
     def cancel(
         self,
@@ -242,7 +257,9 @@ class Engine:
     # One iteration
 
     def _run(self, sequences: list[Sequence]) -> None:
-        steps = [seq.step() for seq in sequences]
+        sequences, steps = self._prepare(sequences)
+        if not steps:
+            return
         copies = [seq.table.copy for seq in sequences if seq.table.copy is not None]
         began = self._clock()
         try:
@@ -266,6 +283,24 @@ class Engine:
                 self._fail([seq], str(error))
                 continue
             self._commit(seq, result, now)
+
+    def _prepare(self, planned: list[Sequence]) -> tuple[list[Sequence], list[SequenceStep]]:
+        """Steps for those that can go on; ends those whose grammar has come to its end."""
+        sequences, steps = [], []
+        for seq in planned:
+            allowed = None
+            if seq.matcher is not None and seq.draws:
+                try:
+                    allowed = seq.matcher.allowed()
+                except MatcherError as error:
+                    self._fail([seq], str(error))
+                    continue
+                if only_end_is_left(allowed, seq):
+                    self._end(seq, FinishReason.STOP, self._clock())
+                    continue
+            sequences.append(seq)
+            steps.append(seq.step(allowed))
+        return sequences, steps
 
     def _check_result(self, samples: int, scores: int, result: StepResult) -> None:
         if result.error is not None:
@@ -321,17 +356,27 @@ class Engine:
     def _append(self, seq: Sequence, sampled: SampledToken, now: float) -> None:
         state = seq.state
         token = sampled.token
-        seq.tokens.append(token)
-        seq.output.append(token)
-        self._generated_tokens += 1
+        seq.append([token])
         if state.timing.first_token is None:
             state.timing.first_token = now
-        if token in state.ending and len(seq.output) > state.request.params.min_tokens:
-            self._end(seq, FinishReason.STOP, now, sampled=sampled, stop_token=token)
+        new = [*seq.unreported, sampled]
+        seq.unreported = []
+        stops = token in state.ending and len(seq.output) > state.request.params.min_tokens
+        if seq.matcher is not None and not stops:
+            try:
+                new += advance(seq, token)
+            except MatcherError as error:
+                self._fail([seq], str(error))
+                return
+        self._generated_tokens += len(new)
+        if stops:
+            self._end(seq, FinishReason.STOP, now, tokens=new, stop_token=token)
+        elif seq.matcher is not None and seq.matcher.complete:
+            self._end(seq, FinishReason.STOP, now, tokens=new)
         elif len(seq.output) >= state.room:
-            self._end(seq, FinishReason.LENGTH, now, sampled=sampled)
+            self._end(seq, FinishReason.LENGTH, now, tokens=new)
         else:
-            self._news.append(self._update(seq, seq.index, now, sampled))
+            self._news.append(self._update(seq, seq.index, now, new))
 
     # Ends
 
@@ -341,7 +386,7 @@ class Engine:
         reason: FinishReason,
         now: float,
         *,
-        sampled: SampledToken | None = None,
+        tokens: SequenceOf[SampledToken] = (),
         stop_token: int | None = None,
         error: str | None = None,
         keep: bool = True,
@@ -349,7 +394,7 @@ class Engine:
         """End a sequence and all that it stands for."""
         self._scheduler.end(seq, keep=keep)
         for index in seq.branches:
-            update = self._update(seq, index, now, sampled, reason, stop_token, error)
+            update = self._update(seq, index, now, tokens, reason, stop_token, error)
             self._news.append(update)
             self._forget(seq.state, index, reason)
 
@@ -366,7 +411,7 @@ class Engine:
         if len(seq.branches) == 1:
             self._end(seq, reason, now, error=error)
         else:
-            self._news.append(self._update(seq, index, now, None, reason, None, error))
+            self._news.append(self._update(seq, index, now, (), reason, None, error))
             seq.branches.remove(index)
             self._forget(state, index, reason)
 
@@ -381,7 +426,7 @@ class Engine:
         seq: Sequence,
         index: int,
         now: float,
-        sampled: SampledToken | None,
+        tokens: SequenceOf[SampledToken],
         reason: FinishReason | None = None,
         stop_token: int | None = None,
         error: str | None = None,
@@ -396,7 +441,7 @@ class Engine:
         return SequenceUpdate(
             request_id=state.request.request_id,
             index=index,
-            tokens=() if sampled is None else (sampled,),
+            tokens=tokens,
             finish_reason=reason,
             stop_token=stop_token,
             num_cached_tokens=state.num_cached or 0,

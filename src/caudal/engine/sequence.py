@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence as SequenceOf
 
-from caudal.backends.base import SamplingRow, SequenceStep, TokenLogprob
+from caudal.backends.base import SampledToken, SamplingRow, SequenceStep, TokenLogprob
+from caudal.engine.grammar import Matcher
 from caudal.engine.memory import BlockTable
 from caudal.engine.radix import Match
 from caudal.engine.request import Request, RequestTiming
@@ -31,12 +32,16 @@ class RequestState:
         seed: Key of its random numbers.
         room: Most tokens a sequence of it may generate.
         eos_token_ids: The model's end-of-sequence tokens.
+        jump_ahead: See `EngineConfig`.
     """
 
     __slots__ = (
         "arrival",
         "banned",
+        "banned_at_first",
         "ending",
+        "eos_token_ids",
+        "jumps",
         "needs_history",
         "num_cached",
         "prompt",
@@ -58,6 +63,7 @@ class RequestState:
         seed: int,
         room: int,
         eos_token_ids: frozenset[int],
+        jump_ahead: bool,
     ) -> None:
         params = request.params
         self.request = request
@@ -73,7 +79,13 @@ class RequestState:
         self.scores_reported = False
         stop = frozenset(params.stop_token_ids)
         self.ending = stop if params.ignore_eos else stop | eos_token_ids
-        self.banned = tuple(sorted(self.ending)) if params.min_tokens else ()
+        self.eos_token_ids = eos_token_ids
+        # A grammar has no room for an end of sequence that ends nothing.
+        banned = eos_token_ids if request.grammar is not None and params.ignore_eos else frozenset()
+        self.banned = tuple(sorted(banned))
+        self.banned_at_first = tuple(sorted(banned | self.ending))  # for `min_tokens`
+        # Tokens that are not drawn have no log-probability.
+        self.jumps = jump_ahead and request.grammar is not None and params.logprobs is None
         self.needs_history = (
             params.repetition_penalty != 1.0
             or params.presence_penalty != 0.0
@@ -93,6 +105,9 @@ class Sequence:
         branches: Indices of the request's sequences that it stands for; its own comes first.
         tokens: Prompt and answer.
         output: The answer alone.
+        matcher: Where the answer is in the request's grammar; None without one.
+        unreported: The answer's first tokens, where the grammar forced them: they go out with the
+            first that is drawn.
         table: Where its KV lives.
         planned: Tokens of it that the iteration being prepared computes.
         status: Where it is.
@@ -105,6 +120,7 @@ class Sequence:
         "branches",
         "match",
         "match_version",
+        "matcher",
         "output",
         "planned",
         "preempted",
@@ -112,13 +128,18 @@ class Sequence:
         "status",
         "table",
         "tokens",
+        "unreported",
     )
 
-    def __init__(self, state: RequestState, branches: list[int]) -> None:
+    def __init__(
+        self, state: RequestState, branches: list[int], matcher: Matcher | None = None
+    ) -> None:
         self.state = state
         self.branches = branches
         self.tokens = state.prompt.copy()
         self.output: list[int] = []
+        self.matcher = matcher
+        self.unreported: list[SampledToken] = []
         self.table = BlockTable()
         self.planned = 0
         self.status = Status.WAITING
@@ -133,7 +154,7 @@ class Sequence:
 
     @property
     def remaining(self) -> int:
-        """Tokens whose KV is still to be computed: 1 while decoding."""
+        """Tokens whose KV is still to be computed: 1 while decoding, but for jumps ahead."""
         return len(self.tokens) - self.table.length
 
     @property
@@ -151,21 +172,46 @@ class Sequence:
 
     def fork(self, index: int, table: BlockTable) -> Sequence:
         """Another sequence of the same request that goes on from here on its own."""
-        twin = Sequence(self.state, [index])
+        matcher = None if self.matcher is None else self.matcher.fork()
+        twin = Sequence(self.state, [index], matcher)
+        twin.tokens = self.tokens.copy()
+        twin.output = self.output.copy()
+        twin.unreported = self.unreported.copy()
         twin.table = table
         twin.status = self.status
         return twin
 
-    def step(self) -> SequenceStep:
-        """The part of a batch that computes the planned tokens."""
+    def append(self, tokens: SequenceOf[int]) -> None:
+        """The answer goes on by these tokens."""
+        self.tokens += tokens
+        self.output += tokens
+
+    @property
+    def draws(self) -> bool:
+        """Whether the planned tokens are its last, so that the next is drawn."""
+        return self.table.length + self.planned == len(self.tokens) and self.state.room > 0
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """Tokens that may not be drawn next."""
+        state = self.state
+        at_first = len(self.output) < state.request.params.min_tokens
+        return state.banned_at_first if at_first else state.banned
+
+    def step(self, allowed: bytes | None = None) -> SequenceStep:
+        """The part of a batch that computes the planned tokens.
+
+        Args:
+            allowed: The mask of the tokens that the grammar allows next, where one `draws`.
+        """
         table = self.table
         tokens = self.tokens
         context = table.length
         end = context + self.planned
         state = self.state
         samples: SequenceOf[SamplingRow] = ()
-        if end == len(tokens) and state.room:
-            samples = [self._row(index) for index in self.branches]
+        if self.draws:
+            samples = [self._row(index, allowed) for index in self.branches]
         if state.prompt_scores is None or context >= len(state.prompt) - 1:
             return SequenceStep(tokens[context:end], context, table.blocks, samples)
         return SequenceStep(
@@ -177,11 +223,11 @@ class Sequence:
             state.request.params.prompt_logprobs or 0,
         )
 
-    def _row(self, index: int) -> SamplingRow:
+    def _row(self, index: int, allowed: bytes | None) -> SamplingRow:
         state = self.state
         params = state.request.params
         step = len(self.output)
-        banned = state.banned if step < params.min_tokens else ()
+        history: tuple[SequenceOf[int], SequenceOf[int]] = ((), ())
         if state.needs_history:
-            return SamplingRow(params, state.seed, index, step, state.prompt, self.output, banned)
-        return SamplingRow(params, state.seed, index, step, (), (), banned)
+            history = (state.prompt, self.output)
+        return SamplingRow(params, state.seed, index, step, *history, self.banned, allowed)

@@ -21,7 +21,7 @@ from caudal.errors import (
     TemplateError,
 )
 from caudal.server.encoding import JSONReply
-from caudal.server.openai.schema import UnsupportedFieldError
+from caudal.server.openai.strict import UnsupportedFieldError
 
 logger = logging.getLogger("caudal.server")
 

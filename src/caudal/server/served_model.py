@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from caudal import __version__
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.request import Request
-from caudal.errors import ParameterError
+from caudal.errors import ContextOverflowError, ParameterError
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammar_compiler import GrammarCompiler
 from caudal.output import Generation
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 INLINE_TOKENIZE_CHARS = 4096
 """Longer text is tokenised in a thread, so that it does not delay the streams of others."""
+
+COUNTED_CHARS = 2**20
+"""Text up to this length is tokenised even if it can't fit the context."""
 
 _DECIDING_FACTS = (
     "architecture",
@@ -96,12 +99,26 @@ class ServedModel:
             raise UnknownModelError(name, self.names)
 
     async def encode_text(self, text: str, *, add_special: bool = True) -> list[int]:
-        """Token ids of plain text. Control tokens written in it stay text."""
+        """Token ids of plain text. Control tokens written in it stay text.
+
+        Raises:
+            ContextOverflowError: The text is so long that counting its tokens isn't worth it.
+        """
+        self._check_size("prompt", len(text))
 
         def encode() -> list[int]:
             return self.tokenizer.encode(text, add_special=add_special, parse_special=False)
 
         return encode() if len(text) <= INLINE_TOKENIZE_CHARS else await asyncio.to_thread(encode)
+
+    async def decode(self, tokens: Sequence[int]) -> str:
+        """Text of token ids, with the names of control tokens."""
+
+        def decode() -> str:
+            return self.tokenizer.decode(tokens, skip_special_tokens=False)
+
+        inline = len(tokens) <= INLINE_TOKENIZE_CHARS
+        return decode() if inline else await asyncio.to_thread(decode)
 
     async def encode_chat(self, fields: ChatFields) -> list[int]:
         """Token ids of a conversation.
@@ -125,6 +142,7 @@ class ServedModel:
                 "continue_final_message needs the last message to be the assistant's.",
             )
         messages: list[dict[str, Any]] = [message.for_template() for message in fields.messages]
+        self._check_size("messages", sum(_text_length(message) for message in messages))
 
         def encode() -> list[int]:
             return self.chat_template.encode(
@@ -137,6 +155,35 @@ class ServedModel:
 
         # A template is a stranger's program: it always runs beside the loop, however short.
         return await asyncio.to_thread(encode)
+
+    def check_count(self, prompts: int) -> None:
+        """Raises `ParameterError` for more prompts than can ever be taken at once.
+
+        `QueueFullError` would be wrong: it asks the client to try again.
+        """
+        config = self.engine.config
+        limit = config.max_num_seqs + config.max_queue
+        if prompts > limit:
+            raise ParameterError(
+                "prompt",
+                f"prompt may be a list of at most {limit} prompts on this server, but has "
+                f"{prompts}.",
+            )
+
+    def _check_size(self, param: str, characters: int) -> None:
+        """Raises `ContextOverflowError` for text that can't fit, whatever its tokens are.
+
+        Tokenising takes a hundred bytes of memory for each byte of text. What the limit for bodies
+        lets through, but no context has room for, must not get that far. Shorter text is counted,
+        to say by how much it is too long.
+        """
+        longest = self.tokenizer.longest_token
+        if longest is None or characters <= COUNTED_CHARS:
+            return
+        if characters > longest * self.max_model_len:
+            raise ContextOverflowError(
+                param, self.max_model_len, -(-characters // longest), at_least=True
+            )
 
     async def submit(
         self,
@@ -208,3 +255,8 @@ class ServedModel:
                 await generation.aclose()
             raise
         return started
+
+
+def _text_length(message: Mapping[str, Any]) -> int:
+    content: str | list[dict[str, str]] = message.get("content", "")
+    return len(content) if isinstance(content, str) else sum(len(part["text"]) for part in content)

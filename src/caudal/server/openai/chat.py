@@ -29,7 +29,11 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
     generation = await model.submit(
         prompt,
         params,
-        field_names={"prompt": "messages", "max_tokens": body.max_tokens_field},
+        field_names={
+            "prompt": "messages",
+            "max_tokens": body.max_tokens_field,
+            "structured_outputs": body.form_field,
+        },
         priority=body.priority,
         cache_salt=body.cache_salt,
         user=body.user,

@@ -27,11 +27,17 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
     model.check_name(body.model)
     params = body.sampling_params()
     prompts = body.prompts()
+    model.check_count(len(prompts))
     encoded = [
         await model.encode_text(prompt) if isinstance(prompt, str) else prompt for prompt in prompts
     ]
     generations = await model.submit_all(
-        encoded, params, priority=body.priority, cache_salt=body.cache_salt, user=body.user
+        encoded,
+        params,
+        field_names={"structured_outputs": body.form_field},
+        priority=body.priority,
+        cache_salt=body.cache_salt,
+        user=body.user,
     )
     choices = _Choices(model, body, prompts)
     if body.stream:

@@ -9,44 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
+from caudal.server.openai.strict import StrictModel
+from caudal.server.openai.structured import FormFields
 
 MAX_CHOICES = 128
 """Most choices per prompt that HTTP clients may ask for (OpenAI's limit)."""
-
-
-class StrictModel(BaseModel):
-    """A JSON object with a fixed set of fields and no conversions between types.
-
-    Attributes:
-        unsupported: Fields that are refused, with the values that ask for nothing and pass.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unsupported(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        for name in cls.unsupported.keys() & data.keys():
-            value = data[name]
-            if value is not None and value not in cls.unsupported[name]:
-                raise UnsupportedFieldError(name)
-        return {name: value for name, value in data.items() if name not in cls.unsupported}
-
-
-class UnsupportedFieldError(ValueError):
-    """A known field asks for something that Caudal does not offer."""
-
-    def __init__(self, field: str) -> None:
-        self.field = field
-        super().__init__(f"{field} is not supported by this server.")
 
 
 class StreamOptions(StrictModel):
@@ -57,7 +28,7 @@ class StreamOptions(StrictModel):
     include_usage: bool | None = None
 
 
-class GenerationFields(StrictModel):
+class GenerationFields(FormFields):
     """Fields that chat and text completions share."""
 
     model: str
@@ -108,7 +79,11 @@ class GenerationFields(StrictModel):
         if self.logit_bias is not None:
             given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
         return SamplingParams(
-            **given, max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=prompt_logprobs
+            **given,
+            max_tokens=max_tokens,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            structured_outputs=self.form(),
         )
 
 
@@ -199,7 +174,6 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
         "prompt_cache_options": (),
         "prompt_cache_retention": (),
         "reasoning_effort": ("none",),
-        "response_format": ({"type": "text"},),
         "safety_identifier": (),
         "service_tier": ("auto", "default"),
         "store": (False,),

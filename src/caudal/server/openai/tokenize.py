@@ -35,4 +35,4 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> dict[str, Any
             raise ParameterError(
                 "tokens", f"tokens has id {token}, but this model's ids are 0 to {size - 1}."
             )
-    return {"prompt": model.tokenizer.decode(body.tokens)}
+    return {"prompt": await model.decode(body.tokens)}

