@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caudal.chat.calls.formats import TOOL_FORMATS
@@ -154,6 +154,7 @@ def test_a_call_without_arguments_has_an_empty_object(tool_format: str):
 
 
 @pytest.mark.parametrize("tool_format", FORMATS)
+@settings(deadline=None)
 @given(data=st.data(), pieces=lengths, live=st.booleans())
 def test_any_chunking_gives_the_same_events(
     tool_format: str, data: st.DataObject, pieces: list[int], live: bool
@@ -190,6 +191,7 @@ fragments = st.lists(
 
 
 @pytest.mark.parametrize("tool_format", FORMATS)
+@settings(deadline=None)
 @given(text=fragments, pieces=lengths, live=st.booleans())
 def test_any_chunking_of_anything_gives_the_same_events(
     tool_format: str, text: str, pieces: list[int], live: bool
