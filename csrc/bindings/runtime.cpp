@@ -24,6 +24,8 @@ namespace {
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
 std::span<const std::byte> as_bytes(const Bytes& bytes) {
     return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
@@ -80,12 +82,22 @@ class PyWeights {
 // A batch under construction; owns everything that the C++ batch refers to.
 class PyBatch {
   public:
+    // `second_segment`: position at which the second text of a pair begins; -1: there is none.
     void add_sequence(const std::vector<int32_t>& tokens, int64_t context,
-                      std::vector<int32_t> block_table) {
+                      std::vector<int32_t> block_table, int64_t second_segment) {
         const auto first = static_cast<int64_t>(tokens_.size());
         tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
         tables_.push_back(std::move(block_table));
-        batch_.sequences.push_back({first, static_cast<int64_t>(tokens.size()), context, {}});
+        batch_.sequences.push_back(
+            {first, static_cast<int64_t>(tokens.size()), context, {}, second_segment});
+    }
+
+    // Sums the states of `count` tokens of the sequence added last, from its `first` on.
+    void add_pool(int64_t first, int64_t count, const Doubles& carry) {
+        if (batch_.sequences.empty()) throw std::invalid_argument("there is no sequence to pool");
+        batch_.pools.push_back({batch_.sequences.back().first_token + first,
+                                count,
+                                {carry.data(), carry.data() + carry.size()}});
     }
 
     void add_copy(int32_t source, int32_t destination) {
@@ -181,7 +193,7 @@ class PyExecutor {
         : executor_(weights.kernels(), weights.threads(), weights.weights(), std::move(program),
                     {num_blocks, parse_kv_type(kv_type), float_activations, max_batch_tokens}) {}
 
-    // ([(token, score or None, error or None), …], [(score or None, error or None), …])
+    // ([(token, score or None, error or None), …], [(score or None, error or None), …], [sum, …])
     nb::tuple execute(PyBatch& batch) {
         BatchResult result;
         {
@@ -202,10 +214,21 @@ class PyExecutor {
             if (ok) score = score_tuple(scored.score);
             scores.append(nb::make_tuple(score, message(ok, scored.status)));
         }
-        return nb::make_tuple(samples, scores);
+        nb::list pools;
+        for (std::vector<double>& sum : result.pools) pools.append(to_array(std::move(sum)));
+        return nb::make_tuple(samples, scores, pools);
     }
 
   private:
+    static nb::ndarray<nb::numpy, double, nb::ndim<1>> to_array(std::vector<double> values) {
+        auto owned = std::make_unique<std::vector<double>>(std::move(values));
+        std::vector<double>& kept = *owned;
+        const nb::capsule owner(owned.release(), [](void* pointer) noexcept {
+            std::unique_ptr<std::vector<double>>(static_cast<std::vector<double>*>(pointer));
+        });
+        return {kept.data(), {kept.size()}, owner};
+    }
+
     static nb::object message(bool ok, SamplingStatus status) {
         if (ok) return nb::none();
         return nb::str(sampling_status_message(status));
@@ -223,7 +246,17 @@ class PyExecutor {
 Activation parse_activation(const std::string& name) {
     if (name == "silu") return Activation::Silu;
     if (name == "gelu_tanh") return Activation::GeluTanh;
+    if (name == "gelu") return Activation::Gelu;
+    if (name == "relu") return Activation::Relu;
+    if (name == "tanh") return Activation::Tanh;
     throw std::invalid_argument("unknown activation '" + name + "'");
+}
+
+EmbedBy parse_embed_by(const std::string& name) {
+    if (name == "token") return EmbedBy::Token;
+    if (name == "position") return EmbedBy::Position;
+    if (name == "segment") return EmbedBy::Segment;
+    throw std::invalid_argument("unknown embedding by '" + name + "'");
 }
 
 }  // namespace
@@ -235,9 +268,16 @@ void bind_runtime(nb::module_& module) {
     module.attr("BLOCK_TOKENS") = kBlockTokens;
 
     nb::class_<EmbedOp>(module, "EmbedOp")
-        .def(nb::init<int, int, float>(), "out"_a, "matrix"_a, "scale"_a);
+        .def(
+            "__init__",
+            [](EmbedOp* self, int out, int matrix, float scale, const std::string& by) {
+                new (self) EmbedOp{out, matrix, scale, parse_embed_by(by)};
+            },
+            "out"_a, "matrix"_a, "scale"_a, "by"_a);
     nb::class_<RmsNormOp>(module, "RmsNormOp")
         .def(nb::init<int, int, int, float>(), "out"_a, "x"_a, "weight"_a, "eps"_a);
+    nb::class_<LayerNormOp>(module, "LayerNormOp")
+        .def(nb::init<int, int, int, int, float>(), "out"_a, "x"_a, "weight"_a, "bias"_a, "eps"_a);
     nb::class_<LinearOp>(module, "LinearOp")
         .def(nb::init<int, int, int, int, bool>(), "out"_a, "x"_a, "matrix"_a, "bias"_a,
              "accumulate"_a);
@@ -247,10 +287,11 @@ void bind_runtime(nb::module_& module) {
         .def(
             "__init__",
             [](AttentionOp* self, int out, int q, int k, int v, int layer, int64_t heads,
-               float scale, int64_t window) {
-                new (self) AttentionOp{out, q, k, v, layer, AttentionShape{heads, scale, window}};
+               float scale, int64_t window, bool causal) {
+                new (self)
+                    AttentionOp{out, q, k, v, layer, AttentionShape{heads, scale, window, causal}};
             },
-            "out"_a, "q"_a, "k"_a, "v"_a, "layer"_a, "heads"_a, "scale"_a, "window"_a);
+            "out"_a, "q"_a, "k"_a, "v"_a, "layer"_a, "heads"_a, "scale"_a, "window"_a, "causal"_a);
     nb::class_<GatedOp>(module, "GatedOp")
         .def(
             "__init__",
@@ -258,6 +299,13 @@ void bind_runtime(nb::module_& module) {
                 new (self) GatedOp{out, gate, up, parse_activation(activation)};
             },
             "out"_a, "gate"_a, "up"_a, "activation"_a);
+    nb::class_<ActivateOp>(module, "ActivateOp")
+        .def(
+            "__init__",
+            [](ActivateOp* self, int x, const std::string& activation) {
+                new (self) ActivateOp{x, parse_activation(activation)};
+            },
+            "x"_a, "activation"_a);
     nb::class_<AddOp>(module, "AddOp").def(nb::init<int, int, int>(), "out"_a, "a"_a, "b"_a);
     nb::class_<SoftcapOp>(module, "SoftcapOp").def(nb::init<int, float>(), "x"_a, "cap"_a);
 
@@ -267,7 +315,7 @@ void bind_runtime(nb::module_& module) {
             [](Program* self, std::vector<int64_t> buffer_widths,
                const std::vector<std::tuple<std::vector<float>, float, bool>>& rope_tables,
                const std::vector<std::tuple<int64_t, int64_t>>& kv_layers, std::vector<Op> body,
-               std::vector<Op> head, int hidden, int logits) {
+               std::vector<Op> head, std::vector<Op> states, int hidden, int logits, int state) {
                 Program program;
                 program.buffer_widths = std::move(buffer_widths);
                 for (const auto& [frequencies, magnitude, interleaved] : rope_tables) {
@@ -278,12 +326,14 @@ void bind_runtime(nb::module_& module) {
                 }
                 program.body = std::move(body);
                 program.head = std::move(head);
+                program.states = std::move(states);
                 program.hidden = hidden;
                 program.logits = logits;
+                program.state = state;
                 new (self) Program(std::move(program));
             },
-            "buffer_widths"_a, "rope_tables"_a, "kv_layers"_a, "body"_a, "head"_a, "hidden"_a,
-            "logits"_a);
+            "buffer_widths"_a, "rope_tables"_a, "kv_layers"_a, "body"_a, "head"_a, "states"_a,
+            "hidden"_a, "logits"_a, "state"_a);
 
     nb::class_<PyWeights>(module, "Weights")
         .def(nb::init<int>(), "threads"_a)
@@ -293,7 +343,9 @@ void bind_runtime(nb::module_& module) {
 
     nb::class_<PyBatch>(module, "Batch")
         .def(nb::init<>())
-        .def("add_sequence", &PyBatch::add_sequence, "tokens"_a, "context"_a, "block_table"_a)
+        .def("add_sequence", &PyBatch::add_sequence, "tokens"_a, "context"_a, "block_table"_a,
+             "second_segment"_a)
+        .def("add_pool", &PyBatch::add_pool, "first"_a, "count"_a, "carry"_a)
         .def("add_copy", &PyBatch::add_copy, "source"_a, "destination"_a)
         .def("add_sample", &PyBatch::add_sample, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a,
              "typical_p"_a, "seed"_a, "stream"_a, "step"_a, "logprobs"_a, "allowed_tokens"_a,

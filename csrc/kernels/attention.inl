@@ -200,11 +200,13 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
     std::fill_n(out.weighted, rows * head_dim, 0.0f);
 
     const int64_t first_position = queries.first_position + first_query;
+    const int64_t known = queries.first_position + queries.tokens;
+    const int64_t last_position = shape.causal ? first_position + count : known;
     const int64_t window = shape.window > 0 ? shape.window : first_position + count;
     const int64_t oldest_seen = std::max<int64_t>(0, first_position - window + 1);
     const int64_t begin =
         std::max(partition * kPartitionTokens, oldest_seen / kBlockTokens * kBlockTokens);
-    const int64_t end = std::min((partition + 1) * kPartitionTokens, first_position + count);
+    const int64_t end = std::min((partition + 1) * kPartitionTokens, last_position);
     const auto* all_keys = reinterpret_cast<const Element*>(layer.keys);
     const auto* all_values = reinterpret_cast<const Element*>(layer.values);
     const int64_t head_elements = layer.head_elements();
@@ -218,7 +220,8 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
             const int64_t position = first_position + token - base;
             for (int64_t row = token * group; row < (token + 1) * group; ++row) {
                 scratch.visible_begin[row] = static_cast<int32_t>(position - window + 1);
-                scratch.visible_end[row] = static_cast<int32_t>(position + 1);
+                scratch.visible_end[row] =
+                    static_cast<int32_t>(shape.causal ? position + 1 : known - base);
             }
         }
         const int64_t tokens = std::min(kBlockTokens, end - base);

@@ -11,7 +11,7 @@
 
 namespace caudal {
 
-enum class Activation : uint8_t { Silu = 0, GeluTanh = 1 };
+enum class Activation : uint8_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu = 3, Tanh = 4 };
 enum class KVType : uint8_t { F16 = 0, F32 = 1 };
 
 // Tokens per KV block. 16 lets a block's keys of one channel fill two vectors exactly.
@@ -37,6 +37,7 @@ struct AttentionShape {
     int64_t heads = 0;   // query heads, a multiple of the layer's kv_heads
     float scale = 1.0f;  // multiplies q · k
     int64_t window = 0;  // a query sees itself and window - 1 tokens before it; 0: all of them
+    bool causal = true;  // false: a query sees all of its sequence, which is in one batch then
 };
 
 // Queries of one sequence: token i of `tokens` is at position `first_position + i`; its vector
@@ -62,6 +63,10 @@ struct TokenKernels {
     void (*rms_norm)(const float* x, const float* weight, float* out, int64_t groups, int64_t width,
                      float eps);
 
+    // out = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias (LayerNorm, arXiv 1607.06450).
+    void (*layer_norm)(const float* x, const float* weight, const float* bias, float* out,
+                       int64_t width, float eps);
+
     // Rotates the first 2 · pairs channels of each of `heads` vectors of `head_dim` floats in place
     // (RoPE, arXiv 2104.09864). `interleaved`: channel 2i pairs with 2i + 1; otherwise i with
     // i + pairs.
@@ -70,6 +75,9 @@ struct TokenKernels {
 
     // out = activation(gate) · up.
     void (*gated)(Activation activation, const float* gate, const float* up, float* out, int64_t n);
+
+    // x = activation(x), in place.
+    void (*activate)(Activation activation, float* x, int64_t n);
 
     void (*add)(const float* a, const float* b, float* out, int64_t n);
     void (*scale)(float* x, float factor, int64_t n);

@@ -32,6 +32,34 @@ void rms_norm(const float* x, const float* weight, float* out, int64_t groups, i
     }
 }
 
+void layer_norm(const float* x, const float* weight, const float* bias, float* out, int64_t width,
+                float eps) {
+    f32x8 sums = splat(0.0f);
+    float rest = 0.0f;
+    for_each_vector(
+        width, [&](int64_t i) { sums = sums + load(x + i); }, [&](int64_t i) { rest += x[i]; });
+    const float mean = (sum_lanes(sums) + rest) / static_cast<float>(width);
+    // The variance from the differences: from the squares it would cancel where the mean is large.
+    f32x8 squares = splat(0.0f);
+    rest = 0.0f;
+    for_each_vector(
+        width,
+        [&](int64_t i) {
+            const f32x8 difference = load(x + i) - splat(mean);
+            squares = multiply_add(difference, difference, squares);
+        },
+        [&](int64_t i) { rest += (x[i] - mean) * (x[i] - mean); });
+    const float variance = (sum_lanes(squares) + rest) / static_cast<float>(width);
+    const float factor = 1.0f / std::sqrt(variance + eps);
+    for_each_vector(
+        width,
+        [&](int64_t i) {
+            store(out + i, multiply_add((load(x + i) - splat(mean)) * splat(factor),
+                                        load(weight + i), load(bias + i)));
+        },
+        [&](int64_t i) { out[i] = (x[i] - mean) * factor * weight[i] + bias[i]; });
+}
+
 void rope(float* x, int64_t heads, int64_t head_dim, int64_t pairs, bool interleaved,
           const float* cosines, const float* sines) {
     for (int64_t head = 0; head < heads; ++head, x += head_dim) {
@@ -67,8 +95,40 @@ CAUDAL_INLINE f32x8 sigmoid(f32x8 x) {
     return splat(1.0f) / (splat(1.0f) + exponential(-x));
 }
 
-CAUDAL_INLINE f32x8 activate(Activation activation, f32x8 x) {
-    if (activation == Activation::Silu) return x * sigmoid(x);
+// tanh(x) = 2 · sigmoid(2x) - 1
+CAUDAL_INLINE f32x8 hyperbolic_tangent(f32x8 x) {
+    return splat(2.0f) * sigmoid(x + x) - splat(1.0f);
+}
+
+// 1 - erf(x) for x ≥ 0 with an error below 2e-7 (Abramowitz and Stegun, 7.1.26).
+CAUDAL_INLINE f32x8 complementary_error(f32x8 x) {
+    const f32x8 t = splat(1.0f) / multiply_add(splat(0.3275911f), x, splat(1.0f));
+    f32x8 p = splat(1.061405429f);
+    p = multiply_add(p, t, splat(-1.453152027f));
+    p = multiply_add(p, t, splat(1.421413741f));
+    p = multiply_add(p, t, splat(-0.284496736f));
+    p = multiply_add(p, t, splat(0.254829592f));
+    return p * t * exponential(-(x * x));
+}
+
+CAUDAL_INLINE f32x8 activated(Activation activation, f32x8 x) {
+    switch (activation) {
+        case Activation::Silu:
+            return x * sigmoid(x);
+        case Activation::Gelu: {
+            // x/2 · (1 + erf(x/√2)); for x < 0, 1 + erf(-y) is 1 - erf(y), without cancellation.
+            const f32x8 magnitude = maximum(x, -x);
+            const f32x8 tail = complementary_error(magnitude * splat(0.70710678f));
+            const f32x8 twice = x < splat(0.0f) ? tail : splat(2.0f) - tail;
+            return splat(0.5f) * x * twice;
+        }
+        case Activation::Relu:
+            return x < splat(0.0f) ? splat(0.0f) : x;
+        case Activation::Tanh:
+            return hyperbolic_tangent(x);
+        case Activation::GeluTanh:
+            break;
+    }
     // gelu(x) ≈ x/2 · (1 + tanh(u)) = x · sigmoid(2u), u = sqrt(2/π)(x + 0.044715 x³)
     const f32x8 cube = x * x * x;
     const f32x8 u = splat(0.7978845608f) * multiply_add(splat(0.044715f), cube, x);
@@ -95,7 +155,13 @@ CAUDAL_INLINE f32x8 load_part(const float* from, int64_t count) {
 
 void gated(Activation activation, const float* gate, const float* up, float* out, int64_t n) {
     map_padded(n, out, [&](int64_t i, int64_t count) {
-        return activate(activation, load_part(gate + i, count)) * load_part(up + i, count);
+        return activated(activation, load_part(gate + i, count)) * load_part(up + i, count);
+    });
+}
+
+void activate(Activation activation, float* x, int64_t n) {
+    map_padded(n, x, [&](int64_t i, int64_t count) {
+        return activated(activation, load_part(x + i, count));
     });
 }
 
@@ -112,10 +178,9 @@ void scale(float* x, float factor, int64_t n) {
 }
 
 void softcap(float* x, float cap, int64_t n) {
-    // tanh(y) = 2 · sigmoid(2y) - 1
     map_padded(n, x, [&](int64_t i, int64_t count) {
         const f32x8 y = load_part(x + i, count) / splat(cap);
-        return splat(cap) * (splat(2.0f) * sigmoid(y + y) - splat(1.0f));
+        return splat(cap) * hyperbolic_tangent(y);
     });
 }
 
@@ -151,8 +216,8 @@ void store_kv(const KVLayer& layer, int64_t block, int64_t slot, const float* ke
 }
 
 TokenKernels token_kernels() {
-    return {rms_norm,       rope,   gated,          add,      scale, softcap, store_kv,
-            attend_scratch, attend, merge_partials, normalise};
+    return {rms_norm, layer_norm, rope,           gated,  activate,       add,      scale,
+            softcap,  store_kv,   attend_scratch, attend, merge_partials, normalise};
 }
 
 }  // namespace

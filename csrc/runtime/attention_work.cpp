@@ -47,7 +47,9 @@ AttentionWork plan_attention(std::span<const SequenceSlice> sequences, const KVL
             const int64_t oldest =
                 shape.window > 0 ? std::max<int64_t>(0, first_position - shape.window + 1) : 0;
             const int64_t begin = oldest / kPartitionTokens;
-            const int64_t end = (first_position + count + kPartitionTokens - 1) / kPartitionTokens;
+            const int64_t seen =
+                shape.causal ? first_position + count : sequence.context + sequence.tokens;
+            const int64_t end = (seen + kPartitionTokens - 1) / kPartitionTokens;
             for (int64_t head = 0; head < layer.kv_heads; ++head) {
                 AttentionItem item{};
                 item.sequence = static_cast<int32_t>(s);

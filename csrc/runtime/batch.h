@@ -16,6 +16,7 @@ struct SequenceSlice {
     int64_t tokens;
     int64_t context;  // tokens whose keys and values are in the pool already
     std::span<const int32_t> block_table;
+    int64_t second_segment = -1;  // position at which the second text of a pair begins; -1: none
 };
 
 // A row of logits wanted for drawing a token.
@@ -31,12 +32,21 @@ struct ScoreJob {
     int32_t top;
 };
 
+// The sum of the states of tokens [first, first + count), added to `carry` (empty: zeros) one after
+// the other, so that it doesn't depend on how a sequence is cut into batches.
+struct PoolJob {
+    int64_t first;  // index into Batch::tokens
+    int64_t count;
+    std::vector<double> carry;
+};
+
 struct Batch {
     std::span<const int32_t> tokens;
     std::vector<SequenceSlice> sequences;
     std::vector<std::pair<int32_t, int32_t>> copies;  // (source, destination) blocks
     std::vector<SampleJob> samples;
     std::vector<ScoreJob> scores;
+    std::vector<PoolJob> pools;
 };
 
 struct ScoreResult {
@@ -45,8 +55,9 @@ struct ScoreResult {
 };
 
 struct BatchResult {
-    std::vector<SampledToken> samples;  // one per SampleJob, in order
-    std::vector<ScoreResult> scores;    // one per ScoreJob, in order
+    std::vector<SampledToken> samples;       // one per SampleJob, in order
+    std::vector<ScoreResult> scores;         // one per ScoreJob, in order
+    std::vector<std::vector<double>> pools;  // one sum per PoolJob, in order
 };
 
 }  // namespace caudal

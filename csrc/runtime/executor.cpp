@@ -1,6 +1,7 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <limits>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,8 @@ namespace caudal {
 
 namespace {
 
+// Columns of a sum that one thread adds up at a time.
+constexpr int64_t kPoolColumns = 64;
 // Rows of logits held at once: 32 rows of a 262k vocabulary are 33 MB.
 constexpr int64_t kHeadRows = 32;
 // Activations are laid out in tiles of four rows, so row stages hand out whole tiles.
@@ -28,6 +31,8 @@ struct BufferUse {
     }
     void operator()(const EmbedOp& op) { mark({op.out}); }
     void operator()(const RmsNormOp& op) { mark({op.out, op.x}); }
+    void operator()(const LayerNormOp& op) { mark({op.out, op.x}); }
+    void operator()(const ActivateOp& op) { mark({op.x}); }
     void operator()(const LinearOp& op) { mark({op.out, op.x}); }
     void operator()(const RopeOp& op) { mark({op.x}); }
     void operator()(const AttentionOp& op) { mark({op.out, op.q, op.k, op.v}); }
@@ -46,9 +51,12 @@ Executor::Executor(const KernelTable& kernels, ThreadPool& threads, const Weight
       program_(std::move(program)),
       options_(options),
       kv_(program_.kv_layers, options.kv_type, options.num_blocks),
-      vocab_size_(program_.buffer_widths.at(static_cast<size_t>(program_.logits))),
+      vocab_size_(program_.logits < 0
+                      ? 0
+                      : program_.buffer_widths.at(static_cast<size_t>(program_.logits))),
       body_(make_storage(program_.body, options.max_batch_tokens)),
       head_(make_storage(program_.head, std::min(kHeadRows, options.max_batch_tokens))),
+      states_(make_storage(program_.states, std::min(kHeadRows, options.max_batch_tokens))),
       thread_scratch_(static_cast<size_t>(threads.size())),
       sampling_scratch_(static_cast<size_t>(threads.size())) {
     if (options.max_batch_tokens <= 0)
@@ -66,7 +74,7 @@ Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max
                     {}};
     BufferUse use{std::vector<bool>(program_.buffer_widths.size())};
     for (const Op& op : ops) std::visit(use, op);
-    use.mark({program_.hidden});
+    use.mark({program_.hidden, program_.state});
     for (size_t i = 0; i < use.used.size(); ++i) {
         const auto floats = static_cast<size_t>(program_.buffer_widths[i] * max_rows);
         storage.buffers.emplace_back(use.used[i] ? floats : 0);
@@ -80,21 +88,37 @@ Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max
     return storage;
 }
 
+int64_t Executor::embedding_rows(EmbedBy by) const {
+    int64_t rows = std::numeric_limits<int64_t>::max();
+    for (const Op& op : program_.body) {
+        const auto* embed = std::get_if<EmbedOp>(&op);
+        if (embed != nullptr && embed->by == by) {
+            rows = std::min(rows, weights_.matrix(embed->matrix).rows);
+        }
+    }
+    return rows;
+}
+
 void Executor::validate(const Batch& batch) const {
     const auto require = [](bool condition, const char* what) {
         if (!condition) throw std::invalid_argument(std::string("bad batch: ") + what);
     };
     const auto num_tokens = static_cast<int64_t>(batch.tokens.size());
     require(num_tokens > 0 && num_tokens <= options_.max_batch_tokens, "number of tokens");
+    const int64_t token_rows = embedding_rows(EmbedBy::Token);
     for (const int32_t token : batch.tokens) {
-        require(token >= 0 && token < vocab_size_, "token id outside the vocabulary");
+        require(token >= 0 && token < token_rows, "token id outside the vocabulary");
     }
+    const int64_t positions = embedding_rows(EmbedBy::Position);
+    const int64_t segments = embedding_rows(EmbedBy::Segment);
     int64_t next = 0;
     for (const SequenceSlice& sequence : batch.sequences) {
         require(sequence.first_token == next && sequence.tokens > 0,
                 "sequences must tile the tokens");
         next += sequence.tokens;
         require(sequence.context >= 0, "context");
+        require(sequence.context + sequence.tokens <= positions, "position without an embedding");
+        require(segments >= (sequence.second_segment < 0 ? 1 : 2), "segment without an embedding");
         const int64_t covered = static_cast<int64_t>(sequence.block_table.size()) * kBlockTokens;
         require(sequence.context + sequence.tokens <= covered, "block table too short");
         for (const int32_t block : sequence.block_table) {
@@ -106,6 +130,15 @@ void Executor::validate(const Batch& batch) const {
         require(source >= 0 && source < kv_.num_blocks() && destination >= 0 &&
                     destination < kv_.num_blocks(),
                 "copy outside the pool");
+    }
+    require(vocab_size_ > 0 || (batch.samples.empty() && batch.scores.empty()),
+            "an encoder has no logits");
+    for (const PoolJob& job : batch.pools) {
+        require(job.first >= 0 && job.count > 0 && job.first + job.count <= num_tokens,
+                "pooled token index");
+        const int64_t width = program_.buffer_widths[static_cast<size_t>(program_.state)];
+        require(job.carry.empty() || static_cast<int64_t>(job.carry.size()) == width,
+                "length of a sum to add to");
     }
     for (const SampleJob& job : batch.samples) {
         require(job.token >= 0 && job.token < num_tokens, "sampled token index");
@@ -123,7 +156,7 @@ BatchResult Executor::execute(const Batch& batch) {
     BatchResult result;
     result.samples.resize(batch.samples.size());
     result.scores.resize(batch.scores.size());
-    Run run{batch, result, {}, {}, {}, {}, {}, {}};
+    Run run{batch, result, {}, {}, {}, {}, {}, {}, {}};
     run.stage_numbers.resize(static_cast<size_t>(threads_.size()));
     for (const SequenceSlice& sequence : batch.sequences) {
         for (int64_t i = 0; i < sequence.tokens; ++i) {
@@ -146,6 +179,16 @@ BatchResult Executor::execute(const Batch& batch) {
     }
     for (size_t i = 0; i < batch.scores.size(); ++i) {
         row_for(batch.scores[i].token).scores.push_back(i);
+    }
+
+    const int64_t state_width = program_.buffer_widths[static_cast<size_t>(program_.state)];
+    for (size_t i = 0; i < batch.pools.size(); ++i) {
+        const PoolJob& job = batch.pools[i];
+        result.pools.push_back(job.carry);
+        result.pools.back().resize(static_cast<size_t>(state_width), 0.0);
+        for (int64_t token = job.first; token < job.first + job.count; ++token) {
+            run.pooled_rows.push_back({token, i});
+        }
     }
 
     size_t workspace = 0;
@@ -172,6 +215,7 @@ BatchResult Executor::execute(const Batch& batch) {
               [&](int64_t begin, int64_t end) { fill_angles(run, begin, end); });
         run_plan(body_, run, rows, thread);
         run_head(run, thread);
+        run_pools(run, thread);
     });
     return result;
 }
@@ -244,20 +288,46 @@ ScoreResult Executor::score(std::span<const float> logits, const ScoreJob& job,
     return result;
 }
 
-void Executor::run_head(Run& run, int thread) {
+template <class TokenOf>
+void Executor::gather(Storage& to, Run& run, int64_t rows, int thread, const TokenOf& token_of) {
     const auto hidden = static_cast<size_t>(program_.hidden);
-    const int64_t hidden_width = program_.buffer_widths[hidden];
+    const int64_t width = program_.buffer_widths[hidden];
     const float* from = body_.buffers[hidden].data();
-    float* to = head_.buffers[hidden].data();
+    float* into = to.buffers[hidden].data();
+    share(run, thread, rows, kRowTile, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+            std::copy_n(from + token_of(row) * width, width, into + row * width);
+        }
+    });
+}
+
+void Executor::run_pools(Run& run, int thread) {
+    const auto state = static_cast<size_t>(program_.state);
+    const int64_t width = program_.buffer_widths[state];
+    const float* states = states_.buffers[state].data();
+    const auto total = static_cast<int64_t>(run.pooled_rows.size());
+    for (int64_t first = 0; first < total; first += states_.max_rows) {
+        const int64_t rows = std::min(states_.max_rows, total - first);
+        const auto* pooled = run.pooled_rows.data() + first;
+        gather(states_, run, rows, thread, [&](int64_t row) { return pooled[row].token; });
+        run_plan(states_, run, rows, thread);
+        share(run, thread, width, kPoolColumns, [&](int64_t begin, int64_t end) {
+            for (int64_t row = 0; row < rows; ++row) {
+                double* sum = run.result.pools[pooled[row].job].data();
+                for (int64_t i = begin; i < end; ++i) sum[i] += double{states[row * width + i]};
+            }
+        });
+    }
+}
+
+void Executor::run_head(Run& run, int thread) {
+    if (run.logits_rows.empty()) return;  // an encoder has no logits to point to
     const float* logits = head_.buffers[static_cast<size_t>(program_.logits)].data();
     const auto total = static_cast<int64_t>(run.logits_rows.size());
     for (int64_t first = 0; first < total; first += head_.max_rows) {
         const int64_t rows = std::min(head_.max_rows, total - first);
-        share(run, thread, rows, kRowTile, [&](int64_t begin, int64_t end) {
-            for (int64_t row = begin; row < end; ++row) {
-                const int64_t token = run.logits_rows[static_cast<size_t>(first + row)].token;
-                std::copy_n(from + token * hidden_width, hidden_width, to + row * hidden_width);
-            }
+        gather(head_, run, rows, thread, [&](int64_t row) {
+            return run.logits_rows[static_cast<size_t>(first + row)].token;
         });
         run_plan(head_, run, rows, thread);
         share(run, thread, rows, 1, [&](int64_t begin, int64_t end) {

@@ -38,8 +38,6 @@ class Executor {
     // or positions that don't exist.
     BatchResult execute(const Batch& batch);
 
-    int64_t vocab_size() const { return vocab_size_; }
-
   private:
     // The buffers of a plan, with room for a number of rows.
     struct Storage {
@@ -53,15 +51,22 @@ class Executor {
     struct Run;
 
     Storage make_storage(const std::vector<Op>& ops, int64_t max_rows) const;
+    // Rows of the embeddings that are looked up in by this; the largest number where none is.
+    int64_t embedding_rows(EmbedBy by) const;
     void validate(const Batch& batch) const;
     void run_plan(Storage& storage, Run& run, int64_t rows, int thread);
     void run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t begin,
                   int64_t end) const;
+    static int64_t embedding_row(const Run& run, const EmbedOp& op, size_t row);
     void run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
                     int64_t end) const;
     void run_attention(const AttentionStage& stage, Storage& storage, Run& run,
                        const AttentionItem& item, int thread);
     void run_head(Run& run, int thread);
+    void run_pools(Run& run, int thread);
+    // Copies rows of the body's residual stream, `token_of(row)` each, to where `to` computes.
+    template <class TokenOf>
+    void gather(Storage& to, Run& run, int64_t rows, int thread, const TokenOf& token_of);
     SampledToken sample(std::span<const float> logits, const SamplingRow& row,
                         SamplingScratch& scratch) const;
     ScoreResult score(std::span<const float> logits, const ScoreJob& job,
@@ -79,9 +84,10 @@ class Executor {
     const Program program_;
     const ExecutorOptions options_;
     KVPool kv_;
-    int64_t vocab_size_;
+    int64_t vocab_size_;  // width of the logits; 0: an encoder
     Storage body_;
     Storage head_;
+    Storage states_;
     std::vector<std::vector<float>> angles_;          // per rope table: [row][cosines, sines]
     std::vector<std::vector<float>> thread_scratch_;  // attention, per thread
     std::vector<SamplingScratch> sampling_scratch_;   // per thread

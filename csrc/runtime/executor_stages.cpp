@@ -7,6 +7,21 @@
 
 namespace caudal {
 
+int64_t Executor::embedding_row(const Run& run, const EmbedOp& op, size_t row) {
+    const int64_t position = run.positions[row];
+    switch (op.by) {
+        case EmbedBy::Position:
+            return position;
+        case EmbedBy::Segment: {
+            const int64_t second = run.slices[row]->second_segment;
+            return second >= 0 && position >= second ? 1 : 0;
+        }
+        case EmbedBy::Token:
+            break;
+    }
+    return run.batch.tokens[row];
+}
+
 void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t begin,
                         int64_t end) const {
     const auto width_of = [&](int buffer) {
@@ -22,6 +37,14 @@ void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run,
                 const auto group = static_cast<int64_t>(weight.size());
                 kernels_.token.rms_norm(at(norm->x), weight.data(), at(norm->out),
                                         width_of(norm->x) / group, group, norm->eps);
+            } else if (const auto* layer_norm = std::get_if<LayerNormOp>(&op)) {
+                kernels_.token.layer_norm(
+                    at(layer_norm->x), weights_.vector(layer_norm->weight).data(),
+                    weights_.vector(layer_norm->bias).data(), at(layer_norm->out),
+                    width_of(layer_norm->x), layer_norm->eps);
+            } else if (const auto* activate = std::get_if<ActivateOp>(&op)) {
+                kernels_.token.activate(activate->activation, at(activate->x),
+                                        width_of(activate->x));
             } else if (const auto* gated = std::get_if<GatedOp>(&op)) {
                 kernels_.token.gated(gated->activation, at(gated->gate), at(gated->up),
                                      at(gated->out), width_of(gated->out));
@@ -43,7 +66,7 @@ void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run,
                                         at(kv->k), at(kv->v));
             } else if (const auto* embed = std::get_if<EmbedOp>(&op)) {
                 kernels_.linear.unpack_row(weights_.matrix(embed->matrix),
-                                           run.batch.tokens[static_cast<size_t>(row)],
+                                           embedding_row(run, *embed, static_cast<size_t>(row)),
                                            at(embed->out));
                 if (embed->scale != 1.0f) {
                     kernels_.token.scale(at(embed->out), embed->scale, width_of(embed->out));
@@ -83,7 +106,8 @@ AttentionWork& Executor::attention_work(Run& run, const AttentionOp& op) const {
     const KVGeometry& kv = program_.kv_layers[static_cast<size_t>(op.layer)];
     for (const auto& planned : run.attention) {
         if (planned->shape.heads == op.shape.heads && planned->shape.window == op.shape.window &&
-            planned->kv.kv_heads == kv.kv_heads && planned->kv.head_dim == kv.head_dim) {
+            planned->shape.causal == op.shape.causal && planned->kv.kv_heads == kv.kv_heads &&
+            planned->kv.head_dim == kv.head_dim) {
             return planned->work;
         }
     }

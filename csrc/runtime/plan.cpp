@@ -37,6 +37,19 @@ class Planner {
         rows().ops.emplace_back(op);
     }
 
+    void operator()(const LayerNormOp& op) {
+        require(width(op.out) == width(op.x), "norm width");
+        require(static_cast<int64_t>(weights_.vector(op.weight).size()) == width(op.x) &&
+                    static_cast<int64_t>(weights_.vector(op.bias).size()) == width(op.x),
+                "norm weight length");
+        rows().ops.emplace_back(op);
+    }
+
+    void operator()(const ActivateOp& op) {
+        require(width(op.x) > 0, "activation width");
+        rows().ops.emplace_back(op);
+    }
+
     void operator()(const RopeOp& op) {
         const auto& table = program_.rope_tables.at(static_cast<size_t>(op.table));
         const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
@@ -66,6 +79,7 @@ class Planner {
         require(width(op.q) == op.shape.heads * kv.head_dim && width(op.out) == width(op.q),
                 "query width");
         require(op.shape.heads % kv.kv_heads == 0, "number of query heads per KV head");
+        require(op.shape.causal || op.shape.window == 0, "window of bidirectional attention");
         rows().ops.emplace_back(StoreKVOp{op.k, op.v, op.layer});
         plan_.stages.emplace_back(AttentionStage{op});
     }

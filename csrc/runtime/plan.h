@@ -21,7 +21,8 @@ struct StoreKVOp {
     int layer;
 };
 
-using RowOp = std::variant<EmbedOp, RmsNormOp, RopeOp, StoreKVOp, GatedOp, AddOp, SoftcapOp>;
+using RowOp = std::variant<EmbedOp, RmsNormOp, LayerNormOp, RopeOp, StoreKVOp, GatedOp, ActivateOp,
+                           AddOp, SoftcapOp>;
 
 // Quantises a buffer into activation slot `slot` of the plan.
 struct Conversion {

@@ -14,11 +14,16 @@
 
 namespace caudal {
 
+// What chooses a token's row of an embedding: its id, its position, or which of a pair's texts it
+// belongs to (0 or 1).
+enum class EmbedBy : uint8_t { Token, Position, Segment };
+
 // out = scale · row of `matrix` for each token
 struct EmbedOp {
     int out;
     int matrix;
     float scale;
+    EmbedBy by = EmbedBy::Token;
 };
 
 // Normalises each group of vector(weight).size() channels of x.
@@ -26,6 +31,15 @@ struct RmsNormOp {
     int out;
     int x;
     int weight;
+    float eps;
+};
+
+// LayerNorm over the whole row.
+struct LayerNormOp {
+    int out;
+    int x;
+    int weight;
+    int bias;
     float eps;
 };
 
@@ -63,6 +77,12 @@ struct GatedOp {
     Activation activation;
 };
 
+// x = activation(x)
+struct ActivateOp {
+    int x;
+    Activation activation;
+};
+
 // out = a + b
 struct AddOp {
     int out;
@@ -76,8 +96,8 @@ struct SoftcapOp {
     float cap;
 };
 
-using Op =
-    std::variant<EmbedOp, RmsNormOp, LinearOp, RopeOp, AttentionOp, GatedOp, AddOp, SoftcapOp>;
+using Op = std::variant<EmbedOp, RmsNormOp, LayerNormOp, LinearOp, RopeOp, AttentionOp, GatedOp,
+                        ActivateOp, AddOp, SoftcapOp>;
 
 // Angles of position p: p · inverse_frequencies[i]; cosines and sines are multiplied by `magnitude`
 // (YaRN's attention factor).
@@ -91,10 +111,12 @@ struct Program {
     std::vector<int64_t> buffer_widths;
     std::vector<RopeTable> rope_tables;
     std::vector<KVGeometry> kv_layers;
-    std::vector<Op> body;  // every token of the batch; ends with the residual stream in `hidden`
-    std::vector<Op> head;  // only tokens whose logits are wanted: from `hidden` to `logits`
+    std::vector<Op> body;    // every token of the batch; ends with the residual stream in `hidden`
+    std::vector<Op> head;    // only tokens whose logits are wanted: from `hidden` to `logits`
+    std::vector<Op> states;  // only tokens that are pooled: from `hidden` to `state`
     int hidden = 0;
-    int logits = 0;
+    int logits = -1;  // -1: an encoder, which has none
+    int state = 0;
 };
 
 }  // namespace caudal

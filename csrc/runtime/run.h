@@ -23,6 +23,11 @@ struct Executor::Run {
         std::vector<size_t> scores;
     };
     std::vector<LogitsRow> logits_rows;
+    struct PooledRow {
+        int64_t token;
+        size_t job;
+    };
+    std::vector<PooledRow> pooled_rows;  // in order of jobs and, within one, of tokens
     struct Attention {
         AttentionShape shape;
         KVGeometry kv;

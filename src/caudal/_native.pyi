@@ -95,10 +95,13 @@ class sampling:  # noqa: N801 — a submodule: the sampler by itself, for tests 
 BLOCK_TOKENS: int
 
 class EmbedOp:
-    def __init__(self, out: int, matrix: int, scale: float) -> None: ...
+    def __init__(self, out: int, matrix: int, scale: float, by: str) -> None: ...
 
 class RmsNormOp:
     def __init__(self, out: int, x: int, weight: int, eps: float) -> None: ...
+
+class LayerNormOp:
+    def __init__(self, out: int, x: int, weight: int, bias: int, eps: float) -> None: ...
 
 class LinearOp:
     def __init__(self, out: int, x: int, matrix: int, bias: int, accumulate: bool) -> None: ...
@@ -108,11 +111,23 @@ class RopeOp:
 
 class AttentionOp:
     def __init__(
-        self, out: int, q: int, k: int, v: int, layer: int, heads: int, scale: float, window: int
+        self,
+        out: int,
+        q: int,
+        k: int,
+        v: int,
+        layer: int,
+        heads: int,
+        scale: float,
+        window: int,
+        causal: bool,
     ) -> None: ...
 
 class GatedOp:
     def __init__(self, out: int, gate: int, up: int, activation: str) -> None: ...
+
+class ActivateOp:
+    def __init__(self, x: int, activation: str) -> None: ...
 
 class AddOp:
     def __init__(self, out: int, a: int, b: int) -> None: ...
@@ -120,7 +135,18 @@ class AddOp:
 class SoftcapOp:
     def __init__(self, x: int, cap: float) -> None: ...
 
-Op = EmbedOp | RmsNormOp | LinearOp | RopeOp | AttentionOp | GatedOp | AddOp | SoftcapOp
+Op = (
+    EmbedOp
+    | RmsNormOp
+    | LayerNormOp
+    | LinearOp
+    | RopeOp
+    | AttentionOp
+    | GatedOp
+    | ActivateOp
+    | AddOp
+    | SoftcapOp
+)
 
 class Program:
     def __init__(
@@ -130,8 +156,10 @@ class Program:
         kv_layers: Sequence[tuple[int, int]],
         body: Sequence[Op],
         head: Sequence[Op],
+        states: Sequence[Op],
         hidden: int,
         logits: int,
+        state: int,
     ) -> None: ...
 
 class Weights:
@@ -146,8 +174,13 @@ class Weights:
 class Batch:
     def __init__(self) -> None: ...
     def add_sequence(
-        self, tokens: Sequence[int], context: int, block_table: Sequence[int]
+        self,
+        tokens: Sequence[int],
+        context: int,
+        block_table: Sequence[int],
+        second_segment: int,
     ) -> None: ...
+    def add_pool(self, first: int, count: int, carry: NDArray[np.float64]) -> None: ...
     def add_copy(self, source: int, destination: int) -> None: ...
     def add_sample(
         self,
@@ -177,7 +210,7 @@ class Batch:
 ScoreTuple = tuple[int, float, int, list[tuple[int, float]]]
 SampleTuple = tuple[int, ScoreTuple | None, str | None]
 ScoredTuple = tuple[ScoreTuple | None, str | None]
-ExecuteResult = tuple[list[SampleTuple], list[ScoredTuple]]
+ExecuteResult = tuple[list[SampleTuple], list[ScoredTuple], list[NDArray[np.float64]]]
 
 class Executor:
     def __init__(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from caudal.backends.base import Executor
 from caudal.backends.native import (
@@ -25,7 +26,7 @@ from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammar_compiler import GrammarCompiler
-from caudal.machine import available_memory, usable_processors
+from caudal.machine import available_memory, total_memory, usable_processors
 from caudal.models import build_program
 from caudal.models.program import Program, kv_bytes_per_token
 from caudal.store import Store
@@ -67,6 +68,36 @@ class LoadOptions:
     schedule: ScheduleOrder = "prefix"
     batching: Batching = "continuous"
     max_queue: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check kinds; ranges are checked where they are known.
+
+        Raises:
+            ParameterError: Names the option.
+        """
+        for name in (
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "kv_memory",
+            "threads",
+            "max_queue",
+        ):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise ParameterError(name, f"{name} must be an integer, but is {value!r}.")
+        for name, allowed in (
+            ("kv_type", get_args(KVType)),
+            ("activations", get_args(Activations)),
+            ("schedule", get_args(ScheduleOrder)),
+            ("batching", get_args(Batching)),
+            ("prefix_cache", (True, False)),
+        ):
+            if getattr(self, name) not in allowed:
+                options = " or ".join(map(repr, allowed))
+                raise ParameterError(
+                    name, f"{name} must be {options}, not {getattr(self, name)!r}."
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +259,12 @@ def size_kv_pool(program: Program, options: LoadOptions) -> tuple[int, int]:
     budget = options.kv_memory
     if budget is None:
         budget = available_memory() // DEFAULT_KV_SHARE
+    elif not 0 <= budget <= total_memory():
+        raise ParameterError(
+            "kv_memory",
+            f"kv_memory is {budget / 2**30:.1f} GiB, but this machine has only "
+            f"{total_memory() / 2**30:.1f} GiB of memory.",
+        )
     num_blocks = budget // block_bytes
     needed = -(-(wanted or 2) // BLOCK_SIZE)
     if num_blocks < needed:

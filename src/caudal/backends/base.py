@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from caudal.sampling_params import SamplingParams
 
 
@@ -44,6 +47,22 @@ class SamplingRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolRows:
+    """Which tokens' states of a step to sum up, for an embedding.
+
+    Attributes:
+        first: The first token, as an index into the step's `tokens`.
+        count: How many tokens.
+        carry: The sum of the states before them, to be added to, shape (width,); None for zeros.
+            Adding goes token by token, so that the sum is the same however a prompt is cut.
+    """
+
+    first: int
+    count: int
+    carry: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SequenceStep:
     """One sequence's part of an iteration: compute the KV of `tokens`, which follow `context`.
 
@@ -56,6 +75,9 @@ class SequenceStep:
         score_targets: For prompt log-probabilities: `score_targets[i]` is the token that follows
             `tokens[i]`; empty, or as many as wanted from the start of `tokens`.
         score_top: Likeliest alternatives to return with each scored target.
+        pool: The tokens whose final hidden states are summed up, or None.
+        second_segment: Position at which the second text of a pair begins, for an encoder that
+            tells them apart; None: there is only one.
     """
 
     tokens: Sequence[int]
@@ -64,6 +86,8 @@ class SequenceStep:
     samples: Sequence[SamplingRow] = ()
     score_targets: Sequence[int] = ()
     score_top: int = 0
+    pool: PoolRows | None = None
+    second_segment: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +141,14 @@ class StepResult:
     Attributes:
         samples: Chosen tokens.
         scores: Log-probabilities of the score targets.
+        pooled: The sum of the pooled states, shape (width,); None where none was asked for.
         error: Set, with both empty, where this sequence alone failed (its logits are NaN, or a
             grammar allows no token); the rest of the batch is unharmed.
     """
 
     samples: Sequence[SampledToken] = ()
     scores: Sequence[TokenLogprob] = ()
+    pooled: NDArray[np.float64] | None = None
     error: str | None = None
 
 

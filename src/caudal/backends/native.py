@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from caudal import _native
 from caudal.backends.base import (
     Batch,
@@ -16,12 +19,14 @@ from caudal.backends.base import (
     TokenLogprob,
 )
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.tensor_file import TensorFile
 from caudal.models.program import (
+    Activate,
     Add,
     Attention,
     Embed,
     Gated,
+    LayerNorm,
     Linear,
     Op,
     Program,
@@ -37,6 +42,8 @@ Activations = Literal["auto", "f32"]
 
 BLOCK_SIZE: int = _native.BLOCK_TOKENS
 """Tokens of a KV block."""
+
+_NOTHING = np.empty(0)
 
 BYTES_PER_ELEMENT: dict[KVType, int] = {"f16": 2, "f32": 4}
 
@@ -76,7 +83,7 @@ class NativeExecutor:
 
     def __init__(
         self,
-        file: GGUFFile,
+        file: TensorFile,
         program: Program,
         options: NativeOptions,
         progress: Callable[[float], None] | None = None,
@@ -132,17 +139,22 @@ class NativeExecutor:
         for source, destination in batch.copies:
             native.add_copy(source, destination)
         for step in batch.steps:
-            native.add_sequence(step.tokens, step.context, step.block_table)
+            second = -1 if step.second_segment is None else step.second_segment
+            native.add_sequence(step.tokens, step.context, step.block_table, second)
+            if step.pool is not None:
+                carry = _NOTHING if step.pool.carry is None else step.pool.carry
+                native.add_pool(step.pool.first, step.pool.count, carry)
             for row in step.samples:
                 _add_sample(native, row)
             for index, target in enumerate(step.score_targets):
                 native.add_score(index, target, step.score_top)
-        samples, scores = self._executor.execute(native)
-        next_sample, next_score = iter(samples), iter(scores)
+        samples, scores, pools = self._executor.execute(native)
+        next_sample, next_score, next_pool = iter(samples), iter(scores), iter(pools)
         return [
             _step_result(
                 [next(next_sample) for _ in step.samples],
                 [next(next_score) for _ in step.score_targets],
+                None if step.pool is None else next(next_pool),
             )
             for step in batch.steps
         ]
@@ -184,7 +196,9 @@ def _add_sample(native: _native.Batch, row: SamplingRow) -> None:
 
 
 def _step_result(
-    samples: Sequence[_native.SampleTuple], scores: Sequence[_native.ScoredTuple]
+    samples: Sequence[_native.SampleTuple],
+    scores: Sequence[_native.ScoredTuple],
+    pooled: NDArray[np.float64] | None,
 ) -> StepResult:
     for *_, error in samples:
         if error is not None:
@@ -198,6 +212,7 @@ def _step_result(
             for token, score, _ in samples
         ],
         scores=[_token_logprob(score) for score, _ in scores if score is not None],
+        pooled=pooled,
     )
 
 
@@ -212,7 +227,7 @@ class _Compiler:
     def __init__(
         self,
         weights: _native.Weights,
-        file: GGUFFile,
+        file: TensorFile,
         program: Program,
         progress: Callable[[float], None] | None,
     ) -> None:
@@ -240,23 +255,30 @@ class _Compiler:
     def program(self) -> _native.Program:
         body = [self._translate(op) for op in self._program.body]
         head = [self._translate(op) for op in self._program.head]
+        states = [self._translate(op) for op in self._program.states]
+        logits = self._program.logits
         return _native.Program(
             [buffer.width for buffer in self._program.buffers],
             [(t.inverse_frequencies, t.magnitude, t.interleaved) for t in self._tables],
             [(layer.kv_heads, layer.head_dim) for layer in self._program.kv_layers],
             body,
             head,
+            states,
             self._program.hidden.index,
-            self._program.logits.index,
+            -1 if logits is None else logits.index,
+            self._program.state.index,
         )
 
     def _translate(self, op: Op) -> _native.Op:
         match op:
             case Embed():
-                return _native.EmbedOp(op.out.index, self._matrices[op.weight], op.scale)
+                return _native.EmbedOp(op.out.index, self._matrices[op.weight], op.scale, op.by)
             case RMSNorm():
                 weight = self._vectors[op.weight]
                 return _native.RmsNormOp(op.out.index, op.x.index, weight, op.eps)
+            case LayerNorm():
+                weight, shift = self._vectors[op.weight], self._vectors[op.bias]
+                return _native.LayerNormOp(op.out.index, op.x.index, weight, shift, op.eps)
             case Linear():
                 bias = -1 if op.bias is None else self._vectors[op.bias]
                 matrix = self._matrices[op.weight]
@@ -274,9 +296,12 @@ class _Compiler:
                     op.heads,
                     op.scale,
                     op.window or 0,
+                    op.causal,
                 )
             case Gated():
                 return _native.GatedOp(op.out.index, op.gate.index, op.up.index, op.activation)
+            case Activate():
+                return _native.ActivateOp(op.x.index, op.activation)
             case Add():
                 return _native.AddOp(op.out.index, op.a.index, op.b.index)
             case Softcap():

@@ -115,7 +115,7 @@ class Admission:
     def __init__(self, config: EngineConfig) -> None:
         self._form: Batching = config.batching
         self._limit = config.max_num_seqs
-        self._preferred = config.preferred_batch_size
+        self._preferred = min(config.preferred_batch_size, config.max_num_seqs)
         self._delay = config.max_queue_delay
         self._places = 0
 

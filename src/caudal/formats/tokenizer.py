@@ -11,9 +11,16 @@ from tokenizers import Tokenizer as Backend
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.bpe import bpe_token_bytes, build_bpe, pre_tokenizer_of
 from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_folder import ModelFolder
 from caudal.formats.special_tokens import SpecialTokenSplitter
 from caudal.formats.spm import SPACE, build_spm, spm_token_bytes
 from caudal.formats.vocabulary import TokenKind, Vocabulary
+from caudal.formats.wordpiece import (
+    build_wordpiece,
+    read_tokenizer_json,
+    with_continuations,
+    wordpiece_token_bytes,
+)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -21,9 +28,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class Tokenizer:
     """Encodes and decodes for one model. Immutable, and safe to use from several threads.
 
-    Use `from_gguf`. Text never becomes a control token (`<|im_start|>`, `</s>` …) unless
-    `parse_special` says so; user-defined tokens are always found, longest first, before anything
-    else looks at the text.
+    Use `from_gguf` or `from_folder`. Text never becomes a control token (`<|im_start|>`, `</s>` …)
+    unless `parse_special` says so; user-defined tokens are always found, longest first, before
+    anything else looks at the text.
 
     Args:
         vocabulary: Tokens and roles.
@@ -78,6 +85,10 @@ class Tokenizer:
                 missing or damaged; names the key.
         """
         vocabulary = Vocabulary.from_gguf(file)
+        if vocabulary.model == "bert":
+            return cls._framed(
+                spelt := with_continuations(vocabulary, file), build_wordpiece(spelt)
+            )
         add_space_prefix = False
         if vocabulary.model == "llama":
             backend = build_spm(file, vocabulary)
@@ -105,6 +116,24 @@ class Tokenizer:
             add_eos=add_eos,
             add_space_prefix=add_space_prefix,
         )
+
+    @classmethod
+    def from_folder(cls, folder: ModelFolder, *, lowercase: bool = False) -> Self:
+        """Build the tokenizer of a Hugging Face folder's `tokenizer.json`; WordPiece only.
+
+        Args:
+            folder: The model.
+            lowercase: Text is put in lower case before all else.
+
+        Raises:
+            ModelLoadError: The tokenizer is of another kind, or damaged.
+        """
+        return cls._framed(*read_tokenizer_json(folder, lowercase=lowercase))
+
+    @classmethod
+    def _framed(cls, vocabulary: Vocabulary, backend: Backend) -> Self:
+        """BERT's: [CLS] before and [SEP] after every text."""
+        return cls(vocabulary, backend, add_bos=True, add_eos=True, add_space_prefix=False)
 
     @property
     def vocab_size(self) -> int:
@@ -212,6 +241,8 @@ class Tokenizer:
             return text.encode()
         if self._is_spm:
             return spm_token_bytes(text, kind, self.vocabulary.source)
+        if self.vocabulary.model == "bert":
+            return wordpiece_token_bytes(text)
         return bpe_token_bytes(text)
 
     def is_control(self, token: int) -> bool:

@@ -22,7 +22,11 @@ class TokenKind(IntEnum):
     BYTE = 6
 
 
-SUPPORTED_MODELS: dict[str, str] = {"gpt2": "byte-level BPE", "llama": "SentencePiece"}
+SUPPORTED_MODELS: dict[str, str] = {
+    "gpt2": "byte-level BPE",
+    "llama": "SentencePiece",
+    "bert": "WordPiece",
+}
 """`tokenizer.ggml.model` values that `Tokenizer` understands."""
 
 # Texts that end an answer in some model family, for files whose metadata names only one end token.
@@ -74,7 +78,7 @@ class Vocabulary:
 
     Attributes:
         source: The file's name, for errors.
-        model: `tokenizer.ggml.model`: `gpt2` or `llama`.
+        model: `tokenizer.ggml.model`: `gpt2`, `llama` or `bert`.
         pre: `tokenizer.ggml.pre`, the pre-tokenizer's name; only byte-level BPE has one.
         texts: Token texts by id, as they are in the file.
         kinds: A `TokenKind` per id.
@@ -106,7 +110,7 @@ class Vocabulary:
         source = str(file.path)
         model = file.get_str("tokenizer.ggml.model")
         if model not in SUPPORTED_MODELS:
-            supported = " and ".join(f"{m} ({what})" for m, what in SUPPORTED_MODELS.items())
+            supported = ", ".join(f"{m} ({what})" for m, what in SUPPORTED_MODELS.items())
             raise ModelLoadError(
                 source,
                 f"tokenizer.ggml.model {model!r} is not supported; supported are {supported}",

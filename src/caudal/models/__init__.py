@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
-from caudal.models import gemma3, llama, qwen2, qwen3
+from caudal.models import bert, gemma3, llama, qwen2, qwen3
 from caudal.models.program import Program
 
 _BUILDERS = {
+    "bert": bert.build,
     "gemma3": gemma3.build,
     "llama": llama.build,
     "qwen2": qwen2.build,

@@ -49,24 +49,24 @@ class ModelConfig:
             ModelLoadError: A key is missing, has a wrong type, or contradicts another.
         """
         arch = file.architecture
-        hidden = _positive(file, f"{arch}.embedding_length")
-        heads = _positive(file, f"{arch}.attention.head_count")
-        kv_heads = _positive(file, f"{arch}.attention.head_count_kv", heads)
+        hidden = positive(file, f"{arch}.embedding_length")
+        heads = positive(file, f"{arch}.attention.head_count")
+        kv_heads = positive(file, f"{arch}.attention.head_count_kv", heads)
         if heads % kv_heads != 0:
             raise ModelLoadError(
                 str(file.path),
                 f"{arch}.attention.head_count ({heads}) is not a multiple of "
                 f"{arch}.attention.head_count_kv ({kv_heads})",
             )
-        head_dim = _positive(file, f"{arch}.attention.key_length", hidden // heads or 1)
-        value_length = _positive(file, f"{arch}.attention.value_length", head_dim)
+        head_dim = positive(file, f"{arch}.attention.key_length", hidden // heads or 1)
+        value_length = positive(file, f"{arch}.attention.value_length", head_dim)
         if value_length != head_dim or head_dim % 8 != 0 or head_dim > MAX_HEAD_DIM:
             raise ModelLoadError(
                 str(file.path),
                 f"{arch}.attention: heads of {head_dim} key and {value_length} value channels; "
                 f"supported are equal sizes that are a multiple of 8, up to {MAX_HEAD_DIM}",
             )
-        rope_dimensions = _positive(file, f"{arch}.rope.dimension_count", head_dim)
+        rope_dimensions = positive(file, f"{arch}.rope.dimension_count", head_dim)
         if rope_dimensions > head_dim:
             raise ModelLoadError(
                 str(file.path),
@@ -82,21 +82,26 @@ class ModelConfig:
         if embedding is None or len(embedding.shape) != 2:
             raise ModelLoadError(str(file.path), "the matrix token_embd.weight is missing")
         return cls(
-            layers=_positive(file, f"{arch}.block_count"),
+            layers=positive(file, f"{arch}.block_count"),
             hidden=hidden,
-            feed_forward=_positive(file, f"{arch}.feed_forward_length"),
+            feed_forward=positive(file, f"{arch}.feed_forward_length"),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
             rope_dimensions=rope_dimensions,
             rope_base=file.get_float(f"{arch}.rope.freq_base", 10000.0),
             norm_eps=file.get_float(f"{arch}.attention.layer_norm_rms_epsilon"),
-            context_length=_positive(file, f"{arch}.context_length"),
+            context_length=positive(file, f"{arch}.context_length"),
             vocab_size=embedding.shape[0],
         )
 
 
-def _positive(file: GGUFFile, key: str, default: int | None = None) -> int:
+def positive(file: GGUFFile, key: str, default: int | None = None) -> int:
+    """A whole number from 1 to 2³¹ - 1 from the file's metadata.
+
+    Raises:
+        ModelLoadError: The key is missing without a default, or has another value.
+    """
     value = file.get_int(key) if default is None else file.get_int(key, default)
     if not 0 < value < 2**31:
         raise ModelLoadError(str(file.path), f"{key} must be positive, but is {value}")

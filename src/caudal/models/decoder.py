@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.models.config import ModelConfig
 from caudal.models.program import Program, ProgramBuilder
 from caudal.models.rope import rope_table
+from caudal.pooling import Pooling, PoolingKind
+
+POOLING_TYPES: dict[int, PoolingKind] = {1: "mean", 2: "cls", 3: "last"}
+"""Values of `{architecture}.pooling_type`; 0 is none, 4 a ranking head."""
 
 
 def head_name(file: GGUFFile) -> str:
     """The output matrix: its own, or the embedding where the file ties them."""
     return "output" if "output.weight" in file.tensors else "token_embd"
+
+
+def decoder_pooling(file: GGUFFile) -> Pooling:
+    """How a decoder embeds: as its file says, else by its last token, which has seen all others.
+
+    Raises:
+        ModelLoadError: The file asks for pooling that a decoder can't do.
+    """
+    key = f"{file.architecture}.pooling_type"
+    number = file.get_int(key, 0)
+    if number == 0:
+        return Pooling(kind="last", normalize=True)
+    if POOLING_TYPES.get(number) not in ("mean", "last"):
+        raise ModelLoadError(
+            str(file.path), f"{key} is {number}; supported are 0 (none), 1 (mean) and 3 (last)"
+        )
+    return Pooling(kind=POOLING_TYPES[number], normalize=True)
 
 
 def pre_norm_decoder(
@@ -68,5 +90,12 @@ def pre_norm_decoder(
     b.rms_norm(hidden, "output_norm.weight", normed, eps=config.norm_eps)
     b.linear(normed, head_name(file), logits)
     return b.finish(
-        hidden=hidden, body_ops=body_ops, logits=logits, context_length=config.context_length
+        hidden=hidden,
+        body_ops=body_ops,
+        state=normed,
+        state_ops=1,
+        logits=logits,
+        vocab_size=config.vocab_size,
+        context_length=config.context_length,
+        pooling=decoder_pooling(file),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.models.config import ModelConfig
-from caudal.models.decoder import head_name
+from caudal.models.decoder import decoder_pooling, head_name
 from caudal.models.program import Program, ProgramBuilder
 from caudal.models.rope import rope_table
 
@@ -90,5 +90,12 @@ def build(file: GGUFFile) -> Program:
     if cap > 0:
         b.softcap(logits, cap)
     return b.finish(
-        hidden=hidden, body_ops=body_ops, logits=logits, context_length=config.context_length
+        hidden=hidden,
+        body_ops=body_ops,
+        state=normed,
+        state_ops=1,
+        logits=logits,
+        vocab_size=config.vocab_size,
+        context_length=config.context_length,
+        pooling=decoder_pooling(file),
     )

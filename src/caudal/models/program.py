@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.tensor_file import TensorFile
 from caudal.models.rope import RopeTable
+from caudal.pooling import Pooling
 
-ActivationName = Literal["silu", "gelu_tanh"]
+ActivationName = Literal["silu", "gelu_tanh", "gelu", "relu", "tanh"]
+"""`gelu` is x · Φ(x) (by erf), `gelu_tanh` its usual approximation."""
+
+EmbedBy = Literal["token", "position", "segment"]
+"""What chooses a token's row: its id, its place, or which text of a pair it is in (0 or 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class Embed:
     out: Buffer
     weight: str
     scale: float
+    by: EmbedBy = "token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,17 @@ class RMSNorm:
     out: Buffer
     x: Buffer
     weight: str
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """out = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias (arXiv 1607.06450)."""
+
+    out: Buffer
+    x: Buffer
+    weight: str
+    bias: str
     eps: float
 
 
@@ -81,6 +98,7 @@ class Attention:
         heads: Query heads; several share a KV head (GQA, arXiv 2305.13245).
         scale: Multiplies q · k.
         window: A query sees itself and `window - 1` tokens before it; None: all before it.
+        causal: False: a query sees all of its sequence, which is never cut then.
     """
 
     out: Buffer
@@ -91,6 +109,7 @@ class Attention:
     heads: int
     scale: float
     window: int | None
+    causal: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +119,14 @@ class Gated:
     out: Buffer
     gate: Buffer
     up: Buffer
+    activation: ActivationName
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """x = activation(x), in place."""
+
+    x: Buffer
     activation: ActivationName
 
 
@@ -120,7 +147,7 @@ class Softcap:
     cap: float
 
 
-Op = Embed | RMSNorm | Linear | Rope | Attention | Gated | Add | Softcap
+Op = Embed | RMSNorm | LayerNorm | Linear | Rope | Attention | Gated | Activate | Add | Softcap
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,37 +167,48 @@ class Program:
         kv_layers: One entry per attention layer.
         body: Runs for every token; leaves the residual stream in `hidden`.
         head: Runs for the tokens whose logits are wanted: from `hidden` to `logits`.
-        hidden: The buffer between body and head.
-        logits: The buffer of the result, as wide as the vocabulary.
+        states: Runs for the tokens that an embedding is made of: from `hidden` to `state`.
+        hidden: The buffer that the body leaves its result in.
+        logits: The buffer of the head's result, as wide as the vocabulary; None for an encoder,
+            which has no head.
+        state: The buffer of the states; its width is the embedding's.
+        vocab_size: Tokens there are.
         context_length: Tokens the model was trained for.
+        pooling: How the model makes embeddings.
     """
 
     buffers: tuple[Buffer, ...]
     kv_layers: tuple[KVLayer, ...]
     body: tuple[Op, ...]
     head: tuple[Op, ...]
+    states: tuple[Op, ...]
     hidden: Buffer
-    logits: Buffer
+    logits: Buffer | None
+    state: Buffer
+    vocab_size: int
     context_length: int
+    pooling: Pooling
 
     @property
-    def vocab_size(self) -> int:
-        """Length of a row of logits."""
-        return self.logits.width
+    def is_encoder(self) -> bool:
+        """Whether it only makes embeddings (or scores pairs), and generates nothing."""
+        return self.logits is None
 
     @property
     def matrices(self) -> tuple[str, ...]:
         """Names of the weight matrices, in order of first use."""
-        ops = self.body + self.head
+        ops = self.body + self.head + self.states
         return tuple(dict.fromkeys(op.weight for op in ops if isinstance(op, Embed | Linear)))
 
     @property
     def vectors(self) -> tuple[str, ...]:
         """Names of norm weights and biases, in order of first use."""
         names: dict[str, None] = {}
-        for op in self.body + self.head:
+        for op in self.body + self.head + self.states:
             if isinstance(op, RMSNorm):
                 names[op.weight] = None
+            elif isinstance(op, LayerNorm):
+                names |= {op.weight: None, op.bias: None}
             elif isinstance(op, Linear) and op.bias is not None:
                 names[op.bias] = None
         return tuple(names)
@@ -192,7 +230,7 @@ class ProgramBuilder:
         file: The model; read for the names and shapes of its tensors only.
     """
 
-    def __init__(self, file: GGUFFile) -> None:
+    def __init__(self, file: TensorFile) -> None:
         self._file = file
         self._buffers: list[Buffer] = []
         self._ops: list[Op] = []
@@ -205,10 +243,17 @@ class ProgramBuilder:
         self._buffers.append(made)
         return made
 
-    def embed(self, out: Buffer, weight: str, *, scale: float = 1.0) -> None:
-        """Look token embeddings up."""
+    def embed(self, out: Buffer, weight: str, *, scale: float = 1.0, by: EmbedBy = "token") -> None:
+        """Look embeddings up."""
         self._shape(weight, (None, out.width))
-        self._ops.append(Embed(out, weight, scale))
+        self._ops.append(Embed(out, weight, scale, by))
+
+    def layer_norm(self, x: Buffer, name: str, out: Buffer, *, eps: float) -> None:
+        """Normalise `x`, and scale and shift it by `name`.weight and `name`.bias."""
+        weight, bias = f"{name}.weight", f"{name}.bias"
+        self._shape(weight, (x.width,))
+        self._shape(bias, (x.width,))
+        self._ops.append(LayerNorm(out, x, weight, bias, eps))
 
     def rms_norm(self, x: Buffer, weight: str, out: Buffer, *, eps: float) -> None:
         """Normalise `x`, in groups as long as the weight."""
@@ -240,16 +285,20 @@ class ProgramBuilder:
         head_dim: int,
         scale: float,
         window: int | None = None,
+        causal: bool = True,
     ) -> None:
         """Attend, in a new KV layer."""
-        self._ops.append(
-            Attention(out, q, k, v, len(self._kv_layers), q.width // head_dim, scale, window)
-        )
+        layer, heads = len(self._kv_layers), q.width // head_dim
+        self._ops.append(Attention(out, q, k, v, layer, heads, scale, window, causal))
         self._kv_layers.append(KVLayer(k.width // head_dim, head_dim))
 
     def gated(self, gate: Buffer, up: Buffer, out: Buffer, activation: ActivationName) -> None:
         """Multiply `up` by the activated `gate`."""
         self._ops.append(Gated(out, gate, up, activation))
+
+    def activate(self, x: Buffer, activation: ActivationName) -> None:
+        """Apply an activation in place."""
+        self._ops.append(Activate(x, activation))
 
     def add(self, a: Buffer, b: Buffer, out: Buffer) -> None:
         """Add two buffers."""
@@ -271,9 +320,29 @@ class ProgramBuilder:
         return values
 
     def finish(
-        self, *, hidden: Buffer, body_ops: int, logits: Buffer, context_length: int
+        self,
+        *,
+        hidden: Buffer,
+        body_ops: int,
+        state: Buffer,
+        state_ops: int,
+        logits: Buffer | None,
+        vocab_size: int,
+        context_length: int,
+        pooling: Pooling,
     ) -> Program:
-        """The program. `body_ops` operations belong to the body, the rest to the head.
+        """The program.
+
+        Args:
+            hidden: See `Program`.
+            body_ops: So many operations are the body.
+            state: See `Program`.
+            state_ops: So many operations after the body lead to `state`; with the rest after them
+                they lead to the logits.
+            logits: See `Program`.
+            vocab_size: See `Program`.
+            context_length: See `Program`.
+            pooling: See `Program`.
 
         Raises:
             ModelLoadError: The file has tensors that no operation uses: computing without them
@@ -290,10 +359,14 @@ class ProgramBuilder:
             buffers=tuple(self._buffers),
             kv_layers=tuple(self._kv_layers),
             body=tuple(self._ops[:body_ops]),
-            head=tuple(self._ops[body_ops:]),
+            head=() if logits is None else tuple(self._ops[body_ops:]),
+            states=tuple(self._ops[body_ops : body_ops + state_ops]),
             hidden=hidden,
             logits=logits,
+            state=state,
+            vocab_size=vocab_size,
             context_length=context_length,
+            pooling=pooling,
         )
 
     @property

@@ -6,11 +6,13 @@ from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from caudal import __version__
+from caudal.server.anthropic import messages
 from caudal.server.auth import ApiKeyAuth
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
 from caudal.server.limits import BodyLimit, ReadinessGate
-from caudal.server.openai import chat, completions, models, tokenize
+from caudal.server.openai import chat, completions, models, responses, tokenize
+from caudal.server.openai.responses_store import ResponseStore
 from caudal.server.state import ModelSlot, served_model
 
 
@@ -19,7 +21,7 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
 
     Args:
         slot: Holds the model, now or later; until it is filled every route but `/health` is 503.
-        api_key: If given, every route but `/health` needs it as a bearer token.
+        api_key: If given, every route but `/health` needs it, as a bearer token or as `x-api-key`.
     """
     app = FastAPI(
         title="Caudal",
@@ -31,7 +33,8 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
         strict_content_type=True,
     )
     app.state.model_slot = slot
-    for module in (models, chat, completions, tokenize):
+    app.state.response_store = ResponseStore()
+    for module in (models, chat, completions, responses, tokenize, messages):
         app.include_router(module.router)
 
     @app.get("/health")

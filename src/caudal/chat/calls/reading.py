@@ -1,0 +1,130 @@
+"""What readers of tool calls are made of: characters in, parts of calls out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from caudal.chat.conversation import Tool
+
+MAX_NAME = 256
+"""Longest text that is still taken for a tool's name, or for what stands around one."""
+
+
+class BrokenCallError(Exception):
+    """The text is no call, as the character that was just read shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallName:
+    """A call begins; its tool's name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of a call's arguments, as JSON text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallDone:
+    """The call is complete. Yielded right after its last character, before another is read."""
+
+
+CallPart = CallName | CallArguments | CallDone
+
+T = TypeVar("T")
+Reading = Generator[CallPart | None, str, T]
+"""Yields None to be sent the next character ("" once, at the end of the text), or a part of a call.
+
+Raises `BrokenCallError` where the text is no call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallContext:
+    """What a reader may want to know.
+
+    Attributes:
+        tools: The tools on offer, by name.
+        marker: The text that made the reader start; "" where a character did.
+        live: Whether arguments are known to be valid, so that their parts may be yielded while they
+            are read.
+    """
+
+    tools: Mapping[str, Tool]
+    marker: str = ""
+    live: bool = False
+
+    @property
+    def bare(self) -> bool:
+        """Whether nothing marked the call, so that it may as well be an answer that looks alike."""
+        return not self.marker
+
+    def check_name(self, name: object) -> str:
+        """The name, if it can be a tool's.
+
+        Raises:
+            BrokenCallError: It can't. In unmarked text only tools on offer can.
+        """
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
+            raise BrokenCallError
+        if self.bare and name not in self.tools:
+            raise BrokenCallError
+        return name
+
+
+class Chars:
+    """The characters sent to a reader, with one of lookahead."""
+
+    def __init__(self) -> None:
+        self.peeked: str | None = None
+
+    def take(self) -> Reading[str]:
+        """The next character; "" at the end."""
+        if self.peeked is not None:
+            taken, self.peeked = self.peeked, None
+            return taken
+        return (yield None)
+
+    def peek(self) -> Reading[str]:
+        """The next character, which is still to be taken."""
+        if self.peeked is None:
+            self.peeked = yield None
+        return self.peeked
+
+    def space(self) -> Reading[str]:
+        """Take white space; returns the next character, which is still to be taken."""
+        while (char := (yield from self.peek())) and char.isspace():
+            self.peeked = None
+        return char
+
+    def literal(self, text: str) -> Reading[None]:
+        """Take exactly this text."""
+        for expected in text:
+            if (yield from self.take()) != expected:
+                raise BrokenCallError
+
+    def until(self, end: str, limit: int = MAX_NAME) -> Reading[str]:
+        """Take text through `end`; returns what was before it, at most `limit` characters."""
+        text: list[str] = []
+        last = end[-1]
+        while True:
+            char = yield from self.take()
+            if not char or len(text) >= limit + len(end):
+                raise BrokenCallError
+            text.append(char)
+            if char == last and "".join(text[-len(end) :]) == end:
+                return "".join(text[: -len(end)])
+
+    def optional(self, text: str) -> Reading[None]:
+        """Take white space and then the text, if the next character begins it; else only space."""
+        if (yield from self.space()) == text[0]:
+            yield from self.literal(text)
+
+
+Reader = Callable[[Chars, CallContext], Reading[None]]
+"""Reads what follows a format's marker: one call, or all calls up to the end of its block."""

@@ -1,0 +1,146 @@
+"""Calls whose arguments are not JSON: Qwen3-Coder's tags, and Gemma's `call:name{key:value}`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from caudal.chat.calls.json_calls import MAX_DEPTH, parse_json, read_call, read_json, write_json
+from caudal.chat.calls.reading import (
+    BrokenCallError,
+    CallArguments,
+    CallContext,
+    CallDone,
+    CallName,
+    Chars,
+    Reader,
+    Reading,
+)
+
+FUNCTION = "<function="
+PARAMETER = "<parameter="
+FUNCTION_END = "</function>"
+PARAMETER_END = "</parameter>"
+MAX_VALUE = 4 * 2**20
+"""Longest argument."""
+
+
+def read_qwen_coder(chars: Chars, context: CallContext) -> Reading[None]:
+    """Behind `<tool_call>` or `<function=`: a name, and a tag for each argument."""
+    if context.marker != FUNCTION:
+        if (yield from chars.space()) == "{":  # sometimes these models fall back to JSON
+            yield from read_call(chars, context)
+            yield from chars.optional("</tool_call>")
+            return
+        yield from chars.literal(FUNCTION)
+    name = context.check_name((yield from chars.until(">")).strip())
+    tool = context.tools.get(name)
+    schemas = tool.parameters.get("properties", {}) if tool else {}
+    arguments: dict[str, Any] = {}
+    while True:
+        yield from chars.space()
+        yield from chars.literal("<")
+        if (yield from chars.peek()) == "/":
+            yield from chars.literal(FUNCTION_END[1:])
+            break
+        yield from chars.literal(PARAMETER[1:])
+        key = (yield from chars.until(">")).strip()
+        value = yield from chars.until(PARAMETER_END, MAX_VALUE)
+        arguments[key] = _value_of(value.removeprefix("\n").removesuffix("\n"), schemas.get(key))
+    yield CallName(name)
+    yield CallArguments(write_json(arguments))
+    yield CallDone()
+    yield from chars.optional("</tool_call>")
+
+
+def _value_of(text: str, schema: Any) -> Any:
+    """An argument's value: text, unless its schema says that it is something else."""
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    if kind == "string":
+        return text
+    try:
+        return parse_json(text.strip())
+    except BrokenCallError:
+        if kind == "boolean" and text.strip().lower() in ("true", "false"):
+            return text.strip().lower() == "true"
+        return text
+
+
+def gemma(quote: str, end: str) -> Reader:
+    """`call:name{key:value,…}` with strings between two of `quote`, then an end tag."""
+
+    def read(chars: Chars, context: CallContext) -> Reading[None]:
+        yield from chars.space()
+        yield from chars.literal("call:")
+        name = context.check_name((yield from chars.until("{")).strip())
+        arguments = yield from _read_members(chars, quote, 1)
+        yield CallName(name)
+        yield CallArguments(write_json(arguments))
+        yield CallDone()
+        yield from chars.optional(end)
+
+    return read
+
+
+def _read_members(chars: Chars, quote: str, depth: int) -> Reading[dict[str, Any]]:
+    """The members of an object whose brace has been taken, and its closing brace."""
+    members: dict[str, Any] = {}
+    if (yield from chars.space()) == "}":
+        yield from chars.take()
+        return members
+    while True:
+        first = yield from chars.space()
+        if first in ('"', quote[0]):
+            key = str((yield from _read_value(chars, quote, depth)))
+            yield from chars.space()
+            yield from chars.literal(":")
+        else:
+            key = (yield from chars.until(":")).strip()
+        members[key] = yield from _read_value(chars, quote, depth)
+        yield from chars.space()
+        char = yield from chars.take()
+        if char == "}":
+            return members
+        if char != ",":
+            raise BrokenCallError
+
+
+def _read_value(chars: Chars, quote: str, depth: int) -> Reading[Any]:
+    if depth > MAX_DEPTH:
+        raise BrokenCallError
+    first = yield from chars.space()
+    if first == quote[0]:
+        yield from chars.literal(quote)
+        return (yield from chars.until(quote, MAX_VALUE))
+    if first == '"':
+        return parse_json((yield from read_json(chars)), strict=False)
+    if first == "{":
+        yield from chars.take()
+        return (yield from _read_members(chars, quote, depth + 1))
+    if first == "[":
+        yield from chars.take()
+        return (yield from _read_items(chars, quote, depth + 1))
+    word: list[str] = []
+    while (char := (yield from chars.peek())) and char not in ",}]":
+        if len(word) > MAX_VALUE:
+            raise BrokenCallError
+        word.append((yield from chars.take()))
+    text = "".join(word).strip()
+    try:
+        return parse_json(text)
+    except BrokenCallError:
+        return text
+
+
+def _read_items(chars: Chars, quote: str, depth: int) -> Reading[list[Any]]:
+    items: list[Any] = []
+    if (yield from chars.space()) == "]":
+        yield from chars.take()
+        return items
+    while True:
+        items.append((yield from _read_value(chars, quote, depth)))
+        yield from chars.space()
+        char = yield from chars.take()
+        if char == "]":
+            return items
+        if char != ",":
+            raise BrokenCallError

@@ -1,0 +1,208 @@
+"""Safetensors files: memory-mapped, and checked before anything in them is used.
+
+The format: eight bytes with the length of a JSON header, the header, which gives each tensor's
+type, shape and place, and then the tensors' bytes, without gaps. Our own reader because weights go
+from the mapped file to the packing kernels as they are, BF16 included, which numpy has no type for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import mmap
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from caudal.errors import ModelLoadError
+from caudal.formats.gguf_header import TensorInfo
+from caudal.formats.tensor_types import TensorType
+
+MAX_HEADER_BYTES = 100 << 20
+"""The format's own limit."""
+
+_LENGTH_BYTES = 8
+_MAX_DIMENSIONS = 8
+_MAX_ELEMENTS = 1 << 48
+_ELEMENT_BYTES = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
+    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+_TYPES = {"F32": TensorType.F32, "F16": TensorType.F16, "BF16": TensorType.BF16}
+
+
+class SafetensorsFile:
+    """An open safetensors file; a context manager closes it.
+
+    Attributes:
+        path: The file.
+        tensors: Descriptions of the tensors of types that Caudal computes with, by name.
+        others: Type names of the rest (integers, 8-bit floats), by name.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        mapped: mmap.mmap,
+        tensors: Mapping[str, TensorInfo],
+        others: Mapping[str, str],
+    ) -> None:
+        self.path = path
+        self.tensors = tensors
+        self.others = others
+        self._mapped = mapped
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a file.
+
+        Raises:
+            ModelLoadError: It can't be read, isn't safetensors, or is damaged; names what is wrong.
+        """
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                size = file.seek(0, 2)
+                if size < _LENGTH_BYTES:
+                    raise ModelLoadError(
+                        str(path), f"it has {size} bytes, too few for a safetensors file"
+                    )
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise ModelLoadError(str(path), error.strerror or str(error)) from error
+        try:
+            tensors, others = _read_header(str(path), mapped, size)
+        except BaseException:
+            mapped.close()
+            raise
+        return cls(path, mapped, tensors, others)
+
+    def tensor_bytes(self, name: str) -> npt.NDArray[np.uint8]:
+        """A tensor's bytes as a read-only view of the mapped file, shape (nbytes,), no copy.
+
+        Raises:
+            KeyError: There is no such tensor.
+        """
+        tensor = self.tensors[name]
+        return np.frombuffer(self._mapped, np.uint8, count=tensor.nbytes, offset=tensor.offset)
+
+    def release_pages(self, name: str) -> None:
+        """Give a tensor's pages back to the system; they are read again if touched again."""
+        tensor = self.tensors[name]
+        if hasattr(self._mapped, "madvise"):  # not on Windows
+            start = tensor.offset - tensor.offset % mmap.PAGESIZE
+            self._mapped.madvise(mmap.MADV_DONTNEED, start, tensor.offset + tensor.nbytes - start)
+
+    def close(self) -> None:
+        """Unmap the file, unless views of it are still held: then when they are gone."""
+        with contextlib.suppress(BufferError):  # the views keep the map
+            self._mapped.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _read_header(
+    source: str, mapped: mmap.mmap, size: int
+) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+    length = int.from_bytes(mapped[:_LENGTH_BYTES], "little")
+    if length > min(MAX_HEADER_BYTES, size - _LENGTH_BYTES):
+        raise ModelLoadError(
+            source,
+            f"its first eight bytes announce a header of {length} bytes, but the file has {size} "
+            f"(the format allows {MAX_HEADER_BYTES}); it is truncated, or no safetensors file",
+        )
+    try:
+        header = json.loads(
+            mapped[_LENGTH_BYTES : _LENGTH_BYTES + length], object_pairs_hook=_without_duplicates
+        )
+    except (ValueError, RecursionError) as error:
+        raise ModelLoadError(source, f"its header is not valid JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise ModelLoadError(source, "its header is not a JSON object")
+    header.pop("__metadata__", None)
+    base = _LENGTH_BYTES + length
+    tensors: dict[str, TensorInfo] = {}
+    others: dict[str, str] = {}
+    places: list[tuple[int, int, str]] = []
+    for name, entry in header.items():
+        dtype, shape, begin, end = _read_entry(source, name, entry)
+        places.append((begin, end, name))
+        if dtype in _TYPES:
+            tensors[name] = TensorInfo(name, shape, _TYPES[dtype], base + begin, end - begin)
+        else:
+            others[name] = dtype
+    _check_places(source, places, size - base)
+    return tensors, others
+
+
+def _read_entry(source: str, name: str, entry: Any) -> tuple[str, tuple[int, ...], int, int]:
+    def wrong(what: str) -> ModelLoadError:
+        return ModelLoadError(source, f"tensor {name!r} {what}")
+
+    if not isinstance(entry, dict):
+        raise wrong("is not described by a JSON object")
+    dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
+    if not isinstance(dtype, str) or dtype not in _ELEMENT_BYTES:
+        raise wrong(f"has the unknown dtype {dtype!r}")
+    if (
+        not isinstance(shape, list)
+        or len(shape) > _MAX_DIMENSIONS
+        or not all(_is_count(size) for size in shape)
+        or math.prod(shape) > _MAX_ELEMENTS
+    ):
+        raise wrong(f"has the impossible shape {shape!r}")
+    if (
+        not isinstance(offsets, list)
+        or len(offsets) != 2
+        or not all(_is_count(offset) for offset in offsets)
+        or offsets[0] > offsets[1]
+    ):
+        raise wrong(f"has the impossible data_offsets {offsets!r}")
+    expected = math.prod(shape) * _ELEMENT_BYTES[dtype]
+    if offsets[1] - offsets[0] != expected:
+        raise wrong(
+            f"has {offsets[1] - offsets[0]} bytes, but {dtype} of shape {shape} takes {expected}"
+        )
+    return dtype, tuple(shape), offsets[0], offsets[1]
+
+
+def _check_places(source: str, places: list[tuple[int, int, str]], available: int) -> None:
+    """Every byte after the header belongs to exactly one tensor, as the format wants it."""
+    position = 0
+    for begin, end, name in sorted(places):
+        if begin != position:
+            what = "overlaps the tensor before it" if begin < position else "leaves a gap before it"
+            raise ModelLoadError(source, f"tensor {name!r} {what} (byte {begin})")
+        if end > available:
+            raise ModelLoadError(
+                source,
+                f"tensor {name!r} ends at byte {end} of {available}; the file is truncated",
+            )
+        position = end
+    if position != available:
+        raise ModelLoadError(source, f"{available - position} bytes follow its last tensor")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return result
