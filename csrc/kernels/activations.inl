@@ -22,11 +22,20 @@ struct Int8Group {
     int8_t codes[kGroup / 4][kTileRows][4];
 };
 
+#if defined(CAUDAL_NEON)
+struct Int16Group {  // in two bytes, for dot products of bytes; four columns of a row together
+    float scale[kTileRows];
+    int32_t lower_sum[kTileRows];  // of the lower bytes
+    int8_t upper[kGroup / 4][kTileRows][4];
+    uint8_t lower[kGroup / 4][kTileRows][4];
+};
+#else
 struct Int16Group {
     float scale[kTileRows];
     int32_t sum[kTileRows];  // of the codes
     int16_t codes[kGroup / 2][kTileRows][2];
 };
+#endif
 
 static int64_t tiles_of(int64_t rows) {
     return (rows + kTileRows - 1) / kTileRows;
@@ -122,8 +131,27 @@ CAUDAL_INLINE void convert_group(const float* x, int64_t stride, int64_t rows, I
 }
 
 CAUDAL_INLINE void convert_group(const float* x, int64_t stride, int64_t rows, Int16Group& group) {
-    i32x8 numbers[2][kTileRows] = {};
     group = Int16Group{};
+#if defined(CAUDAL_NEON)
+    i32x8 upper[kTileRows] = {};
+    i32x8 lower[kTileRows] = {};
+    for (int64_t slot = 0; slot < rows; ++slot) {
+        i32x8 codes[4];
+        i32x8 bytes[4];
+        group.scale[slot] = quantize_group(x + slot * stride, 32767.0f, codes);
+        for (int i = 0; i < 4; ++i) bytes[i] = codes[i] >> 8;
+        upper[slot] = narrow_to_bytes(bytes);
+        for (int i = 0; i < 4; ++i) bytes[i] = codes[i] & 0xff;
+        lower[slot] = narrow_to_bytes(bytes);
+        group.lower_sum[slot] = sum_lanes((bytes[0] + bytes[1]) + (bytes[2] + bytes[3]));
+    }
+    i32x8 columns[4];
+    interleave(upper, columns);
+    std::memcpy(group.upper, columns, sizeof(columns));
+    interleave(lower, columns);
+    std::memcpy(group.lower, columns, sizeof(columns));
+#else
+    i32x8 numbers[2][kTileRows] = {};
     for (int64_t slot = 0; slot < rows; ++slot) {
         i32x8 codes[4];
         group.scale[slot] = quantize_group(x + slot * stride, 32767.0f, codes);
@@ -137,6 +165,7 @@ CAUDAL_INLINE void convert_group(const float* x, int64_t stride, int64_t rows, I
         interleave(numbers[half], columns);
         std::memcpy(group.codes[half * kGroup / 4], columns, sizeof(columns));
     }
+#endif
 }
 
 template <class Group>

@@ -139,6 +139,14 @@ CAUDAL_INLINE void dot_bytes(i32x8& acc, i32x8 unsigned_bytes, i32x8 signed_byte
 CAUDAL_INLINE i32x8 multiply_pairs(i32x8 a, i32x8 b) {
 #if defined(__AVX2__)
     return (i32x8)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(CAUDAL_NEON)
+    const auto four = [](i32x4 x, i32x4 y) CAUDAL_INLINE_BODY {
+        const auto p = (int16x8_t)x;
+        const auto q = (int16x8_t)y;
+        return (i32x4)vpaddq_s32(vmull_s16(vget_low_s16(p), vget_low_s16(q)),
+                                 vmull_high_s16(p, q));
+    };
+    return {four(a.low, b.low), four(a.high, b.high)};
 #else
     return (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
 #endif

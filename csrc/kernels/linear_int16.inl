@@ -11,6 +11,9 @@
 #include "kernels/activations.inl"
 #include "kernels/output.inl"
 #include "kernels/wide_vec.inl"
+#if defined(CAUDAL_NEON)
+#include "kernels/linear_int16_neon.inl"
+#endif
 
 namespace caudal::CAUDAL_ISA {
 
@@ -18,6 +21,8 @@ namespace caudal::CAUDAL_ISA {
 
 // With 512-bit vectors the 16 rows of a pair of columns fill one vector of 16-bit lanes.
 struct Codes16 {
+    static constexpr int kColumns = 2;
+
     i32w all;
 
     static CAUDAL_INLINE Codes16 of(i32x8 both) {
@@ -43,9 +48,11 @@ struct Sums16 {
     CAUDAL_INLINE i32w total(int /*half*/, int t) const { return totals[0][t] + totals[1][t]; }
 };
 
-#else
+#elif !defined(CAUDAL_NEON)
 
 struct Codes16 {
+    static constexpr int kColumns = 2;
+
     i32x8 both;
 
     static CAUDAL_INLINE Codes16 of(i32x8 both) { return {both}; }
@@ -77,6 +84,15 @@ struct Sums16 {
 
 #endif
 
+#if !defined(CAUDAL_NEON)
+template <int tokens, class Source>
+CAUDAL_INLINE void add_group(const Source& source, const Int16Group& a, Sums16<tokens>& sums) {
+    unrolled<kGroup / 2>([&](auto pair) CAUDAL_INLINE_BODY {
+        sums.template add<pair>(source.template codes<pair>(), a);
+    });
+}
+#endif
+
 template <TensorType type>
 struct PackedGroup16 {
     static constexpr Encoding kEncoding = encoding_of(type);
@@ -89,14 +105,19 @@ struct PackedGroup16 {
         return {panel + kLayout.header_at(index), panel + kLayout.group_at(index)};
     }
 
-    // 16-bit lanes with a row of 8…15 in the upper byte and, plus 128, one of 0…7 in the lower.
+#if defined(CAUDAL_NEON)
+    static constexpr bool kJoined = false;
+
+    template <int quad>
+    CAUDAL_INLINE Codes16 codes() const {
+        return Codes16::of(pair_codes<2 * quad>(), pair_codes<2 * quad + 1>());
+    }
+#else
     template <int pair>
     CAUDAL_INLINE Codes16 codes() const {
-        i32x8 bytes = load_bytes(group + kLayout.scale_bytes + pair % kVectors * kVectorBytes);
-        if constexpr (kEncoding.bits == 8) return Codes16::of(bytes);
-        bytes = shift_right16<pair / kVectors * 4>(bytes) & repeat_u8(15);
-        return Codes16::of(look_up(kIq4Codebook, bytes) ^ repeat_s16(0x0080));
+        return Codes16::of(pair_codes<pair>());
     }
+#endif
 
     CAUDAL_INLINE f32w scale(int half) const {
         if constexpr (kEncoding.scales == Scales::Half) {
@@ -114,24 +135,45 @@ struct PackedGroup16 {
 
   private:
     static constexpr int kVectors = kEncoding.bits == 8 ? 16 : 8;
+
+    // 16-bit lanes with a row of 8…15 in the upper byte and, plus 128, one of 0…7 in the lower.
+    template <int pair>
+    CAUDAL_INLINE i32x8 pair_codes() const {
+        i32x8 bytes = load_bytes(group + kLayout.scale_bytes + pair % kVectors * kVectorBytes);
+        if constexpr (kEncoding.bits == 8) return bytes;
+        bytes = shift_right16<pair / kVectors * 4>(bytes) & repeat_u8(15);
+        return look_up(kIq4Codebook, bytes) ^ repeat_s16(0x0080);
+    }
 };
 
 template <TensorType type>
 struct alignas(kWideBytes) UnpackedGroup16 {
-    Codes16 stored_codes[kGroup / 2];
+    static constexpr int kCodes = kGroup / Codes16::kColumns;
+#if defined(CAUDAL_NEON)
+    static constexpr bool kJoined = kUnpackJoined;
+#endif
+
+    Codes16 stored_codes[kCodes];
     f32w stored_scale[kHalves];
 
-    template <int pair>
+    template <int index>
     CAUDAL_INLINE Codes16 codes() const {
-        return stored_codes[pair];
+        return stored_codes[index];
     }
     CAUDAL_INLINE f32w scale(int half) const { return stored_scale[half]; }
     CAUDAL_INLINE void prefetch(int64_t /*groups_ahead*/) const {}
 
     CAUDAL_INLINE void fill(const PackedGroup16<type>& packed) {
-        unrolled<kGroup / 2>([&](auto pair) CAUDAL_INLINE_BODY {
-            stored_codes[pair] = packed.template codes<pair>();
+        unrolled<kCodes>([&](auto index) CAUDAL_INLINE_BODY {
+            stored_codes[index] = packed.template codes<index>();
         });
+#if defined(CAUDAL_NEON_I8MM)
+        for (int index = 0; index < kCodes; index += 2) {
+            for (int half = 0; half < 2; ++half) {
+                join_quads(stored_codes[index].rows[half], stored_codes[index + 1].rows[half]);
+            }
+        }
+#endif
         for (int half = 0; half < kHalves; ++half) stored_scale[half] = packed.scale(half);
     }
 };
@@ -151,9 +193,7 @@ struct Int16Kernel {
                                              const Int16Group& a, f32w (&sums)[kHalves][tokens]) {
         const Source& source = *sources.groups[0];
         Sums16<tokens> products(a);
-        unrolled<kGroup / 2>([&](auto pair) CAUDAL_INLINE_BODY {
-            products.template add<pair>(source.template codes<pair>(), a);
-        });
+        add_group(source, a, products);
         for (int half = 0; half < kHalves; ++half) {
             const f32w scale = source.scale(half);
             for (int t = 0; t < tokens; ++t) {

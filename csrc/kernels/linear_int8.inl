@@ -17,6 +17,9 @@
 #include "kernels/activations.inl"
 #include "kernels/output.inl"
 #include "kernels/wide_vec.inl"
+#if defined(CAUDAL_NEON)
+#include "kernels/neon_dot.inl"
+#endif
 
 namespace caudal::CAUDAL_ISA {
 
@@ -47,6 +50,10 @@ template <TensorType type>
 struct PackedGroup8 {
     static constexpr Encoding kEncoding = encoding_of(type);
     static constexpr PanelLayout kLayout = panel_layout(type);
+
+#if defined(CAUDAL_NEON)
+    static constexpr bool kJoined = false;
+#endif
 
     const std::byte* header;
     const std::byte* group;
@@ -141,6 +148,9 @@ struct alignas(kWideBytes) UnpackedGroup8 {
     static constexpr Encoding kEncoding = encoding_of(type);
     static constexpr int kFactors = kEncoding.scales == Scales::Super16 ? 2 : 0;
     static constexpr int kMinimums = kEncoding.minimum ? 1 : 0;
+#if defined(CAUDAL_NEON)
+    static constexpr bool kJoined = kUnpackJoined;
+#endif
 
     i32w stored_codes[kGroup / 4][kHalves];
     f32w stored_scale[kHalves];
@@ -165,6 +175,11 @@ struct alignas(kWideBytes) UnpackedGroup8 {
             unrolled<kGroup / 4>([&](auto quad) CAUDAL_INLINE_BODY {
                 stored_codes[quad][half] = packed.template codes<quad>(half);
             });
+#if defined(CAUDAL_NEON_I8MM)
+            for (int quad = 0; quad < kGroup / 4; quad += 2) {
+                join_quads(stored_codes[quad][half], stored_codes[quad + 1][half]);
+            }
+#endif
             stored_scale[half] = packed.scale(half);
             if constexpr (kEncoding.minimum) stored_minimum[0][half] = packed.minimum(half);
             for (int part = 0; part < kFactors; ++part) {
@@ -181,6 +196,25 @@ struct alignas(kWideBytes) UnpackedGroup8 {
 template <int begin, int count, int tokens, int vectors, class Sources>
 CAUDAL_INLINE void add_quads(const Sources& sources, const Int8Group& a,
                              GroupSums (&tile)[vectors][tokens]) {
+#if defined(CAUDAL_NEON_I8MM)
+    if constexpr (tokens > 1) {
+        BlockSums<tokens> sums[vectors];
+        unrolled<count / 2>([&](auto eight) CAUDAL_INLINE_BODY {
+            constexpr int quad = begin + 2 * eight;
+            for (int v = 0; v < vectors; ++v) {
+                const auto& source = sources.of(v);
+                i32w rows[2] = {source.template codes<quad>(v % kHalves),
+                                source.template codes<quad + 1>(v % kHalves)};
+                if constexpr (!Sources::kJoined) join_quads(rows[0], rows[1]);
+                sums[v].add(rows, a.codes[quad], a.codes[quad + 1]);
+            }
+        });
+        for (int v = 0; v < vectors; ++v) {
+            for (int t = 0; t < tokens; ++t) tile[v][t].lanes += sums[v].of(t);
+        }
+        return;
+    }
+#endif
     unrolled<count>([&](auto quad) CAUDAL_INLINE_BODY {
         i32w codes[vectors];
         for (int v = 0; v < vectors; ++v) {

@@ -119,11 +119,11 @@ CAUDAL_INLINE f32x8 activated(Activation activation, f32x8 x) {
             // x/2 · (1 + erf(x/√2)); for x < 0, 1 + erf(-y) is 1 - erf(y), without cancellation.
             const f32x8 magnitude = maximum(x, -x);
             const f32x8 tail = complementary_error(magnitude * splat(0.70710678f));
-            const f32x8 twice = x < splat(0.0f) ? tail : splat(2.0f) - tail;
+            const f32x8 twice = select(x < splat(0.0f), tail, splat(2.0f) - tail);
             return splat(0.5f) * x * twice;
         }
         case Activation::Relu:
-            return x < splat(0.0f) ? splat(0.0f) : x;
+            return select(x < splat(0.0f), splat(0.0f), x);
         case Activation::Tanh:
             return hyperbolic_tangent(x);
         case Activation::GeluTanh:

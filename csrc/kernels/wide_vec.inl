@@ -130,6 +130,9 @@ constexpr int kHalves = static_cast<int>(kPanelRows) / kWideLanes;
 template <int panels, class Source>
 struct TileSources {
     static constexpr int kVectors = panels * kHalves;
+#if defined(CAUDAL_NEON)
+    static constexpr bool kJoined = Source::kJoined;
+#endif
 
     const Source* groups[panels];
 
@@ -163,6 +166,15 @@ struct GroupSums {
         lanes = (i32w)_mm512_dpbusd_epi32((__m512i)lanes, (__m512i)unsigned_bytes,
                                           (__m512i)signed_bytes);
     }
+#elif defined(CAUDAL_NEON)
+    CAUDAL_INLINE void add(i32w unsigned_bytes, i32w signed_bytes) {  // codes are below 128
+        lanes = {(i32x4)vdotq_s32((int32x4_t)lanes.low, (int8x16_t)unsigned_bytes.low,
+                                  (int8x16_t)signed_bytes.low),
+                 (i32x4)vdotq_s32((int32x4_t)lanes.high, (int8x16_t)unsigned_bytes.high,
+                                  (int8x16_t)signed_bytes.high)};
+    }
+#endif
+#if defined(__AVX512VNNI__) || defined(CAUDAL_NEON)
     CAUDAL_INLINE i32w total() const { return lanes; }
     CAUDAL_INLINE i32w times(i32w factor) const { return lanes * factor; }
     static CAUDAL_INLINE i32w as_factor(i32w integers) { return integers; }
@@ -177,7 +189,7 @@ struct GroupSums {
 
   private:
     static CAUDAL_INLINE i32w offset(i32w pairs, i32w factor) {
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) || defined(CAUDAL_NEON)
         return multiply_pairs(pairs, factor);
 #else
         return multiply16(pairs, factor);

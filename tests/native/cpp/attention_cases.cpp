@@ -68,7 +68,7 @@ class Sequence {
 
     // [query][heads][head_dim], from tiles of `tile` queries.
     std::vector<float> attend(int64_t tile) const {
-        const AttentionShape shape = {shape_.heads, scale(), shape_.window};
+        const AttentionShape shape = {shape_.heads, scale(), shape_.window, true};
         const AttentionQueries queries = {queries_.data(), query_width(), shape_.queries,
                                           shape_.context, block_table_};
         const int64_t group = shape_.heads / shape_.kv_heads;

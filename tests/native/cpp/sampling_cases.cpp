@@ -28,7 +28,7 @@ void report_passes(const SamplingKernels& kernels, const Report& report, size_t 
                    bool strange) {
     const std::vector<float> logits = logits_of(vocab, strange);
     const std::string name = std::string("sampling/") + (strange ? "strange/" : "");
-    const std::string suffix = "/" + std::to_string(vocab);
+    const std::string suffix = std::to_string(vocab);
     std::vector<float> maxima(vocab_blocks(vocab));
     kernels.block_maxima(logits, maxima);
     std::vector<float> expected_maxima(maxima.size(), -kInfinity);
@@ -38,12 +38,12 @@ void report_passes(const SamplingKernels& kernels, const Report& report, size_t 
         if (logits[i] > maximum) maximum = logits[i];
         if (logits[i] > largest && logits[i] < kInfinity) largest = logits[i];
     }
-    report.same(name + "maxima" + suffix, maxima, expected_maxima);
+    report.same(name + "maxima/" + suffix, maxima, expected_maxima);
 
     const Softmax softmax = {strange ? std::numeric_limits<float>::max() : largest, 1 / 0.7f};
     std::vector<float> weights(vocab);
     kernels.weights(logits, softmax, weights);
-    report.bits(name + "weights" + suffix, weights);
+    report.bits(name + "weights/" + suffix, weights);
     std::vector<double> expected(vocab);
     for (size_t i = 0; i < vocab; ++i) {
         const float capped = std::min(logits[i], std::numeric_limits<float>::max());
@@ -52,14 +52,14 @@ void report_passes(const SamplingKernels& kernels, const Report& report, size_t 
         expected[i] = exponent >= -87.0f ? std::exp(double{exponent}) : 0.0;
         if (std::isnan(logits[i])) expected[i] = 0;
     }
-    report.close(name + "weights" + suffix, weights, expected, expected, 2e-7);
+    report.close(name + "weights/" + suffix, weights, expected, expected, 2e-7);
 
     std::vector<float> masses(vocab_blocks(vocab));
     kernels.block_masses(logits, softmax, masses);
     std::vector<double> expected_masses(masses.size());
     for (size_t i = 0; i < vocab; ++i) expected_masses[i / kVocabBlock] += weights[i];
-    report.bits(name + "masses" + suffix, masses);
-    report.close(name + "masses" + suffix, masses, expected_masses, expected_masses, 2e-6);
+    report.bits(name + "masses/" + suffix, masses);
+    report.close(name + "masses/" + suffix, masses, expected_masses, expected_masses, 2e-6);
 
     Random random(6);
     std::vector<std::byte> mask(vocab / 8);
@@ -72,7 +72,7 @@ void report_passes(const SamplingKernels& kernels, const Report& report, size_t 
             expected_masked[i] = logits[i];
         }
     }
-    report.same(name + "mask" + suffix, masked, expected_masked);
+    report.same(name + "mask/" + suffix, masked, expected_masked);
 }
 
 void report_tokens(const SamplingKernels& kernels, const Report& report) {

@@ -1,4 +1,5 @@
 // Norms, rotary positions, gated activations and what is stored in the KV pool.
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
