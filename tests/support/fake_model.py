@@ -132,7 +132,12 @@ def start_engine(executor: FakeExecutor, **limits: Any) -> AsyncEngine:
 
 
 def serve_fake(
-    executor: FakeExecutor, names: Sequence[str] = ("fake",), **limits: Any
+    executor: FakeExecutor,
+    names: Sequence[str] = ("fake",),
+    *,
+    tool_parser: str = "auto",
+    reasoning_parser: str = "auto",
+    **limits: Any,
 ) -> ServedModel:
     """A served model on a fake one."""
     engine = start_engine(executor, **limits)
@@ -141,7 +146,9 @@ def serve_fake(
     return ServedModel(
         names=names,
         tokenizer=tokenizer,
-        chat=ChatModel(template, tokenizer),
+        chat=ChatModel(
+            template, tokenizer, tool_parser=tool_parser, reasoning_parser=reasoning_parser
+        ),
         grammars=GrammarCompiler(tokenizer),
         engine=engine,
         max_model_len=engine.config.max_model_len,
