@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
 
-from benchmarks.limits import LimitsError, parse_limits
+from benchmarks import limits as limits_module
+from benchmarks.limits import INSTRUCTIONS, LimitsError, measure_limits, parse_limits
 from benchmarks.peers.base import PeerError
 from benchmarks.peers.llama_cpp import parse_batched_bench, parse_llama_bench
 from benchmarks.processes import last_words
@@ -90,3 +92,20 @@ def test_what_a_log_ends_with(tmp_path: Path):
 def test_requirements_that_vllm_can_do_without():
     listed = "torch==2.13.0+cpu\ntorchvision\ntorchcodec>=0.14\nfastapi[standard]<0.137\nPillow\n\n"
     assert needed_requirements(listed) == ["fastapi[standard]<0.137", "Pillow"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="limits.cpp knows x86 only")
+def test_this_machines_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(limits_module, "HOME", tmp_path)
+    limits = measure_limits(threads=1)
+    assert 1e8 < limits.read < 1e13
+    assert 1e9 < limits.fp32 < 1e13
+    assert limits.int8 > limits.fp32
+    assert limits.rates.keys() <= INSTRUCTIONS.keys()
+
+
+def test_no_limits_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(limits_module, "HOME", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LimitsError, match=r"cannot run c\+\+"):
+        measure_limits(threads=1)

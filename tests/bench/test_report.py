@@ -96,7 +96,10 @@ def test_the_table_and_its_notes():
             "two": Result(missing="has no server"),
         },
     )
-    text = report(decode([6.0], [3.0], []), http).markdown()
+    first = decode([6.0], [3.0], [])
+    first.peers["caudal"].facts = {"instruction_set": "avx2", "threads": "2"}
+    text = report(first, http).markdown()
+    assert "- Caudal: instruction_set avx2, threads 2" in text
     lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
     assert ["", "decode", "6", "60% (read)", "3", "2.00 x", "-", "-", "2.00 x", ""] in lines
     row = next(cells for cells in lines if cells[1:2] == ["HTTP"])
