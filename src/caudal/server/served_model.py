@@ -99,6 +99,7 @@ class ServedModel:
             tool_parser=tool_parser,
             reasoning_parser=reasoning_parser,
         )
+        loaded.grammars.prepare()  # while nobody's answer has to wait for it
         engine = loaded.start_engine()
         return cls(
             names=tuple(names or [loaded.name]),
