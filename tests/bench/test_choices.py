@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 import typer
 
 from benchmarks import cases, files
-from benchmarks.peers import all_peers
+from benchmarks.peers import all_peers, base
+from benchmarks.peers.base import PeerError
 from benchmarks.report import CAUDAL
 from benchmarks.run import choose
 from benchmarks.setup_peers import INSTALLERS, main
@@ -42,3 +46,24 @@ def test_an_unknown_peer_is_not_installed(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["ollama"])
     assert "there is no peer ollama" in capsys.readouterr().err
+
+
+def test_a_peer_that_is_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(base, "VENVS", tmp_path)
+    caudal, *others = all_peers()
+    assert "kernels" in caudal.version()
+    for peer in others:
+        with pytest.raises(PeerError, match=f"not installed .*setup_peers {peer.name}"):
+            peer.version()
+
+
+def test_an_environment_without_the_package_is_not_installed_properly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(base, "VENVS", tmp_path)
+    python = tmp_path / "openvino" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    [openvino] = [peer for peer in all_peers() if peer.name == "openvino"]
+    with pytest.raises(PeerError, match=r"not installed properly: .*openvino-genai"):
+        openvino.version()
