@@ -48,6 +48,7 @@ class BudgetMatcher:
         self._parser = budget.new_parser()
         self._detokenizer = budget.new_detokenizer()
         self._read = 0  # characters
+        self._thinking = self._parser.in_reasoning(0)  # prompts may begin it
         self._spent = 0
         self._tokens: list[int] = []
         self._pending: list[int] = []  # what must follow to end thinking
@@ -94,14 +95,14 @@ class BudgetMatcher:
             self._over = len(self._pending) == 1
             del self._pending[0]
             return
+        was_thinking = self._thinking
         text = self._detokenizer.push(token)
         self._parser.push(text)
-        begun = self._parser.in_reasoning(self._read)
         self._read += len(text)
-        if not self._parser.in_reasoning(self._read):
-            # Models think before they answer: once they have, there is nothing left to count.
-            self._over = begun
+        self._thinking = self._parser.in_reasoning(self._read)
+        if was_thinking and not self._thinking:
+            self._over = True  # models think before they answer, and only then
             return
-        self._spent += begun
-        if self._spent >= self._budget.tokens:
+        self._spent += was_thinking
+        if self._thinking and self._spent >= self._budget.tokens:
             self._pending = list(self._budget.ending)

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,12 @@ from caudal import __version__
 from caudal.chat.conversation import Conversation, Tool
 from caudal.chat.generation import ChatGeneration
 from caudal.chat.model import ChatModel, ChatPrompt
+from caudal.chat.thinking_budget import ThinkingBudget
 from caudal.engine.async_engine import AsyncEngine
+from caudal.engine.grammar import Grammar
 from caudal.engine.request import Request
 from caudal.errors import ContextOverflowError, ParameterError
+from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammar_compiler import GrammarCompiler
 from caudal.output import Generation
@@ -175,6 +179,7 @@ class ServedModel:
         conversation: Conversation,
         params: SamplingParams,
         *,
+        thinking_budget: int | None = None,
         field_names: Mapping[str, str] = MappingProxyType({}),
         priority: int | None = None,
         cache_salt: str | None = None,
@@ -186,6 +191,8 @@ class ServedModel:
             conversation: The conversation.
             params: Sampling parameters. Their `structured_outputs` are demanded of the content: the
                 model may still think first, and call tools where they are on offer.
+            thinking_budget: Most tokens that the model may think for; at the last, its thinking is
+                ended.
             field_names: What the API calls `prompt`, `max_tokens` and so on, where it differs;
                 by default `prompt` is called `messages`.
             priority: Lower runs first.
@@ -213,6 +220,7 @@ class ServedModel:
             prompt.tokens,
             params,
             visible_tokens=prompt.visible_tokens,
+            budget=self._budget(prompt, thinking_budget),
             field_names=names,
             priority=priority,
             cache_salt=cache_salt,
@@ -223,6 +231,21 @@ class ServedModel:
             prompt.new_parser,
             include_reasoning=conversation.include_reasoning,
             single_call=not conversation.parallel_tool_calls,
+        )
+
+    def _budget(self, prompt: ChatPrompt, tokens: int | None) -> ThinkingBudget | None:
+        """What bounds a model's thinking, where it thinks and there is a bound."""
+        end = self.chat.dialect.reasoning_end
+        if tokens is None or end is None:
+            return None
+        return ThinkingBudget(
+            tokens=tokens,
+            ending=self.tokenizer.encode(end, add_special=False, parse_special=True),
+            vocab_size=self.tokenizer.vocab_size,
+            new_parser=prompt.new_parser,
+            new_detokenizer=partial(
+                IncrementalDetokenizer, self.tokenizer, visible_tokens=prompt.visible_tokens
+            ),
         )
 
     async def _check_schemas(
@@ -276,6 +299,7 @@ class ServedModel:
         params: SamplingParams,
         *,
         visible_tokens: Collection[int] = (),
+        budget: ThinkingBudget | None = None,
         field_names: Mapping[str, str] = MappingProxyType({}),
         priority: int | None = None,
         cache_salt: str | None = None,
@@ -287,6 +311,7 @@ class ServedModel:
             prompt: Token ids.
             params: Sampling parameters.
             visible_tokens: See `Generation`.
+            budget: Bounds the model's thinking.
             field_names: What the API calls `prompt`, `max_tokens` and so on, where it
                 differs.
             priority: Lower runs first.
@@ -300,11 +325,16 @@ class ServedModel:
         """
         wanted = params.structured_outputs
         try:
+            grammar: Grammar | None = None
+            if wanted is not None:
+                grammar = await self.grammars.compile(wanted)
+            if budget is not None:
+                grammar = replace(budget, inner=grammar)
             request = Request(
                 request_id=uuid.uuid4().hex,
                 prompt=prompt,
                 params=params,
-                grammar=None if wanted is None else await self.grammars.compile(wanted),
+                grammar=grammar,
                 priority=priority or 0,
                 cache_salt=cache_salt,
             )

@@ -256,6 +256,18 @@ def test_thinking_can_be_omitted(converse: Converse):
     assert [block.type for block in message.content] == ["thinking", "text"]
 
 
+def test_thinking_ends_with_its_budget(converse: Converse):
+    server = converse("<think>" + "x" * 3000 + "</think>Yes.")
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    message = both(server, thinking=thinking, max_tokens=1100)
+    thought, text = message.content
+    assert thought.type == "thinking"
+    assert thought.thinking == "x" * 1024
+    assert text.type == "text"
+    assert set(text.text) == {"x"}
+    assert message.usage.output_tokens == 1100
+
+
 def test_the_switch_for_thinking(converse: Converse):
     server = converse("x")
     count = server.anthropic().messages.count_tokens
