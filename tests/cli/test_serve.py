@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import caudal.loader
 from caudal.cli import pull_display
 from caudal.cli.app import app
+from caudal.grammar_compiler import GrammarCompiler
 from caudal.loader import LoadOptions
 from caudal.server import serving
 from support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
@@ -43,7 +44,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             name=name,
             tokenizer=ByteTokenizer(),
             chat_template=RoleTemplate(),
-            grammars=None,
+            grammars=GrammarCompiler(ByteTokenizer()),  # type: ignore[arg-type]
             start_engine=lambda: start_engine(ScriptedExecutor()),
             max_model_len=512,
             facts=FACTS | {"model": name},
