@@ -66,6 +66,15 @@ CAUDAL_INLINE f32x8 multiply_add(f32x8 a, f32x8 b, f32x8 c) {
 #endif
 }
 
+#if defined(__AVX512F__)
+using f32x16 = float __attribute__((vector_size(64)));
+using i32x16 = int32_t __attribute__((vector_size(64)));
+
+CAUDAL_INLINE f32x16 multiply_add(f32x16 a, f32x16 b, f32x16 c) {
+    return (f32x16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+#endif
+
 CAUDAL_INLINE float multiply_add(float a, float b, float c) {
 #if defined(__FMA__)
     return __builtin_fmaf(a, b, c);
@@ -87,40 +96,50 @@ CAUDAL_INLINE f32x8 minimum(f32x8 a, f32x8 b) {
 
 // Sums of lanes in one fixed order, so that every caller rounds alike.
 CAUDAL_INLINE float sum_lanes(f32x8 v) {
-    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+    v = v + __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+    v = v + __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+    return v[0] + v[1];
 }
 
 CAUDAL_INLINE float max_lanes(f32x8 v) {
-    float best = v[0];
-    for (int lane = 1; lane < kLanes; ++lane) best = v[lane] > best ? v[lane] : best;
-    return best;
+    v = maximum(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
+    v = maximum(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
+    return v[0] > v[1] ? v[0] : v[1];
 }
 
 // e^x with a relative error below 2e-7: range reduction by ln 2 in two parts, then the Taylor
 // polynomial of degree 7 on [-ln 2 / 2, ln 2 / 2]. Exactly 1 at 0, exactly 0 below -87.3 (and at
 // minus infinity), saturating at 88. NaN stays NaN.
-CAUDAL_INLINE f32x8 exponential(f32x8 x) {
-    const f32x8 lowest = splat(-87.3365f);
-    const f32x8 clamped = minimum(maximum(x, lowest), splat(88.0f));
+template <class Floats, class Ints>
+CAUDAL_INLINE Floats exponential_of(Floats x) {
+    const auto all = [](float value) { return Floats{} + value; };
+    const Floats lowest = all(-87.3365f);
+    const Floats highest = all(88.0f);
+    Floats clamped = x > lowest ? x : lowest;
+    clamped = clamped < highest ? clamped : highest;
     // Adding and subtracting 1.5 · 2^23 rounds to the nearest integer.
-    const f32x8 magic = splat(12582912.0f);
-    const f32x8 rounded = multiply_add(clamped, splat(1.44269504f), magic);
-    const f32x8 n = rounded - magic;
-    f32x8 r = multiply_add(n, splat(-0.693359375f), clamped);
-    r = multiply_add(n, splat(2.12194440e-4f), r);
-    f32x8 p = splat(1.0f / 5040.0f);
-    p = multiply_add(p, r, splat(1.0f / 720.0f));
-    p = multiply_add(p, r, splat(1.0f / 120.0f));
-    p = multiply_add(p, r, splat(1.0f / 24.0f));
-    p = multiply_add(p, r, splat(1.0f / 6.0f));
-    p = multiply_add(p, r, splat(0.5f));
-    p = multiply_add(p, r, splat(1.0f));
-    p = multiply_add(p, r, splat(1.0f));
+    const Floats magic = all(12582912.0f);
+    const Floats rounded = multiply_add(clamped, all(1.44269504f), magic);
+    const Floats n = rounded - magic;
+    Floats r = multiply_add(n, all(-0.693359375f), clamped);
+    r = multiply_add(n, all(2.12194440e-4f), r);
+    Floats p = all(1.0f / 5040.0f);
+    p = multiply_add(p, r, all(1.0f / 720.0f));
+    p = multiply_add(p, r, all(1.0f / 120.0f));
+    p = multiply_add(p, r, all(1.0f / 24.0f));
+    p = multiply_add(p, r, all(1.0f / 6.0f));
+    p = multiply_add(p, r, all(0.5f));
+    p = multiply_add(p, r, all(1.0f));
+    p = multiply_add(p, r, all(1.0f));
     // 2^n through the exponent bits: the low bits of `rounded` are n.
-    const i32x8 exponent = ((i32x8)rounded - (i32x8)magic + 127) << 23;
-    const f32x8 result = p * (f32x8)exponent;
-    const f32x8 in_range = x < lowest ? splat(0.0f) : result;
+    const Ints exponent = ((Ints)rounded - (Ints)magic + 127) << 23;
+    const Floats result = p * (Floats)exponent;
+    const Floats in_range = x < lowest ? all(0.0f) : result;
     return x == x ? in_range : x;
+}
+
+CAUDAL_INLINE f32x8 exponential(f32x8 x) {
+    return exponential_of<f32x8, i32x8>(x);
 }
 
 }  // namespace caudal::CAUDAL_ISA
