@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from caudal.errors import ModelLoadError
+from caudal.errors import ModelLoadError, ParameterError
 from caudal.loader import LoadOptions, load_model
 from support.reference_model import TinyModel
 from support.vocabularies import bpe_metadata
@@ -32,3 +32,10 @@ def test_tokens_and_embeddings_must_be_equal_in_number(tmp_path: Path, rows: int
     path = write_model(tmp_path / "tiny.gguf", rows)
     with pytest.raises(ModelLoadError, match=rf"259 tokens.*{rows} rows.*must be equal"):
         load_model(str(path), OPTIONS)
+
+
+def test_more_kv_memory_than_the_machine_has_is_refused(tmp_path: Path):
+    path = write_model(tmp_path / "tiny.gguf", 259)
+    with pytest.raises(ParameterError, match="kv_memory is 102400") as bad:
+        load_model(str(path), LoadOptions(kv_memory=100 * 2**40))
+    assert bad.value.param == "kv_memory"

@@ -25,7 +25,7 @@ from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammar_compiler import GrammarCompiler
-from caudal.machine import available_memory, usable_processors
+from caudal.machine import available_memory, total_memory, usable_processors
 from caudal.models import build_program
 from caudal.models.program import Program, kv_bytes_per_token
 from caudal.store import Store
@@ -228,6 +228,12 @@ def size_kv_pool(program: Program, options: LoadOptions) -> tuple[int, int]:
     budget = options.kv_memory
     if budget is None:
         budget = available_memory() // DEFAULT_KV_SHARE
+    elif budget > total_memory():
+        raise ParameterError(
+            "kv_memory",
+            f"kv_memory is {budget / 2**30:.1f} GiB, but this machine has only "
+            f"{total_memory() / 2**30:.1f} GiB of memory.",
+        )
     num_blocks = budget // block_bytes
     needed = -(-(wanted or 2) // BLOCK_SIZE)
     if num_blocks < needed:

@@ -21,9 +21,16 @@ def usable_processors() -> int:
     return count
 
 
+def total_memory() -> int:
+    """Bytes of memory that the machine has, or that the container may use."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _cgroup_words("memory.max")
+    return min(total, int(limit[0])) if limit and limit[0] != "max" else total
+
+
 def available_memory() -> int:
     """Bytes that could be taken without swapping, within the container's limit."""
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = total_memory()
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text().splitlines():

@@ -7,7 +7,7 @@ stop string is held back until that is decided, so what is streamed never has to
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -97,9 +97,18 @@ class Delta:
 class SequenceText:
     """Turns one sequence's tokens into text, watching for stop strings."""
 
-    def __init__(self, tokenizer: Tokenizer, params: SamplingParams, index: int = 0) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        params: SamplingParams,
+        index: int = 0,
+        *,
+        visible_tokens: Collection[int] = (),
+    ) -> None:
         self._detokenizer = IncrementalDetokenizer(
-            tokenizer, skip_special_tokens=params.skip_special_tokens
+            tokenizer,
+            skip_special_tokens=params.skip_special_tokens,
+            visible_tokens=visible_tokens,
         )
         self._matcher = StopMatcher(params.stop)
         self._params = params
@@ -190,6 +199,13 @@ class SequenceText:
 class Generation:
     """A submitted request, as a stream of text.
 
+    Args:
+        engine: Runs it.
+        tokenizer: The model's.
+        request: What is asked.
+        observer: Hears of its progress.
+        visible_tokens: Control tokens that are part of the text whatever the request says.
+
     Attributes:
         request: What was asked.
         num_cached_tokens: Prompt tokens taken from the prefix cache, known with the first delta.
@@ -209,6 +225,8 @@ class Generation:
         tokenizer: Tokenizer,
         request: Request,
         observer: GenerationObserver | None = None,
+        *,
+        visible_tokens: Collection[int] = (),
     ) -> None:
         self.request = request
         self.num_cached_tokens = 0
@@ -217,8 +235,10 @@ class Generation:
         self._engine = engine
         self._observer = observer
         self._sequences = [
-            SequenceText(tokenizer, request.params, index) for index in range(request.params.n)
+            SequenceText(tokenizer, request.params, index, visible_tokens=visible_tokens)
+            for index in range(request.params.n)
         ]
+        self._unfinished = len(self._sequences)
         self._updates = engine.submit(request)
 
     @property
@@ -234,7 +254,6 @@ class Generation:
             RequestFailedError: The executor failed.
             EngineDeadError: The engine stopped first.
         """
-        unfinished = len(self._sequences)
         reasons: set[str] = set()
         try:
             async for updates in self._updates:
@@ -243,14 +262,16 @@ class Generation:
                     if delta := self._take(update):
                         deltas.append(delta)
                         if delta.finish_reason is not None:
-                            unfinished -= 1
                             reasons.add(delta.finish_reason)
-                            self._stop_sequence(update, unfinished)
+                            self._stop_sequence(
+                                update.index, ended=update.finish_reason is not None
+                            )
                 if deltas:
-                    if not unfinished:
+                    if not self._unfinished:
                         self._end("length" if "length" in reasons else "stop")
                     yield deltas
-                if not unfinished:
+                if not self._unfinished:
+                    self._end("stop")
                     return
             raise EngineDeadError("The engine stopped before the answer was complete.")
         except CaudalError:
@@ -258,6 +279,13 @@ class Generation:
             raise
         finally:
             await self.aclose()
+
+    def end_sequence(self, index: int) -> None:
+        """Take no more of one of the sequences: what it has said is its answer."""
+        sequence = self._sequences[index]
+        if not sequence.finished:
+            sequence.finished = True
+            self._stop_sequence(index, ended=False)
 
     async def aclose(self) -> None:
         """Give up what still runs; the engine drops it at its next iteration."""
@@ -282,11 +310,12 @@ class Generation:
             self._observer.on_update(update)
         return sequence.push(update)
 
-    def _stop_sequence(self, update: SequenceUpdate, unfinished: int) -> None:
-        # Only a stop string ends a sequence that the engine would continue. Closing the stream
-        # cancels the last one.
-        if update.finish_reason is None and unfinished:
-            self._engine.cancel(self.request.request_id, update.index, FinishReason.STOP)
+    def _stop_sequence(self, index: int, *, ended: bool) -> None:
+        """A sequence is complete; `ended` says whether for the engine too."""
+        self._unfinished -= 1
+        # Closing the stream cancels the last one.
+        if not ended and self._unfinished:
+            self._engine.cancel(self.request.request_id, index, FinishReason.STOP)
 
     def _end(self, outcome: str) -> None:
         if self.outcome is None:

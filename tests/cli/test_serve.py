@@ -43,6 +43,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             name=name,
             tokenizer=ByteTokenizer(),
             chat_template=RoleTemplate(),
+            grammars=None,
             start_engine=lambda: start_engine(ScriptedExecutor()),
             max_model_len=512,
             facts=FACTS | {"model": name},
@@ -71,6 +72,14 @@ def test_the_banner_says_what_is_served_and_how_to_ask(served: dict[str, Any]):
     assert '"model": "tiny"' in result.stdout
     assert served["options"] == LoadOptions()
     assert served["api_key"] is None
+
+
+@pytest.mark.parametrize("option", ["--api-key", "--served-model-name"])
+def test_an_empty_key_or_name_is_refused(served: dict[str, Any], option: str):
+    result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0", option, ""])
+    assert result.exit_code == 2
+    assert option in result.output
+    assert "must not be empty" in result.output
 
 
 def test_options_reach_the_loader(served: dict[str, Any]):

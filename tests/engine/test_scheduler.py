@@ -282,6 +282,18 @@ class TestAdmission:
         harness.run()
         harness.check_outputs()
 
+    def test_dynamic_starts_with_as_many_as_may_run(self) -> None:
+        harness = Harness(
+            batching="dynamic", preferred_batch_size=8, max_num_seqs=2, max_queue_delay=10.0
+        )
+        harness.submit([1, 2], max_tokens=2, ignore_eos=True)
+        harness.step()
+        assert not harness.updates
+        harness.submit([3, 4], max_tokens=2, ignore_eos=True)
+        harness.step()
+        assert harness.output("r0")
+        assert harness.output("r1")
+
     def test_dynamic_starts_with_the_preferred_number(self) -> None:
         harness = Harness(batching="dynamic", preferred_batch_size=2, max_queue_delay=10.0)
         harness.submit([1, 2], max_tokens=2, ignore_eos=True)

@@ -84,19 +84,17 @@ def test_numbers_that_are_none(hello: RunningServer, value: str):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("tools", [{"type": "function", "function": {"name": "f"}}]),
-        ("tool_choice", "auto"),
         ("functions", [{"name": "f"}]),
         ("function_call", "auto"),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
         ("prediction", {"type": "content", "content": "x"}),
         ("web_search_options", {}),
-        ("reasoning_effort", "high"),
-        ("service_tier", "flex"),
         ("store", True),
         ("verbosity", "low"),
-        ("parallel_tool_calls", False),
+        ("moderation", {"model": "x"}),
+        ("prompt_cache_retention", "24h"),
+        ("prompt_cache_options", {"mode": "explicit"}),
     ],
 )
 def test_what_is_not_offered_is_refused_by_name(hello: RunningServer, field: str, value: object):
@@ -138,7 +136,10 @@ def test_unknown_fields(hello: RunningServer, path: str):
         ([], "messages", "at least 1"),
         ("Hi", "messages", "list"),
         ([{"role": "wizard", "content": "x"}], "messages[0].role", "'user'"),
-        ([{"role": "tool", "content": "x"}], "messages[0].role", "'user'"),
+        ([{"role": "function", "content": "x", "name": "f"}], "messages[0].role", "'tool'"),
+        ([{"role": "tool", "content": "x"}], "messages[0]", "tool_call_id"),
+        ([{"role": "user", "content": "x", "tool_call_id": "1"}], "messages[0]", "tool_call_id"),
+        ([{"role": "user", "content": "x", "reasoning": "y"}], "messages[0]", "reasoning"),
         ([{"role": "user"}], "messages[0]", "needs content"),
         ([{"content": "x"}], "messages[0].role", "required"),
         ([{"role": "user", "content": 7}], "messages[0].content", "string"),
@@ -150,8 +151,8 @@ def test_unknown_fields(hello: RunningServer, path: str):
         ),
         (
             [{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}],
-            "messages[0].tool_calls",
-            "not supported",
+            "messages[0].tool_calls[0].function",
+            "required",
         ),
     ],
 )
@@ -337,7 +338,7 @@ def test_text_that_cannot_fit_is_not_even_tokenised(
     def encode(*args: object, **options: object) -> list[int]:
         pytest.fail("it was tokenised")
 
-    for part in (hello.model.tokenizer, hello.model.chat_template):
+    for part in (hello.model.tokenizer, hello.model.chat.template):
         monkeypatch.setattr(part, "encode", encode)
     text = "x" * (2**20 + 1)
     body = {"messages": [{"role": "user", "content": text}]} if "chat" in path else {"prompt": text}

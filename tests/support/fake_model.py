@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from caudal.backends.base import SampledToken, SamplingRow
+from caudal.chat.model import ChatModel
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
@@ -28,6 +29,7 @@ class ByteTokenizer:
     """One token per byte, one control token, and a few longer ones that only decode."""
 
     eos_ids = frozenset({END})
+    special_tokens: Mapping[str, int] = {"<|end|>": END}
     vocab_size = END + 1 + len(WORDS)
     bos_id = None
     longest_token = len("<|end|>")
@@ -62,6 +64,11 @@ def word(text: str) -> int:
 
 class RoleTemplate:
     """`role:content` per line; no system messages, as some models' templates insist."""
+
+    sources = ("role:content",)
+
+    def reads(self, variable: str) -> bool:
+        return False
 
     def encode(
         self,
@@ -130,10 +137,11 @@ def serve_fake(
     """A served model on a fake one."""
     engine = start_engine(executor, **limits)
     tokenizer: Any = ByteTokenizer()
+    template: Any = RoleTemplate()
     return ServedModel(
         names=names,
         tokenizer=tokenizer,
-        chat_template=RoleTemplate(),  # type: ignore[arg-type]
+        chat=ChatModel(template, tokenizer),
         grammars=GrammarCompiler(tokenizer),
         engine=engine,
         max_model_len=engine.config.max_model_len,

@@ -109,6 +109,17 @@ class Conversation:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def num_characters(self) -> int:
+        """Length of the texts in messages and tools, about."""
+        count = 0
+        for message in self.messages:
+            content = message.content or ""
+            count += len(content) if isinstance(content, str) else sum(map(len, content))
+            count += len(message.reasoning or "")
+            count += sum(len(call.arguments) for call in message.tool_calls)
+        return count + sum(len(tool.description or "") for tool in self.tools)
+
+    @property
     def offered_tools(self) -> Sequence[Tool]:
         """The tools that this answer may call: none, all, or those that the choice names."""
         if self.tool_choice.mode == "none":

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
-from caudal.chat.events import Answer, ChatEvent, ReasoningDelta, ToolCallBegin
+from caudal.chat.events import Answer, ChatEvent, ReasoningDelta, ToolCallBegin, ToolCallEnd
 from caudal.chat.parser import AnswerParser
 from caudal.output import Delta, Generation, OutputToken
 
@@ -52,6 +52,7 @@ class CompleteAnswer:
 @dataclass(slots=True)
 class _Sequence:
     parser: AnswerParser
+    finished: bool = False
     unreported: list[OutputToken] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)  # of tokens, in the raw text
     has_calls: bool = False
@@ -64,6 +65,7 @@ class ChatGeneration:
         generation: The running request.
         new_parser: Makes a parser for each of its sequences.
         include_reasoning: Whether `ReasoningDelta`s are passed on.
+        single_call: End an answer after its first call.
 
     Attributes:
         generation: The running request; it knows prompt, cached and output tokens.
@@ -75,8 +77,10 @@ class ChatGeneration:
         new_parser: Callable[[], AnswerParser],
         *,
         include_reasoning: bool = True,
+        single_call: bool = False,
     ) -> None:
         self.generation = generation
+        self._single_call = single_call
         self._include_reasoning = include_reasoning
         self._sequences = [_Sequence(new_parser()) for _ in range(generation.request.params.n)]
 
@@ -123,17 +127,24 @@ class ChatGeneration:
 
     def _read(self, delta: Delta) -> ChatDelta | None:
         sequence = self._sequences[delta.index]
+        if sequence.finished:
+            return None
+        reason = delta.finish_reason
         events = sequence.parser.push(delta.text)
-        if delta.finish_reason is not None:
+        if reason is not None:
             events += sequence.parser.finish()
         sequence.unreported += delta.tokens
         sequence.offsets += (token.offset for token in delta.tokens)
         sequence.has_calls |= any(isinstance(event, ToolCallBegin) for event in events)
+        if self._single_call and ToolCallEnd(0) in events:
+            events = events[: events.index(ToolCallEnd(0)) + 1]
+            reason = "stop"
+            self.generation.end_sequence(delta.index)
         if not self._include_reasoning:
             events = [event for event in events if not isinstance(event, ReasoningDelta)]
-        reason = delta.finish_reason
         if not events and reason is None:
             return None
+        sequence.finished = reason is not None
         if reason == "stop" and sequence.has_calls:
             reason = "tool_calls"
         tokens, sequence.unreported = sequence.unreported, []

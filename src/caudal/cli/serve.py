@@ -82,6 +82,8 @@ def serve(
 
     if api_key == "":
         raise typer.BadParameter("must not be empty", param_hint="--api-key")
+    if not all(served_model_name or [model]):
+        raise typer.BadParameter("must not be empty", param_hint="--served-model-name")
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("caudal").setLevel(logging.INFO)
     load_options = LoadOptions(

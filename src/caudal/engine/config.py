@@ -7,6 +7,10 @@ from typing import Literal, get_args
 
 from caudal.errors import ParameterError
 
+MOST_SEQS = 4096
+MOST_TOKENS = 65536
+"""The executor sets memory aside for every token of an iteration, used or not."""
+
 ScheduleOrder = Literal["prefix", "fcfs"]
 Batching = Literal["continuous", "dynamic", "static"]
 
@@ -30,7 +34,8 @@ class EngineConfig:
         ageing: Seconds of waiting that improve a request's priority by one, so nobody starves.
         batching: When waiting requests may start: `continuous` at every iteration, `static` when
             the previous batch has ended, `dynamic` also waits for a batch worth starting.
-        preferred_batch_size: `dynamic`: start a batch as soon as so many requests wait.
+        preferred_batch_size: `dynamic`: start a batch as soon as so many requests wait, or as
+            many as `max_num_seqs`.
         max_queue_delay: `dynamic`: start it anyway once the oldest has waited so many seconds.
         max_queue: Most requests that wait for a free place; one more is rejected.
         first_token_deadline: Seconds for the first token of a request that sets none itself.
@@ -65,6 +70,11 @@ class EngineConfig:
     def __post_init__(self) -> None:
         _at_least("max_model_len", self.max_model_len, 2)
         _at_least("max_num_seqs", self.max_num_seqs, 1)
+        for name, most in (("max_num_seqs", MOST_SEQS), ("max_num_batched_tokens", MOST_TOKENS)):
+            if getattr(self, name) > most:
+                raise ParameterError(
+                    name, f"{name} must be at most {most}, but is {getattr(self, name)}."
+                )
         _at_least("max_queue", self.max_queue, 0)
         _at_least("preferred_batch_size", self.preferred_batch_size, 1)
         _at_least("embedding_batch_size", self.embedding_batch_size, 1)
@@ -79,12 +89,6 @@ class EngineConfig:
                 "max_num_batched_tokens",
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must exceed max_num_seqs "
                 f"({self.max_num_seqs}): every running sequence takes one token of an iteration.",
-            )
-        if self.preferred_batch_size > self.max_num_seqs and self.batching == "dynamic":
-            raise ParameterError(
-                "preferred_batch_size",
-                f"preferred_batch_size ({self.preferred_batch_size}) must not exceed max_num_seqs "
-                f"({self.max_num_seqs}).",
             )
         _one_of("schedule", self.schedule, get_args(ScheduleOrder))
         _one_of("batching", self.batching, get_args(Batching))

@@ -121,7 +121,7 @@ class Admission:
     def __init__(self, form: Batching, *, limit: int, preferred: int, delay: float) -> None:
         self._form = form
         self._limit = limit
-        self._preferred = preferred
+        self._preferred = min(preferred, limit)
         self._delay = delay
         self._places = 0
 

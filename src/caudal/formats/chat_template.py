@@ -108,6 +108,24 @@ class ChatTemplate:
         """
         return "tools" in self._for_tools.facts.variables
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The Jinja source, and that for requests with tools where there is another."""
+        return (self.source,) if self._tool_source is None else (self.source, self._tool_source)
+
+    def reads(self, variable: str) -> bool:
+        """Whether a variable makes a difference; False where the template's syntax is wrong.
+
+        `tools` is looked for in the template for tools, everything else in both.
+        """
+        try:
+            if variable == "tools":
+                return self.supports_tools
+            templates = (self._default, self._for_tools)
+            return any(variable in template.facts.variables for template in templates)
+        except TemplateError:
+            return False
+
     @cached_property
     def _default(self) -> _Template:
         return _Template(self.source, self._environment, self._tokenizer)

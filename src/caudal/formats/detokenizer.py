@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Collection
 
 from caudal.formats.tokenizer import Tokenizer
 
@@ -17,11 +18,19 @@ class IncrementalDetokenizer:
     Args:
         tokenizer: Knows the tokens' bytes.
         skip_special_tokens: Leave control tokens out.
+        visible_tokens: Control tokens that are not left out even so.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special_tokens: bool = True,
+        visible_tokens: Collection[int] = (),
+    ) -> None:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
+        self._visible_tokens = visible_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_id: int) -> str:
@@ -30,7 +39,11 @@ class IncrementalDetokenizer:
         Raises:
             ParameterError: The id doesn't exist.
         """
-        if self._skip_special_tokens and self._tokenizer.is_control(token_id):
+        if (
+            self._skip_special_tokens
+            and self._tokenizer.is_control(token_id)
+            and token_id not in self._visible_tokens
+        ):
             return ""
         return self._decoder.decode(self._tokenizer.token_bytes(token_id))
 

@@ -1,4 +1,6 @@
-"""Every failure in OpenAI's envelope: `{"error": {"message", "type", "param", "code"}}`."""
+"""Every failure in OpenAI's envelope, `{"error": {"message", "type", "param", "code"}}`, or in
+Anthropic's on Anthropic's routes.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from caudal.errors import (
     CaudalError,
@@ -20,6 +23,7 @@ from caudal.errors import (
     RequestTimeoutError,
     TemplateError,
 )
+from caudal.server.anthropic import errors as anthropic
 from caudal.server.encoding import JSONReply
 from caudal.server.openai.strict import UnsupportedFieldError
 
@@ -47,6 +51,7 @@ def envelope(
 
 
 def error_response(
+    scope: Scope,
     status: int,
     message: str,
     *,
@@ -54,7 +59,23 @@ def error_response(
     code: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONReply:
-    """An error's response; the envelope's type follows from the status, as at OpenAI."""
+    """An error's response; the envelope's type follows from the status, as at OpenAI.
+
+    Args:
+        scope: Of the request; its path decides whose envelope it is.
+        status: HTTP's.
+        message: What went wrong.
+        param: The field to blame.
+        code: OpenAI's, where it has one.
+        headers: To be sent along.
+    """
+    if anthropic.speaks_anthropic(scope):
+        status = anthropic.anthropic_status(status)
+        return JSONReply(
+            anthropic.error_body(scope, status, message),
+            status,
+            {**(headers or {}), "request-id": anthropic.request_id(scope)},
+        )
     body = envelope(message, _kind(status), param=param, code=code)
     return JSONReply(body, status, dict(headers or {}))
 
@@ -82,11 +103,11 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 500, None, None
 
 
-def caudal_error_response(error: CaudalError) -> JSONReply:
+def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
     """The response to an error raised before the first byte of an answer."""
     status, param, code = describe(error)
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, QueueFullError) else None
-    return error_response(status, str(error), param=param, code=code, headers=headers)
+    return error_response(scope, status, str(error), param=param, code=code, headers=headers)
 
 
 def error_event(error: Exception) -> dict[str, Any]:
@@ -100,17 +121,19 @@ def error_event(error: Exception) -> dict[str, Any]:
 def install_error_handlers(app: FastAPI) -> None:
     """Give every failure of every route the envelope."""
 
-    async def on_caudal_error(_: Request, error: Exception) -> JSONReply:
+    async def on_caudal_error(request: Request, error: Exception) -> JSONReply:
         assert isinstance(error, CaudalError)
-        return caudal_error_response(error)
+        return caudal_error_response(request.scope, error)
 
     async def on_validation_error(request: Request, error: Exception) -> JSONReply:
         assert isinstance(error, RequestValidationError)
         content_type = request.headers.get("content-type", "")
         if isinstance(error.body, bytes) and "json" not in content_type:
-            return error_response(400, "Send a JSON body with Content-Type: application/json.")
+            return error_response(
+                request.scope, 400, "Send a JSON body with Content-Type: application/json."
+            )
         message, param = _explain(error.errors())
-        return error_response(400, message, param=param)
+        return error_response(request.scope, 400, message, param=param)
 
     async def on_http_exception(request: Request, error: Exception) -> JSONReply:
         assert isinstance(error, HTTPException)
@@ -121,13 +144,14 @@ def install_error_handlers(app: FastAPI) -> None:
             message = f"There is no route {request.method} {request.url.path}."
         elif error.status_code == 405:
             message = f"{request.url.path} does not accept {request.method}."
-        return error_response(error.status_code, message, headers=error.headers)
+        return error_response(request.scope, error.status_code, message, headers=error.headers)
 
-    async def on_unexpected(_: Request, __: Exception) -> JSONReply:
-        return error_response(500, "Internal server error.")  # Starlette logs the traceback
+    async def on_unexpected(request: Request, _: Exception) -> JSONReply:
+        # Starlette logs the traceback.
+        return error_response(request.scope, 500, "Internal server error.")
 
-    async def on_disconnect(_: Request, __: Exception) -> JSONReply:
-        return error_response(499, "The client closed the connection.")
+    async def on_disconnect(request: Request, _: Exception) -> JSONReply:
+        return error_response(request.scope, 499, "The client closed the connection.")
 
     app.add_exception_handler(CaudalError, on_caudal_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)

@@ -26,6 +26,7 @@ class ReadinessGate:
             await self._app(scope, receive, send)
             return
         response = error_response(
+            scope,
             503,
             "The model is still loading. Retry in a moment.",
             code="model_loading",
@@ -48,7 +49,7 @@ class BodyLimit:
         message = f"The body is larger than the limit of {self._max_bytes} bytes."
         announced = Headers(scope=scope).get("content-length", "0")
         if announced.isdigit() and int(announced) > self._max_bytes:
-            await error_response(413, message)(scope, receive, send)
+            await error_response(scope, 413, message)(scope, receive, send)
             return
         received = 0
 

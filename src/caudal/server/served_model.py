@@ -6,12 +6,15 @@ import asyncio
 import hashlib
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from caudal import __version__
+from caudal.chat.conversation import Conversation, Tool
+from caudal.chat.generation import ChatGeneration
+from caudal.chat.model import ChatModel, ChatPrompt
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.request import Request
 from caudal.errors import ContextOverflowError, ParameterError
@@ -21,11 +24,10 @@ from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
 from caudal.server.errors import UnknownModelError
 from caudal.server.metrics import ServerMetrics
+from caudal.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
-    from caudal.formats.chat_template import ChatTemplate
     from caudal.loader import LoadedModel
-    from caudal.server.openai.schema import ChatFields
 
 INLINE_TOKENIZE_CHARS = 4096
 """Longer text is tokenised in a thread, so that it does not delay the streams of others."""
@@ -52,7 +54,7 @@ class ServedModel:
     Attributes:
         names: Names that requests may use; its own first.
         tokenizer: Text to ids and back.
-        chat_template: Conversations to ids.
+        chat: Conversations to ids, and answers to events.
         grammars: Compiles what an answer must look like.
         engine: Runs requests.
         max_model_len: Most tokens of one sequence, prompt and answer together.
@@ -63,7 +65,7 @@ class ServedModel:
 
     names: Sequence[str]
     tokenizer: Tokenizer
-    chat_template: ChatTemplate
+    chat: ChatModel
     grammars: GrammarCompiler
     engine: AsyncEngine
     max_model_len: int
@@ -72,17 +74,44 @@ class ServedModel:
     created: int = field(default_factory=lambda: int(time.time()))
 
     @classmethod
-    def from_loaded(cls, loaded: LoadedModel, names: Sequence[str] | None = None) -> ServedModel:
-        """Start the engine of a loaded model; it is served under its own name by default."""
+    def from_loaded(
+        cls,
+        loaded: LoadedModel,
+        names: Sequence[str] | None = None,
+        *,
+        tool_parser: str = "auto",
+        reasoning_parser: str = "auto",
+    ) -> ServedModel:
+        """Start the engine of a loaded model.
+
+        Args:
+            loaded: The model.
+            names: Names to serve it under; by default its own.
+            tool_parser: See `ChatModel`.
+            reasoning_parser: See `ChatModel`.
+
+        Raises:
+            ParameterError: There is no parser of that name.
+        """
+        chat = ChatModel(
+            loaded.chat_template,
+            loaded.tokenizer,
+            tool_parser=tool_parser,
+            reasoning_parser=reasoning_parser,
+        )
         engine = loaded.start_engine()
         return cls(
             names=tuple(names or [loaded.name]),
             tokenizer=loaded.tokenizer,
-            chat_template=loaded.chat_template,
+            chat=chat,
             grammars=loaded.grammars,
             engine=engine,
             max_model_len=loaded.max_model_len,
-            facts=loaded.facts,
+            facts={
+                **loaded.facts,
+                "tool_parser": chat.dialect.tool_parser,
+                "reasoning_parser": chat.dialect.reasoning_parser,
+            },
             metrics=ServerMetrics(engine.stats),
         )
 
@@ -120,41 +149,84 @@ class ServedModel:
         inline = len(tokens) <= INLINE_TOKENIZE_CHARS
         return decode() if inline else await asyncio.to_thread(decode)
 
-    async def encode_chat(self, fields: ChatFields) -> list[int]:
-        """Token ids of a conversation.
+    async def prepare_chat(
+        self, conversation: Conversation, wanted: StructuredOutputsParams | None = None
+    ) -> ChatPrompt:
+        """A conversation's prompt, with what reads the answer; raises what `start_chat` raises."""
+        self._check_size("messages", conversation.num_characters)
+        # A template is a stranger's program: it always runs beside the loop, however short.
+        return await asyncio.to_thread(self.chat.prepare, conversation, wanted)
+
+    async def start_chat(
+        self,
+        conversation: Conversation,
+        params: SamplingParams,
+        *,
+        field_names: Mapping[str, str] = MappingProxyType({}),
+        priority: int | None = None,
+        cache_salt: str | None = None,
+        user: str | None = None,
+    ) -> ChatGeneration:
+        """Answer a conversation. Close what is returned.
+
+        Args:
+            conversation: The conversation.
+            params: Sampling parameters. Their `structured_outputs` are demanded of the content: the
+                model may still think first, and call tools where they are on offer.
+            field_names: What the API calls `prompt`, `max_tokens` and so on, where it differs;
+                by default `prompt` is called `messages`.
+            priority: Lower runs first.
+            cache_salt: Shares cached prefixes only with requests of the same salt.
+            user: Named in the log.
 
         Raises:
             TemplateError: The template refuses the messages, in its own words.
-            ParameterError: The fields contradict each other.
+            ParameterError: Something in the conversation or the parameters makes no sense, or can't
+                be had of this model.
+            QueueFullError: Too many requests are waiting.
         """
-        continue_final = bool(fields.continue_final_message)
-        add_prompt = fields.add_generation_prompt
-        if add_prompt is None:
-            add_prompt = not continue_final
-        if add_prompt and continue_final:
-            raise ParameterError(
-                "continue_final_message",
-                "continue_final_message and add_generation_prompt exclude each other.",
-            )
-        if continue_final and fields.messages[-1].role != "assistant":
-            raise ParameterError(
-                "continue_final_message",
-                "continue_final_message needs the last message to be the assistant's.",
-            )
-        messages: list[dict[str, Any]] = [message.for_template() for message in fields.messages]
-        self._check_size("messages", sum(_text_length(message) for message in messages))
+        names = {"prompt": "messages", **field_names}
+        wanted = params.structured_outputs
+        try:
+            prompt = await self.prepare_chat(conversation, wanted)
+        except ParameterError as error:
+            error.param = names.get(error.param, error.param)
+            raise
+        if prompt.structured_outputs is not wanted:
+            params = replace(params, structured_outputs=prompt.structured_outputs)
+            if wanted is None:
+                await self._check_schemas(prompt.structured_outputs, conversation.tools)
+        generation = await self.submit(
+            prompt.tokens,
+            params,
+            visible_tokens=prompt.visible_tokens,
+            field_names=names,
+            priority=priority,
+            cache_salt=cache_salt,
+            user=user,
+        )
+        return ChatGeneration(
+            generation,
+            prompt.new_parser,
+            include_reasoning=conversation.include_reasoning,
+            single_call=not conversation.parallel_tool_calls,
+        )
 
-        def encode() -> list[int]:
-            return self.chat_template.encode(
-                messages,
-                tools=None,
-                add_generation_prompt=add_prompt,
-                continue_final_message=continue_final,
-                template_kwargs=fields.chat_template_kwargs or {},
-            )
-
-        # A template is a stranger's program: it always runs beside the loop, however short.
-        return await asyncio.to_thread(encode)
+    async def _check_schemas(
+        self, form: StructuredOutputsParams | None, tools: Sequence[Tool]
+    ) -> None:
+        """Raises `ParameterError`, naming the tool, where calls can't be held to their schemas."""
+        try:
+            if form is not None:
+                await self.grammars.compile(form)
+        except ParameterError as error:
+            for index, tool in enumerate(tools):
+                field_name = f"tools[{index}].function.parameters"
+                try:
+                    await self.grammars.compile(StructuredOutputsParams(json=tool.parameters))
+                except ParameterError as own:
+                    raise ParameterError(field_name, f"{field_name}: {own}") from error
+            raise ParameterError("tools", f"tools: {error}") from error
 
     def check_count(self, prompts: int) -> None:
         """Raises `ParameterError` for more prompts than can ever be taken at once.
@@ -190,6 +262,7 @@ class ServedModel:
         prompt: Sequence[int],
         params: SamplingParams,
         *,
+        visible_tokens: Collection[int] = (),
         field_names: Mapping[str, str] = MappingProxyType({}),
         priority: int | None = None,
         cache_salt: str | None = None,
@@ -200,6 +273,7 @@ class ServedModel:
         Args:
             prompt: Token ids.
             params: Sampling parameters.
+            visible_tokens: See `Generation`.
             field_names: What the API calls `prompt`, `max_tokens` and so on, where it
                 differs.
             priority: Lower runs first.
@@ -221,7 +295,13 @@ class ServedModel:
                 priority=priority or 0,
                 cache_salt=cache_salt,
             )
-            return Generation(self.engine, self.tokenizer, request, self.metrics.observer(user))
+            return Generation(
+                self.engine,
+                self.tokenizer,
+                request,
+                self.metrics.observer(user),
+                visible_tokens=visible_tokens,
+            )
         except ParameterError as error:
             error.param = field_names.get(error.param, error.param)
             raise
@@ -255,8 +335,3 @@ class ServedModel:
                 await generation.aclose()
             raise
         return started
-
-
-def _text_length(message: Mapping[str, Any]) -> int:
-    content: str | list[dict[str, str]] = message.get("content", "")
-    return len(content) if isinstance(content, str) else sum(len(part["text"]) for part in content)

@@ -33,6 +33,12 @@ def encode_event(data: dict[str, Any]) -> bytes:
     return b"data: " + encode_json(data) + b"\n\n"
 
 
+def encode_typed_event(data: dict[str, Any]) -> bytes:
+    """One event that carries its type as its name too, for APIs with events of many types."""
+    name: str = data["type"]
+    return b"event: " + name.encode() + b"\n" + encode_event(data)
+
+
 class EventStream(Response):
     """Sends encoded events until they end or the client goes.
 

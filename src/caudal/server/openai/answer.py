@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -14,6 +15,9 @@ from caudal.errors import CaudalError
 from caudal.output import Delta, Generation
 from caudal.server.errors import error_event
 from caudal.server.streaming import DONE, encode_event
+
+OBFUSCATED_SIZE = 256
+"""Bytes of which the size of an obfuscated event is a multiple."""
 
 logger = logging.getLogger("caudal.server")
 
@@ -97,31 +101,41 @@ async def close_all(generations: Sequence[Generation]) -> None:
 
 
 async def stream_events(
-    generations: Sequence[Generation],
+    choices: AsyncGenerator[dict[str, Any], None],
     envelope: Envelope,
-    choice: Callable[[int, Generation, Delta], dict[str, Any]],
+    final_usage: Callable[[], dict[str, Any]] | None,
     *,
-    include_usage: bool,
+    obfuscate: bool = False,
 ) -> AsyncGenerator[bytes, None]:
     """A whole stream, encoded: chunks, usage if asked for, the end. Or an error, then the end.
 
     Args:
-        generations: The running prompts.
+        choices: The choice of each chunk; closed in any case.
         envelope: Of this answer.
-        choice: Makes a chunk's choice of a prompt's delta.
-        include_usage: Adds a chunk with usage and no choices, and a null usage to all others.
+        final_usage: If given, its result is sent in a last chunk without choices, and all others
+            have a null usage.
+        obfuscate: Bring every chunk to a multiple of `OBFUSCATED_SIZE`, so that those who see only
+            how much is sent learn little of what is sent.
     """
-    more: dict[str, Any] = {"usage": None} if include_usage else {}
+    more: dict[str, Any] = {} if final_usage is None else {"usage": None}
+
+    def encode(chunk: dict[str, Any]) -> bytes:
+        return encode_event(_obfuscated(chunk) if obfuscate else chunk)
+
     try:
-        async with contextlib.aclosing(merge(generations)) as merged:
-            async for place, generation, deltas in merged:
-                for delta in deltas:
-                    yield encode_event(envelope.wrap([choice(place, generation, delta)], **more))
-        if include_usage:
-            yield encode_event(envelope.wrap([], usage=usage(generations)))
+        async with contextlib.aclosing(choices):
+            async for choice in choices:
+                yield encode(envelope.wrap([choice], **more))
+        if final_usage is not None:
+            yield encode(envelope.wrap([], usage=final_usage()))
     except CaudalError as error:
         yield encode_event(error_event(error))
     except Exception as error:
         logger.exception("A stream failed.")
         yield encode_event(error_event(error))
     yield DONE
+
+
+def _obfuscated(chunk: dict[str, Any]) -> dict[str, Any]:
+    missing = -len(encode_event(chunk | {"obfuscation": ""})) % OBFUSCATED_SIZE
+    return chunk | {"obfuscation": secrets.token_urlsafe(missing)[:missing]}

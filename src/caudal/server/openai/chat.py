@@ -1,17 +1,26 @@
-"""`POST /v1/chat/completions`."""
+"""`POST /v1/chat/completions`, and counting what a conversation would take."""
 
 from __future__ import annotations
 
-from functools import partial
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from caudal.output import Delta, Generation, OutputToken
+from caudal.chat.events import (
+    Answer,
+    ChatEvent,
+    ContentDelta,
+    ReasoningDelta,
+    ToolCallArgumentsDelta,
+    ToolCallBegin,
+)
+from caudal.chat.generation import ChatDelta, ChatGeneration, CompleteAnswer
 from caudal.server.encoding import JSONReply
-from caudal.server.openai.answer import Envelope, close_all, merge, stream_events, usage
+from caudal.server.openai.answer import Envelope, stream_events, usage
+from caudal.server.openai.chat_schema import ChatCompletionRequest
 from caudal.server.openai.logprobs import chat_logprobs
-from caudal.server.openai.schema import ChatCompletionRequest
 from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, run_until_disconnect
@@ -25,91 +34,132 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
     model = served_model(request)
     model.check_name(body.model)
     params = body.sampling_params()
-    prompt = await model.encode_chat(body)
-    generation = await model.submit(
-        prompt,
+    generation = await model.start_chat(
+        body.conversation(),
         params,
         field_names={
-            "prompt": "messages",
             "max_tokens": body.max_tokens_field,
             "structured_outputs": body.form_field,
         },
         priority=body.priority,
         cache_salt=body.cache_salt,
-        user=body.user,
+        user=body.end_user,
     )
+    writer = _Writer(model, with_logprobs=params.logprobs is not None)
     if body.stream:
-        chunks = _Chunks(model, with_logprobs=params.logprobs is not None)
         events = stream_events(
-            [generation],
+            writer.stream(generation),
             Envelope("chatcmpl", "chat.completion.chunk", body.model, model.fingerprint),
-            chunks.choice,
-            include_usage=body.include_usage,
+            (lambda: _usage(generation)) if body.include_usage else None,
+            obfuscate=body.obfuscate,
         )
-        return EventStream(events, partial(close_all, [generation]))
+        return EventStream(events, generation.aclose)
     try:
-        return JSONReply(await run_until_disconnect(request, _collect(model, body, generation)))
+        answers = await run_until_disconnect(request, generation.collect())
     finally:
-        await close_all([generation])
+        await generation.aclose()
+    envelope = Envelope("chatcmpl", "chat.completion", body.model, model.fingerprint)
+    more: dict[str, Any] = {"usage": _usage(generation)}
+    if body.metadata is not None:
+        more["metadata"] = body.metadata
+    if body.service_tier is not None:
+        more["service_tier"] = "default"
+    choices = [writer.choice(index, answer) for index, answer in enumerate(answers)]
+    return JSONReply(envelope.wrap(choices, **more))
 
 
-class _Chunks:
-    """Makes chunks' choices; only a choice's first delta carries the role."""
+@router.post("/v1/chat/completions/input_tokens")
+async def count_input_tokens(body: ChatCompletionRequest, request: Request) -> dict[str, Any]:
+    """How many tokens a request's prompt has; nothing is generated."""
+    model = served_model(request)
+    model.check_name(body.model)
+    prompt = await model.prepare_chat(body.conversation())
+    return {"object": "chat.completion.input_tokens", "input_tokens": len(prompt.tokens)}
+
+
+class _Writer:
+    """Writes answers as choices; only a choice's first delta carries the role."""
 
     def __init__(self, model: ServedModel, *, with_logprobs: bool) -> None:
         self._model = model
         self._with_logprobs = with_logprobs
         self._begun: set[int] = set()
 
-    def choice(self, _place: int, _generation: Generation, delta: Delta) -> dict[str, Any]:
-        content: dict[str, Any] = {}
-        if delta.index not in self._begun:
-            self._begun.add(delta.index)
-            content = {"role": "assistant", "content": delta.text}
-        elif delta.text:
-            content = {"content": delta.text}
-        choice = {
-            "index": delta.index,
-            "delta": content,
-            "logprobs": chat_logprobs(self._model.tokenizer, delta.tokens)
+    async def stream(self, generation: ChatGeneration) -> AsyncGenerator[dict[str, Any], None]:
+        """The choices of all chunks, as they come."""
+        async with contextlib.aclosing(generation.deltas()) as stream:
+            async for deltas in stream:
+                for delta in deltas:
+                    for choice in self._chunks(delta):
+                        yield choice
+
+    def choice(self, index: int, complete: CompleteAnswer) -> dict[str, Any]:
+        """The choice of a whole answer."""
+        return {
+            "index": index,
+            "message": _message(complete.answer),
+            "logprobs": chat_logprobs(self._model.tokenizer, complete.tokens)
             if self._with_logprobs
             else None,
-            "finish_reason": delta.finish_reason,
+            "finish_reason": complete.finish_reason,
+            "stop_reason": complete.stop_reason,
         }
+
+    def _chunks(self, delta: ChatDelta) -> list[dict[str, Any]]:
+        """A chunk for each event; the first has the tokens, the last how it ended."""
+        parts = [part for event in delta.events if (part := _delta(event)) is not None] or [{}]
+        if delta.index not in self._begun:
+            self._begun.add(delta.index)
+            parts[0] = {"role": "assistant", "content": ""} | parts[0]
+        choices: list[dict[str, Any]] = [
+            {"index": delta.index, "delta": part, "logprobs": None, "finish_reason": None}
+            for part in parts
+        ]
+        if self._with_logprobs:
+            choices[0]["logprobs"] = chat_logprobs(self._model.tokenizer, delta.tokens)
         if delta.finish_reason is not None:
-            choice["stop_reason"] = delta.stop_reason
-        return choice
+            choices[-1] |= {"finish_reason": delta.finish_reason, "stop_reason": delta.stop_reason}
+        return choices
 
 
-async def _collect(
-    model: ServedModel, body: ChatCompletionRequest, generation: Generation
-) -> dict[str, Any]:
-    params = generation.request.params
-    texts = [""] * params.n
-    tokens: list[list[OutputToken]] = [[] for _ in range(params.n)]
-    endings: list[Delta | None] = [None] * params.n
-    async for _, _, deltas in merge([generation]):
-        for delta in deltas:
-            texts[delta.index] += delta.text
-            if params.logprobs is not None:
-                tokens[delta.index] += delta.tokens
-            if delta.finish_reason is not None:
-                endings[delta.index] = delta
-    choices = [
-        {
-            "index": index,
-            "message": {"role": "assistant", "content": texts[index], "refusal": None},
-            "logprobs": None
-            if params.logprobs is None
-            else chat_logprobs(model.tokenizer, tokens[index]),
-            "finish_reason": ending.finish_reason,
-            "stop_reason": ending.stop_reason,
-        }
-        for index, ending in enumerate(endings)
-        if ending is not None
-    ]
-    envelope = Envelope("chatcmpl", "chat.completion", body.model, model.fingerprint)
-    more: dict[str, Any] = {"usage": usage([generation])}
-    if body.metadata is not None:
-        more["metadata"] = body.metadata
-    return envelope.wrap(choices, **more)
+def _message(answer: Answer) -> dict[str, Any]:
+    beside = bool(answer.tool_calls or answer.reasoning)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": answer.content or (None if beside else ""),
+        "refusal": None,
+    }
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
+    if answer.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in answer.tool_calls
+        ]
+    return message
+
+
+def _delta(event: ChatEvent) -> dict[str, Any] | None:
+    """An event in a chunk's delta; the end of a call has none of its own."""
+    match event:
+        case ContentDelta(text):
+            return {"content": text}
+        case ReasoningDelta(text):
+            return {"reasoning_content": text}
+        case ToolCallBegin(index, identity, name):
+            function = {"name": name, "arguments": ""}
+            call = {"index": index, "id": identity, "type": "function", "function": function}
+            return {"tool_calls": [call]}
+        case ToolCallArgumentsDelta(index, text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+        case _:
+            return None
+
+
+def _usage(generation: ChatGeneration) -> dict[str, Any]:
+    details = {"reasoning_tokens": generation.num_reasoning_tokens}
+    return usage([generation.generation]) | {"completion_tokens_details": details}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import Any
 
@@ -42,10 +43,10 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
     choices = _Choices(model, body, prompts)
     if body.stream:
         events = stream_events(
-            generations,
+            choices.stream(generations),
             Envelope("cmpl", "text_completion", body.model, model.fingerprint),
-            choices.chunk,
-            include_usage=body.include_usage,
+            partial(usage, generations) if body.include_usage else None,
+            obfuscate=body.obfuscate,
         )
         return EventStream(events, partial(close_all, generations))
     try:
@@ -66,6 +67,15 @@ class _Choices:
         self._top = body.logprobs
         self._echo = [self._text_of(prompt) if body.echo else None for prompt in prompts]
         self._begun: set[int] = set()
+
+    async def stream(
+        self, generations: Sequence[Generation]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The choices of all chunks, as they come."""
+        async with contextlib.aclosing(merge(generations)) as merged:
+            async for place, generation, deltas in merged:
+                for delta in deltas:
+                    yield self.chunk(place, generation, delta)
 
     def chunk(self, place: int, generation: Generation, delta: Delta) -> dict[str, Any]:
         """The choice of one delta of the prompt at `place`."""

@@ -7,9 +7,9 @@ is refused by name too, unless its value asks for nothing (null, or OpenAI's def
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
@@ -23,9 +23,10 @@ MAX_CHOICES = 128
 class StreamOptions(StrictModel):
     """OpenAI's `stream_options`."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {"include_obfuscation": (False,)}
-
     include_usage: bool | None = None
+    include_obfuscation: bool | None = Field(
+        None, description="Pads every chunk to hide its size; off by default."
+    )
 
 
 class GenerationFields(FormFields):
@@ -62,6 +63,11 @@ class GenerationFields(FormFields):
     def include_usage(self) -> bool:
         """Whether a stream ends with a chunk that carries the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def obfuscate(self) -> bool:
+        """Whether a stream's chunks are padded."""
+        return self.stream_options is not None and bool(self.stream_options.include_obfuscation)
 
     def check_stream_options(self) -> None:
         """Raises `ParameterError` where `stream_options` come without `stream`."""
@@ -111,109 +117,6 @@ def _token_id(key: str) -> int:
     if not (key.isascii() and key.isdigit()) or len(key) > 10:
         raise ParameterError("logit_bias", f"logit_bias keys must be token ids, not {key!r}.")
     return int(key)
-
-
-class TextPart(StrictModel):
-    """One part of a message's content."""
-
-    type: Literal["text"]
-    text: str
-
-
-class ChatMessage(StrictModel):
-    """One message of a conversation. `developer` is OpenAI's newer name for `system`."""
-
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "annotations": ([],),
-        "audio": (),
-        "function_call": (),
-        "refusal": (),
-        "tool_call_id": (),
-        "tool_calls": ([],),
-    }
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] | None = None
-    name: str | None = None
-
-    @model_validator(mode="after")
-    def _require_content(self) -> ChatMessage:
-        if self.content is None and self.role != "assistant":
-            raise ValueError(f"a {self.role} message needs content")
-        return self
-
-    def for_template(self) -> dict[str, Any]:
-        """The message for `ChatTemplate`."""
-        message = self.model_dump(exclude_none=True)
-        if self.role == "developer":
-            message["role"] = "system"
-        return message
-
-
-class ChatFields(StrictModel):
-    """Fields that decide how a conversation becomes a prompt."""
-
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-
-
-class ChatCompletionRequest(GenerationFields, ChatFields):
-    """Body of `POST /v1/chat/completions`."""
-
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "audio": (),
-        "function_call": ("none",),
-        "functions": ([],),
-        "modalities": (["text"],),
-        "moderation": (),
-        "parallel_tool_calls": (True,),
-        "prediction": (),
-        "prompt_cache_key": (),
-        "prompt_cache_options": (),
-        "prompt_cache_retention": (),
-        "reasoning_effort": ("none",),
-        "safety_identifier": (),
-        "service_tier": ("auto", "default"),
-        "store": (False,),
-        "tool_choice": ("none",),
-        "tools": ([],),
-        "verbosity": ("medium",),
-        "web_search_options": (),
-    }
-
-    max_completion_tokens: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    metadata: dict[str, str] | None = Field(None, description="Returned with the answer.")
-
-    @property
-    def max_tokens_field(self) -> str:
-        """The name under which the limit was given."""
-        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
-
-    def sampling_params(self) -> SamplingParams:
-        """Check the values and return them under the engine's names.
-
-        Raises:
-            ParameterError: Names the offending field.
-        """
-        self.check_stream_options()
-        if self.top_logprobs is not None and not self.logprobs:
-            raise ParameterError("top_logprobs", "top_logprobs needs logprobs to be true.")
-        max_tokens = self.max_completion_tokens
-        if max_tokens is None:
-            max_tokens = self.max_tokens
-        elif self.max_tokens not in (None, max_tokens):
-            raise ParameterError(
-                "max_tokens", "max_tokens and max_completion_tokens differ; set one of them."
-            )
-        if max_tokens == 0:
-            raise ParameterError(self.max_tokens_field, "max_tokens must be at least 1, but is 0.")
-        return self._sampling_params(
-            max_tokens=max_tokens, logprobs=(self.top_logprobs or 0) if self.logprobs else None
-        )
 
 
 class CompletionRequest(GenerationFields):
@@ -276,18 +179,3 @@ class CompletionRequest(GenerationFields):
 
 def _is_token_list(value: list[Any]) -> bool:
     return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
-
-
-class TokenizeRequest(StrictModel):
-    """Body of `POST /tokenize`, for text."""
-
-    model: str | None = None
-    prompt: str
-    add_special_tokens: bool = True
-
-
-class DetokenizeRequest(StrictModel):
-    """Body of `POST /detokenize`."""
-
-    model: str | None = None
-    tokens: list[int]

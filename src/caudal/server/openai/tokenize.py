@@ -7,7 +7,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from caudal.errors import ParameterError
-from caudal.server.openai.schema import DetokenizeRequest, TokenizeRequest
+from caudal.server.openai.chat_schema import (
+    DetokenizeRequest,
+    TokenizeChatRequest,
+    TokenizeRequest,
+)
 from caudal.server.state import served_model
 
 router = APIRouter()
@@ -15,11 +19,14 @@ router = APIRouter()
 
 @router.post("/tokenize")
 async def tokenize(body: TokenizeRequest, request: Request) -> dict[str, Any]:
-    """Token ids of a text, as `/v1/completions` would see it."""
+    """Token ids of a text or a conversation, as the routes that answer them would see it."""
     model = served_model(request)
     if body.model is not None:
         model.check_name(body.model)
-    tokens = await model.encode_text(body.prompt, add_special=body.add_special_tokens)
+    if isinstance(body, TokenizeChatRequest):
+        tokens = (await model.prepare_chat(body.conversation())).tokens
+    else:
+        tokens = await model.encode_text(body.prompt, add_special=body.add_special_tokens)
     return {"tokens": tokens, "count": len(tokens), "max_model_len": model.max_model_len}
 
 

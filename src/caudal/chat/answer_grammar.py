@@ -1,0 +1,189 @@
+"""Grammars for whole answers: what a model may write around what a request demands.
+
+A demand concerns only part of an answer. A model that thinks must be free to think first, and calls
+are written in the model's own format around arguments that follow a schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from caudal.chat.calls.formats import CallSyntax
+from caudal.chat.conversation import Tool
+from caudal.structured_outputs import StructuredOutputsParams, json_rule, lark_literal
+
+_ANY = "(.|\\n)*"
+_THOUGHT_SPACE = "/[ \\n]{1,4}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningSyntax:
+    """How a model thinks before it answers.
+
+    Attributes:
+        begin: Begins reasoning.
+        end: Ends it, and whatever stands before the answer.
+        open_already: Whether the prompt ends within reasoning.
+    """
+
+    begin: str
+    end: str
+    open_already: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerGrammar:
+    """Writes a grammar in Lark.
+
+    Attributes:
+        special_tokens: Control tokens that markers may consist of; text never matches them.
+        reasoning: How the model may think first; None where it doesn't.
+        answer_begin: What stands before an answer that is no call; only harmony has it.
+    """
+
+    special_tokens: Mapping[str, int] = field(default_factory=dict)
+    reasoning: ReasoningSyntax | None = None
+    answer_begin: str = ""
+
+    def calls(
+        self, syntax: CallSyntax, tools: Sequence[Tool], *, parallel: bool
+    ) -> StructuredOutputsParams:
+        """One call at least, and nothing but calls."""
+        return self._write("calls", self._call_rules(syntax, tools, parallel, ""))
+
+    def calls_or_text(
+        self,
+        syntax: CallSyntax,
+        tools: Sequence[Tool],
+        *,
+        parallel: bool,
+        bare: str = "",
+    ) -> StructuredOutputsParams:
+        """Text, calls, or text and then calls.
+
+        Args:
+            syntax: How calls are written.
+            tools: The tools on offer.
+            parallel: Whether there may be several calls.
+            bare: Characters that begin a call only as an answer's first.
+        """
+        if self.answer_begin:
+            answer = f"answer: {self._literal(self.answer_begin)} TEXT\n"
+            rules = self._call_rules(syntax, tools, parallel, "")
+            return self._write("calls | answer", [*rules, answer])
+        if bare:
+            rules = self._call_rules(syntax, tools, parallel, "")
+            other = f"answer: | OTHER\nOTHER: /[^\\s{bare}]{_ANY}/\n"
+            return self._write("calls | answer", [*rules, other])
+        trigger = self._trigger(syntax)
+        rules = self._call_rules(syntax, tools, parallel, trigger)
+        if trigger in self.special_tokens:
+            marked = f"marked: TEXT {self._literal(trigger)} calls\n"
+        else:
+            # Lazy: it ends where the trigger first occurs.
+            marked = f"marked: free calls\nfree[lazy]: TEXT {self._literal(trigger)}\n"
+        return self._write("marked* TEXT" if parallel else "marked | TEXT", [*rules, marked])
+
+    def form(self, wanted: StructuredOutputsParams) -> StructuredOutputsParams | None:
+        """An answer of the wanted form, once the model has thought.
+
+        None where it can't be written as part of a larger grammar: a grammar of the client's own.
+        """
+        rules = self._form_rules(wanted)
+        return None if rules is None else self._write("answer", rules)
+
+    def calls_or_form(
+        self,
+        syntax: CallSyntax,
+        tools: Sequence[Tool],
+        wanted: StructuredOutputsParams,
+        *,
+        parallel: bool,
+    ) -> StructuredOutputsParams | None:
+        """Calls, or an answer of the wanted form. None as in `form`."""
+        rules = self._form_rules(wanted)
+        if rules is None:
+            return None
+        calls = self._call_rules(syntax, tools, parallel, "")
+        return self._write("calls | answer", [*calls, *rules])
+
+    def _write(self, body: str, rules: Iterable[str]) -> StructuredOutputsParams:
+        lines = [f"start: {self._thought()} ({body})\n", *rules, f"TEXT: /{_ANY}/\n"]
+        if self.reasoning is not None:
+            begin, end = self.reasoning.begin, self.reasoning.end
+            if self._is_special(end):
+                ending = f"thought_end: TEXT {self._literal(end)}\n"
+            else:
+                ending = f"thought_end[lazy]: TEXT {self._literal(end)}\n"
+            lines += [
+                f"thought: {self._literal(begin)} thought_end SPACE?\n",
+                ending,
+                f"SPACE: {_THOUGHT_SPACE}\n",
+            ]
+        return StructuredOutputsParams(grammar="".join(lines))
+
+    def _thought(self) -> str:
+        if self.reasoning is None:
+            return ""
+        return "thought_end SPACE?" if self.reasoning.open_already else "thought?"
+
+    def _call_rules(
+        self, syntax: CallSyntax, tools: Sequence[Tool], parallel: bool, trigger: str
+    ) -> list[str]:
+        """Rules for `calls`, of which the trigger has been written already."""
+        rules = []
+        for place, tool in enumerate(tools):
+            # A function has the parameters it has: schemas that leave that open are closed.
+            schema = {"additionalProperties": False, **tool.parameters}
+            head = syntax.head.replace("NAME", tool.name)
+            rules += [
+                f"call{place}: {self._literal(head)} args{place} {self._literal(syntax.tail)}\n",
+                f"args{place}: {json_rule(schema)}\n",
+            ]
+            if trigger and not syntax.begin:
+                rest = self._literal(head.removeprefix(trigger))
+                rules.append(f"first{place}: {rest} args{place} {self._literal(syntax.tail)}\n")
+        count = range(len(tools))
+        call = f"call: {' | '.join(f'call{place}' for place in count)}\n"
+        first = "call"
+        if trigger and not syntax.begin:
+            first = "first"
+            call += f"first: {' | '.join(f'first{place}' for place in count)}\n"
+        more = ""
+        if parallel and syntax.separator is not None:
+            more = f"({self._literal(syntax.separator)} call)*"
+        begin = self._literal(syntax.begin.removeprefix(trigger)) if syntax.begin else ""
+        end = self._literal(syntax.end) if syntax.end else ""
+        return [*rules, call, f"calls: {begin} {first} {more} {end}\n"]
+
+    def _form_rules(self, wanted: StructuredOutputsParams) -> list[str] | None:
+        begin = f"answer: {self._literal(self.answer_begin)} form\n"
+        match wanted.kind:
+            case "json":
+                assert isinstance(wanted.json, str)
+                schema = json.loads(wanted.json)
+                return [begin, f"form: {json_rule(schema)}\n"] if isinstance(schema, dict) else None
+            case "json_object":
+                return [begin, f"form: {json_rule({'type': 'object'})}\n"]
+            case "choice":
+                assert wanted.choice is not None
+                return [begin, f"form: {' | '.join(map(self._literal, wanted.choice))}\n"]
+            case _:
+                return None
+
+    def _trigger(self, syntax: CallSyntax) -> str:
+        """What a block of calls begins with, whichever tool it calls."""
+        text = syntax.begin or syntax.head.partition("NAME")[0]
+        for special in self.special_tokens:
+            if text.startswith(special):
+                return special
+        end = text.find(">")
+        return text[: end + 1] if end >= 0 else text
+
+    def _is_special(self, text: str) -> bool:
+        return any(text.startswith(special) for special in self.special_tokens)
+
+    def _literal(self, text: str) -> str:
+        return lark_literal(text, self.special_tokens)

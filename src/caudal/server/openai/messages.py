@@ -1,0 +1,233 @@
+"""Messages and tools as OpenAI's chat API has them, and how they become a `Conversation`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from caudal.chat.conversation import Message, Tool, ToolCall, ToolChoice
+from caudal.errors import ParameterError
+from caudal.server.openai.strict import StrictModel
+
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+MAX_TOOLS = 128
+"""Most tools of a request (OpenAI's limit)."""
+
+
+class TextPart(StrictModel):
+    """One part of a message's content."""
+
+    type: Literal["text"]
+    text: str
+
+
+class RefusalPart(StrictModel):
+    """An assistant's refusal, which OpenAI gives back as a part of its own."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+class FunctionCall(StrictModel):
+    """What a call calls; `arguments` is a JSON object as text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCallObject(StrictModel):
+    """A call that the assistant made."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+    index: int | None = Field(None, description="In calls joined from a stream; not needed.")
+
+
+class ChatMessage(StrictModel):
+    """One message of a conversation. `developer` is OpenAI's newer name for `system`."""
+
+    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "annotations": ([],),
+        "audio": (),
+        "function_call": (),
+    }
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart | RefusalPart] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = Field(None, description="What an assistant thought.")
+    reasoning: str | None = Field(None, description="Another name for `reasoning_content`.")
+    tool_calls: list[ToolCallObject] | None = None
+    tool_call_id: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> ChatMessage:
+        if self.content is None and self.role != "assistant":
+            raise ValueError(f"a {self.role} message needs content")
+        if (self.tool_call_id is not None) != (self.role == "tool"):
+            raise ValueError("tool_call_id goes with the role tool, and only with it")
+        for name in ("tool_calls", "refusal", "reasoning_content", "reasoning"):
+            if getattr(self, name) and self.role != "assistant":
+                raise ValueError(f"only the assistant's messages may have {name}")
+        return self
+
+    def message(self) -> Message:
+        """The message in the shape that all APIs share."""
+        content: str | list[str] | None
+        if isinstance(self.content, list):
+            content = [
+                part.text if isinstance(part, TextPart) else part.refusal for part in self.content
+            ]
+        else:
+            content = self.content if self.content is not None else self.refusal
+        return Message(
+            role=self.role,
+            content=content,
+            name=self.name,
+            reasoning=self.reasoning_content or self.reasoning,
+            tool_calls=[
+                ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
+                for call in self.tool_calls or ()
+            ],
+            tool_call_id=self.tool_call_id,
+        )
+
+
+class FunctionDefinition(StrictModel):
+    """A function that the model may call."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = Field(None, description="A JSON schema of type object.")
+    strict: bool | None = Field(
+        None,
+        description="Arguments always follow the schema, also where the model may call freely.",
+    )
+
+
+class ToolObject(StrictModel):
+    """A tool; functions are the only kind."""
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class FunctionName(StrictModel):
+    """Names a function."""
+
+    name: str
+
+
+class NamedTool(StrictModel):
+    """Names a tool."""
+
+    type: Literal["function"]
+    function: FunctionName
+
+
+class AllowedTools(StrictModel):
+    """Some of the tools, and whether one of them must be called."""
+
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool]
+
+
+class AllowedToolsChoice(StrictModel):
+    """OpenAI's way to offer some of the tools only."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+ToolChoiceField = Literal["none", "auto", "required"] | NamedTool | AllowedToolsChoice
+
+
+def read_tools(tools: Sequence[ToolObject]) -> list[Tool]:
+    """The tools in the shape that all APIs share.
+
+    Raises:
+        ParameterError: A name or schema can't be one; names the field.
+    """
+    if len(tools) > MAX_TOOLS:
+        raise ParameterError(
+            "tools", f"tools may have at most {MAX_TOOLS} tools, but has {len(tools)}."
+        )
+    read: list[Tool] = []
+    names: set[str] = set()
+    for index, tool in enumerate(tools):
+        where, function = f"tools[{index}].function", tool.function
+        check_tool_name(f"{where}.name", function.name)
+        if function.name in names:
+            raise ParameterError(
+                f"{where}.name", f"{where}.name: there are two tools named {function.name!r}."
+            )
+        names.add(function.name)
+        read.append(
+            Tool(
+                name=function.name,
+                description=function.description,
+                parameters=object_schema(f"{where}.parameters", function.parameters),
+                strict=bool(function.strict),
+            )
+        )
+    return read
+
+
+def check_tool_name(where: str, name: str) -> None:
+    """Raises `ParameterError` where a tool can't have this name."""
+    if _TOOL_NAME.fullmatch(name) is None:
+        raise ParameterError(
+            where,
+            f"{where} must be 1 to 64 letters, digits, underscores or dashes, but is {name!r:.80}.",
+        )
+
+
+def object_schema(where: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A schema of arguments, which are always an object; none means no arguments.
+
+    Raises:
+        ParameterError: The schema is for something else.
+    """
+    if not schema:
+        return {"type": "object", "properties": {}}
+    kind = schema.get("type", "object")
+    if kind != "object":
+        raise ParameterError(where, f"{where}.type must be 'object', but is {kind!r:.80}.")
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict):
+        raise ParameterError(where, f"{where}.properties must be an object.")
+    return {"type": "object", "properties": properties, **schema}
+
+
+def read_tool_choice(choice: ToolChoiceField | None, tools: Sequence[Tool]) -> ToolChoice:
+    """Whether tools are called, and which.
+
+    Raises:
+        ParameterError: It names a tool that there is not, or asks for calls without tools.
+    """
+    if choice is None or choice == "auto":
+        return ToolChoice()
+    if choice == "none":
+        return ToolChoice(mode="none")
+    if not tools:
+        raise ParameterError("tool_choice", "tool_choice needs tools.")
+    if choice == "required":
+        return ToolChoice(mode="required")
+    if isinstance(choice, NamedTool):
+        names = [choice.function.name]
+        found = ToolChoice(mode="required", names=names)
+    else:
+        assert isinstance(choice, AllowedToolsChoice)
+        names = [tool.function.name for tool in choice.allowed_tools.tools]
+        found = ToolChoice(mode=choice.allowed_tools.mode, names=names)
+    known = {tool.name for tool in tools}
+    for name in names:
+        if name not in known:
+            raise ParameterError("tool_choice", f"tool_choice names {name!r}, which tools has not.")
+    return found
