@@ -1,44 +1,43 @@
 """Grammars for one model, by llguidance: compiled beside the event loop, checked, and kept.
 
 A request's grammar is compiled before it is queued: what can't be enforced is refused while it is
-still a bad request. What a grammar costs is bounded at both ends: here by its size and llguidance's
-limits, and in the engine by the limits of each step, where a grammar that turns out to explode
-fails its own request.
+still a bad request. What a grammar costs is bounded at both ends: here by its size (see
+`grammar_source`) and llguidance's limits, and in the engine by the limits of each step, where a
+grammar that turns out to explode fails its own request.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import llguidance
 from llguidance import TokenizerWrapper
-from llguidance.gbnf_to_lark import any_to_lark
 
 from caudal.engine.grammar import MatcherError
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
-from caudal.regex_dialect import check_pattern, check_schema_patterns
-from caudal.structured_outputs import JSON_STYLE, StructuredOutputsParams
+from caudal.grammar_source import grammar_source
+from caudal.structured_outputs import StructuredOutputsParams
 
-CACHED_GRAMMARS = 64
-MAX_NESTING = 200
-"""Brackets that may be open at once in a grammar: parsers of grammars go down a level for each."""
+CACHED_GRAMMARS = 32
+STACK_BYTES = 256 * 2**20
+"""Of the compiling thread; only what is used is taken. Compiling goes down a level for each
+reference in a chain of them, at up to 8 KB a level (measured), with no limit of its own."""
 
 PROBE_STEPS = 16
 """Steps that a new grammar is tried for; one that can't begin, or explodes as it does, is refused.
 """
 
-# About 20 ms of compiling, and 10 ms and 50 MB of automaton in any one step.
+# Lower than its defaults where a step in the engine, which holds up everyone, depends on them.
 _LIMITS = llguidance.LLParserLimits(
-    initial_lexer_fuel=2_000_000,
+    initial_lexer_fuel=1_000_000,
     step_lexer_fuel=150_000,
-    max_lexer_states=50_000,
+    step_max_items=20_000,
+    max_lexer_states=20_000,  # of 2 KB each
     verbose_errors=False,
 )
 
@@ -107,8 +106,7 @@ class GrammarCompiler:
         self._vocabulary: llguidance.LLTokenizer | None = None
         self._grammars: OrderedDict[StructuredOutputsParams, LLGrammar] = OrderedDict()
         self._guard = threading.Lock()
-        # One at a time: compiling never takes more than one processor from the model.
-        self._thread = ThreadPoolExecutor(1, "caudal-grammar")
+        self._thread: ThreadPoolExecutor | None = None
 
     async def compile(self, wanted: StructuredOutputsParams) -> LLGrammar:
         """Compile a grammar without holding up the event loop.
@@ -119,22 +117,30 @@ class GrammarCompiler:
         known = self._recall(wanted)
         if known is not None:
             return known
-        return await asyncio.get_running_loop().run_in_executor(
-            self._thread, self.compile_now, wanted
-        )
+        return await asyncio.wrap_future(self._submit(wanted))
 
     def compile_now(self, wanted: StructuredOutputsParams) -> LLGrammar:
-        """Compile a grammar, or find it among those kept.
+        """Compile a grammar, and wait for it.
 
         Raises:
             ParameterError: `structured_outputs`: it doesn't compile, is too large, or uses what
                 can't be enforced; names the keyword or the place.
         """
-        known = self._recall(wanted)
+        return self._recall(wanted) or self._submit(wanted).result()
+
+    def _submit(self, wanted: StructuredOutputsParams) -> Future[LLGrammar]:
+        with self._guard:
+            if self._thread is None:
+                # One at a time: compiling never takes more than one processor from the model.
+                self._thread = _deep_thread()
+            return self._thread.submit(self._compile, wanted)
+
+    def _compile(self, wanted: StructuredOutputsParams) -> LLGrammar:
+        known = self._recall(wanted)  # while this one waited, another may have come by it
         if known is not None:
             return known
         try:
-            source = _source(wanted)
+            source = grammar_source(wanted)
         except (ValueError, RecursionError) as error:
             raise _refusal(wanted, str(error)) from error
         start = llguidance.LLMatcher(self._index(), source, log_level=0, limits=_LIMITS)
@@ -156,10 +162,19 @@ class GrammarCompiler:
             return grammar
 
     def _index(self) -> llguidance.LLTokenizer:
-        with self._guard:
-            if self._vocabulary is None:
-                self._vocabulary = _index_vocabulary(self._tokenizer)
-            return self._vocabulary
+        if self._vocabulary is None:  # touched by the compiling thread alone
+            self._vocabulary = _index_vocabulary(self._tokenizer)
+        return self._vocabulary
+
+
+def _deep_thread() -> ThreadPoolExecutor:
+    usual = threading.stack_size(STACK_BYTES)
+    try:
+        pool = ThreadPoolExecutor(1, "caudal-grammar")
+        pool.submit(int).result()  # the thread starts with the first task
+        return pool
+    finally:
+        threading.stack_size(usual)
 
 
 class _Vocabulary:
@@ -191,56 +206,6 @@ def _index_vocabulary(tokenizer: Tokenizer) -> llguidance.LLTokenizer:
         n_vocab=tokenizer.vocab_size,
         eos_token=ends,
     )
-
-
-def _source(wanted: StructuredOutputsParams) -> str:
-    """The grammar in llguidance's own form.
-
-    Raises:
-        ValueError: It is not even readable.
-    """
-    match wanted.kind:
-        case "json":
-            assert isinstance(wanted.json, str)
-            return _json_source(wanted.json)
-        case "json_object":
-            return _json_source('{"type": "object"}')
-        case "regex":
-            assert wanted.regex is not None
-            check_pattern(wanted.regex)
-            return llguidance.LLMatcher.grammar_from_regex(wanted.regex)
-        case "choice":
-            assert wanted.choice is not None
-            literals = (json.dumps(text, ensure_ascii=False) for text in wanted.choice)
-            return llguidance.LLMatcher.grammar_from_lark("start: " + " | ".join(literals))
-        case _:
-            assert wanted.grammar is not None
-            return _grammar_source(wanted.grammar)
-
-
-def _json_source(text: str) -> str:
-    schema = json.loads(text)
-    if not isinstance(schema, dict):
-        raise ValueError("a schema must be a JSON object")
-    check_schema_patterns(schema)
-    options: Any = {**JSON_STYLE, "lenient": False}
-    return llguidance.LLMatcher.grammar_from_json_schema(text, overrides=options)
-
-
-def _grammar_source(text: str) -> str:
-    depth = 0
-    for character in text:
-        if character in "([{":
-            depth += 1
-            if depth > MAX_NESTING:
-                raise ValueError(f"more than {MAX_NESTING} brackets are open at once")
-        elif character in ")]}":
-            depth = max(0, depth - 1)
-    try:
-        lark = any_to_lark(text)
-    except Exception as error:  # the converter raises plain exceptions
-        raise ValueError(str(error)) from error
-    return llguidance.LLMatcher.grammar_from_lark(lark)
 
 
 def _probe(wanted: StructuredOutputsParams, matcher: llguidance.LLMatcher) -> None:
@@ -284,6 +249,8 @@ def _reason(message: str) -> str:
         for line in lines:
             if line.startswith("error: "):
                 first = line.removeprefix("error: ")
+    if "limit" in first or "max is" in first or "too many" in first:
+        first = f"it is too complex: {first}"
     return _shortened(first.removesuffix("."), 400)
 
 

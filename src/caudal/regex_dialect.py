@@ -9,8 +9,6 @@ they are more likely that than meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 _SYNTAX = "^$\\.*+?()[]{}|/"
 # Written by Python's re.escape, which many patterns come from.
@@ -24,8 +22,6 @@ _PIECE = re.compile(
     re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-
-_NOT_SUBSCHEMAS = frozenset({"const", "default", "enum", "examples"})
 
 
 def check_pattern(pattern: str) -> None:
@@ -50,26 +46,6 @@ def check_pattern(pattern: str) -> None:
                     f"pattern {_quoted(pattern)} has an unknown escape at "
                     f"{piece.start() + escape.start()}: write {escaped} instead of \\{escaped}"
                 )
-
-
-def check_schema_patterns(schema: Any) -> None:
-    """Check every pattern in a JSON schema.
-
-    Raises:
-        ValueError: See `check_pattern`.
-    """
-    pending = [schema]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Mapping):
-            if isinstance(node.get("pattern"), str):
-                check_pattern(node["pattern"])
-            if isinstance(node.get("patternProperties"), Mapping):
-                for pattern in node["patternProperties"]:
-                    check_pattern(pattern)
-            pending += [value for key, value in node.items() if key not in _NOT_SUBSCHEMAS]
-        elif isinstance(node, list):
-            pending += node
 
 
 def _quoted(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
+from caudal.engine.grammar import Grammar
 from caudal.engine.radix import Node
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.engine.sequence import Status
@@ -62,6 +63,7 @@ class Harness:
         first_token_deadline: float | None = None,
         deadline: float | None = None,
         pooling: PoolingKind | None = None,
+        grammar: Grammar | None = None,
         **params: Any,
     ) -> str:
         """Submit a request and return its id; the seed is 7 unless given."""
@@ -72,6 +74,7 @@ class Harness:
             request_id=name if name is not None else f"r{len(self.requests)}",
             prompt=prompt,
             params=SamplingParams(**params),
+            grammar=grammar,
             priority=priority,
             cache_salt=cache_salt,
             first_token_deadline=first_token_deadline,

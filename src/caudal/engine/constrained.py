@@ -76,6 +76,6 @@ def _forced(seq: Sequence, room: int) -> list[int]:
         return []
     tokens = list(seq.matcher.forced()[:room])
     for place, token in enumerate(tokens):
-        if token in seq.state.ending:
+        if token in seq.state.ending or token in seq.state.eos_token_ids:
             return tokens[:place]
     return tokens

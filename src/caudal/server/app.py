@@ -6,6 +6,7 @@ from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from caudal import __version__
+from caudal.server.anthropic import messages
 from caudal.server.auth import ApiKeyAuth
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
@@ -19,7 +20,7 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
 
     Args:
         slot: Holds the model, now or later; until it is filled every route but `/health` is 503.
-        api_key: If given, every route but `/health` needs it as a bearer token.
+        api_key: If given, every route but `/health` needs it, as a bearer token or as `x-api-key`.
     """
     app = FastAPI(
         title="Caudal",
@@ -31,7 +32,7 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
         strict_content_type=True,
     )
     app.state.model_slot = slot
-    for module in (models, chat, completions, tokenize):
+    for module in (models, chat, completions, tokenize, messages):
         app.include_router(module.router)
 
     @app.get("/health")

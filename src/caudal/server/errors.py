@@ -71,6 +71,8 @@ def error_response(
     """
     if anthropic.speaks_anthropic(scope):
         status = anthropic.anthropic_status(status)
+        if param is not None and param not in message:
+            message = f"{param}: {message}"
         return JSONReply(
             anthropic.error_body(scope, status, message),
             status,

@@ -1,0 +1,176 @@
+"""An answer as Anthropic's API has it: content blocks, whole and as a stream's events.
+
+Whole answers are put together by what makes the events, so that the two can't differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic_core import from_json
+
+from caudal.chat.events import (
+    ChatEvent,
+    ContentDelta,
+    ReasoningDelta,
+    ToolCallArgumentsDelta,
+    ToolCallBegin,
+    ToolCallEnd,
+)
+from caudal.chat.generation import ChatDelta, ChatGeneration
+
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+_EMPTY: dict[str, dict[str, Any]] = {
+    "text": {"type": "text", "text": ""},
+    "thinking": {"type": "thinking", "thinking": "", "signature": ""},
+}
+
+
+class MessageWriter:
+    """Writes one answer.
+
+    Args:
+        model: As the client called it.
+        chat: The running answer; its counts of tokens go into the usage.
+        omits_thinking: Leave the text of thinking blocks out.
+
+    Attributes:
+        content: The blocks that are complete.
+    """
+
+    def __init__(self, model: str, chat: ChatGeneration, *, omits_thinking: bool) -> None:
+        self._identity = f"msg_{uuid.uuid4().hex[:24]}"
+        self._model = model
+        self._chat = chat
+        self._omits_thinking = omits_thinking
+        self._ending: ChatDelta | None = None
+        self._block: dict[str, Any] | None = None  # the one that is being written, as it began
+        self._pieces: list[str] = []  # of its text, or of a call's arguments
+        self.content: list[dict[str, Any]] = []
+
+    def start(self) -> dict[str, Any]:
+        """The event that a stream begins with."""
+        return {"type": "message_start", "message": self.message()}
+
+    def write(self, delta: ChatDelta) -> list[dict[str, Any]]:
+        """What is new, as events."""
+        events = list(self._write_all(delta.events))
+        if delta.finish_reason is not None:
+            self._ending = delta
+            events += self._end_block()
+        return events
+
+    def finish(self) -> list[dict[str, Any]]:
+        """The events that a stream ends with, once everything has been written."""
+        message = self.message()
+        ending = {name: message[name] for name in ("stop_reason", "stop_sequence")}
+        usage = {name: value for name, value in message["usage"].items() if name != "service_tier"}
+        return [
+            {"type": "message_delta", "delta": ending, "usage": usage},
+            {"type": "message_stop"},
+        ]
+
+    def message(self) -> dict[str, Any]:
+        """The message, as far as it is complete."""
+        reason = stop = None
+        if self._ending is not None:
+            reason = _STOP_REASONS[self._ending.finish_reason or "stop"]
+            if reason == "end_turn" and isinstance(self._ending.stop_reason, str):
+                reason, stop = "stop_sequence", self._ending.stop_reason
+        return {
+            "id": self._identity,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": list(self.content),
+            "stop_reason": reason,
+            "stop_sequence": stop,
+            "usage": self._usage(),
+        }
+
+    def _usage(self) -> dict[str, Any]:
+        """Anthropic counts prompt tokens once: as read from the cache, or as input.
+
+        Everything is cached at no cost, so no tokens are counted as written to it.
+        """
+        generation = self._chat.generation
+        cached = generation.num_cached_tokens
+        return {
+            "input_tokens": len(generation.request.prompt) - cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached,
+            "output_tokens": generation.num_output_tokens,
+            "output_tokens_details": {"thinking_tokens": self._chat.num_reasoning_tokens},
+            "service_tier": "standard",
+        }
+
+    def _write_all(self, events: Iterable[ChatEvent]) -> Iterable[dict[str, Any]]:
+        for event in events:
+            match event:
+                case ContentDelta(text):
+                    yield from self._begin_text("text")
+                    yield self._delta(text, {"type": "text_delta", "text": text})
+                case ReasoningDelta(text):
+                    yield from self._begin_text("thinking")
+                    if not self._omits_thinking:
+                        yield self._delta(text, {"type": "thinking_delta", "thinking": text})
+                case ToolCallBegin(_, identity, name):
+                    # Anthropic's ids say what they are of, as OpenAI's do.
+                    identity = f"toolu_{identity.removeprefix('call_')}"
+                    block = {"type": "tool_use", "id": identity, "name": name, "input": {}}
+                    yield from self._begin(block)
+                case ToolCallArgumentsDelta(_, text):
+                    yield self._delta(text, {"type": "input_json_delta", "partial_json": text})
+                case ToolCallEnd():
+                    yield from self._end_block()
+
+    def _begin_text(self, kind: str) -> Iterable[dict[str, Any]]:
+        if self._block is None or self._block["type"] != kind:
+            yield from self._begin(_EMPTY[kind])
+
+    def _begin(self, block: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        yield from self._end_block()
+        self._block = block
+        index = len(self.content)
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+        if index == 0:
+            yield {"type": "ping"}
+
+    def _delta(self, text: str, delta: dict[str, Any]) -> dict[str, Any]:
+        self._pieces.append(text)
+        return {"type": "content_block_delta", "index": len(self.content), "delta": delta}
+
+    def _end_block(self) -> Iterable[dict[str, Any]]:
+        block, self._block = self._block, None
+        text, self._pieces = "".join(self._pieces), []
+        if block is None:
+            return
+        index = len(self.content)
+        match block["type"]:
+            case "text":
+                block = {**block, "text": text}
+            case "thinking":
+                signature = hashlib.sha256(text.encode(errors="replace")).hexdigest()
+                block = {**block, "thinking": text, "signature": signature}
+                delta = {"type": "signature_delta", "signature": signature}
+                yield {"type": "content_block_delta", "index": index, "delta": delta}
+            case _:
+                block = {**block, "input": _parsed(text)}
+        self.content.append(block)
+        yield {"type": "content_block_stop", "index": index}
+
+
+def _parsed(arguments: str) -> Any:
+    """A call's arguments; of one that `max_tokens` cut short, what is complete.
+
+    The official client reads streams in the same way.
+    """
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return from_json(arguments, allow_partial=True) if arguments else {}

@@ -1,0 +1,85 @@
+"""A grammar over token ids that needs no tokenizer: a list of what each place may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from caudal.engine.grammar import MatcherError
+from support.fake_executor import next_token
+
+
+@dataclass(frozen=True)
+class SlotGrammar:
+    """Matches sequences with a token of `slots[i]` at place i.
+
+    Attributes:
+        slots: Tokens allowed at each place; an end-of-sequence among them means that an answer
+            may end there.
+        vocab_size: Tokens there are.
+        broken: Methods that raise, once so many tokens were accepted.
+    """
+
+    slots: Sequence[Collection[int]]
+    vocab_size: int = 50
+    broken: dict[str, int] = field(default_factory=dict)
+
+    def matcher(self) -> SlotMatcher:
+        return SlotMatcher(self, 0)
+
+    def answer(
+        self, prompt: Sequence[int], *, seed: int = 7, stream: int = 0, banned: Collection[int] = ()
+    ) -> list[int]:
+        """What the fake model says, token by token, until the grammar ends or token 0 is drawn."""
+        history = list(prompt)
+        for allowed in self.slots:
+            token = next_token(history, seed, stream, self.vocab_size)
+            while token not in allowed or token in banned:
+                token = (token + 1) % self.vocab_size
+            history.append(token)
+            if token == 0:
+                break
+        return history[len(prompt) :]
+
+
+class SlotMatcher:
+    """Where one sequence is."""
+
+    def __init__(self, grammar: SlotGrammar, place: int) -> None:
+        self._grammar = grammar
+        self._place = place
+
+    @property
+    def complete(self) -> bool:
+        return self._place == len(self._grammar.slots)
+
+    def allowed(self) -> bytes:
+        self._break("allowed")
+        mask = bytearray(-(-self._grammar.vocab_size // 8))
+        for token in self._grammar.slots[self._place]:
+            mask[token // 8] |= 1 << token % 8
+        return bytes(mask)
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        self._break("accept")
+        for token in tokens:
+            assert not self.complete
+            if token not in self._grammar.slots[self._place]:
+                raise MatcherError(f"token {token} is not allowed at {self._place}")
+            self._place += 1
+
+    def forced(self) -> Sequence[int]:
+        self._break("forced")
+        tokens: list[int] = []
+        for allowed in self._grammar.slots[self._place :]:
+            if len(allowed) != 1:
+                break
+            tokens += allowed
+        return tokens
+
+    def fork(self) -> SlotMatcher:
+        return SlotMatcher(self._grammar, self._place)
+
+    def _break(self, method: str) -> None:
+        if self._place >= self._grammar.broken.get(method, len(self._grammar.slots) + 1):
+            raise MatcherError(f"{method} is broken")
