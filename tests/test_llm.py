@@ -4,7 +4,9 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -55,6 +57,78 @@ def test_one_prompt(llm: LLM):
     assert output.stop_reason is None
     assert output.logprobs is None
     assert output.cumulative_logprob is None
+
+
+@pytest.mark.parametrize(
+    ("prompts", "param"),
+    [
+        (None, "prompts"),
+        (5, "prompts"),
+        ([1, 2], "prompts"),
+        (b"x", "prompts"),
+        ({"prompt": 5}, "prompts"),
+        ({"prompt_token_ids": None}, "prompts"),
+        ({"prompt_token_ids": "ab"}, "prompt"),
+        ({"prompt": "x", "cache_salt": 5}, "prompts"),
+        ({"prompt": "x", "prompt_token_ids": [1]}, "prompts"),
+    ],
+)
+def test_what_is_no_prompt(llm: LLM, prompts: Any, param: str):
+    with pytest.raises(ParameterError) as caught:
+        llm.generate(prompts, GREEDY)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("messages", [None, 5, "hi", [5], {"role": "user", "content": "x"}])
+def test_what_is_no_conversation(llm: LLM, messages: Any):
+    with pytest.raises(ParameterError, match="messages must be a list"):
+        llm.chat(messages, GREEDY)
+
+
+@pytest.mark.parametrize("params", ["x", {"n": 1}, 5, [None]])
+def test_what_are_no_sampling_params(llm: LLM, params: Any):
+    with pytest.raises(ParameterError, match="must be SamplingParams"):
+        llm.generate(["a"], params)
+
+
+@pytest.mark.parametrize("model", [None, 5, b"x"])
+def test_what_is_no_model(model: Any):
+    with pytest.raises(ParameterError, match="model must be a name or a path"):
+        LLM(model)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("kv_memory", "1GiB"),
+        ("kv_memory", 1e9),
+        ("threads", "2"),
+        ("max_model_len", True),
+        ("max_num_seqs", 1.5),
+        ("kv_type", "f64"),
+        ("activations", "int4"),
+        ("schedule", "lifo"),
+        ("batching", None),
+        ("prefix_cache", "no"),
+    ],
+)
+def test_options_of_a_wrong_kind(option: str, value: Any):
+    with pytest.raises(ParameterError, match=option) as caught:
+        LLM("fake", **{option: value})
+    assert caught.value.param == option
+
+
+def test_a_path_and_a_queue_without_bounds(monkeypatch: pytest.MonkeyPatch):
+    seen: list[Any] = []
+
+    def load_model(name: str, options: Any) -> None:
+        seen.extend((name, options.max_queue))
+        raise ParameterError("model", "enough seen")
+
+    monkeypatch.setattr(caudal.llm, "load_model", load_model)
+    with pytest.raises(ParameterError):
+        LLM(Path("some") / "model.gguf")
+    assert seen == [str(Path("some") / "model.gguf"), 2**31]
 
 
 def test_all_shapes_of_prompts(llm: LLM):

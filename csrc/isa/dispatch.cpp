@@ -11,19 +11,25 @@ namespace caudal {
 namespace portable {
 const KernelTable& kernels();
 }
-#ifdef CAUDAL_HAVE_AVX2
+#ifdef CAUDAL_X86
 namespace avx2 {
+const KernelTable& kernels();
+}
+namespace avx512 {
 const KernelTable& kernels();
 }
 #endif
 
 std::vector<const KernelTable*> runnable_kernels() {
     std::vector<const KernelTable*> tables;
-#ifdef CAUDAL_HAVE_AVX2
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2")) {
-        tables.push_back(&avx2::kernels());
-    }
+#ifdef CAUDAL_X86
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                        __builtin_cpu_supports("avx512vnni");
+    if (avx2 && avx512) tables.push_back(&avx512::kernels());
+    if (avx2) tables.push_back(&avx2::kernels());
 #endif
     tables.push_back(&portable::kernels());
     return tables;

@@ -2,16 +2,80 @@
 // bits. Sixteen-bit activations cost nothing extra here (a multiply-add of bytes would overflow its
 // 16-bit sums and need the same widening) and have a rounding error of 2e-5 instead of 5e-3.
 //
-// A lane adds up 32 products of at most 128 · 32,767 in 32 bits. Two rows share a 16-bit lane of
-// weights, 256 · upper + (lower + 128): multiplied whole it gives 256 times the one sum plus the
-// other, and the upper byte alone, one shift away, gives the first. What wraps around in between
-// cancels. That is cheaper than widening both.
+// A lane adds up 32 products of at most 128 · 32,767 in 32 bits. Packed, two rows share a 16-bit
+// lane of weights, 256 · upper + (lower + 128): multiplied whole it gives 256 times the one sum
+// plus the other, and the upper byte alone, one shift away, gives the first. What wraps around in
+// between cancels. That is cheaper than widening both.
 #pragma once
 
 #include "kernels/activations.inl"
 #include "kernels/output.inl"
+#include "kernels/wide_vec.inl"
 
 namespace caudal::CAUDAL_ISA {
+
+#if defined(__AVX512VNNI__)
+
+// With 512-bit vectors the 16 rows of a pair of columns fill one vector of 16-bit lanes.
+struct Codes16 {
+    i32w all;
+
+    static CAUDAL_INLINE Codes16 of(i32x8 both) {
+        const i32x8 lower = upper_bytes(shift_left16<8>(both ^ repeat_s16(0x0080)));
+        return {(i32w)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)lower),
+                                         (__m256i)upper_bytes(both), 1)};
+    }
+};
+
+template <int tokens>
+struct Sums16 {
+    i32w totals[2][tokens] = {};  // of even and odd pairs: two chains hide the latency
+
+    CAUDAL_INLINE explicit Sums16(const Int16Group& /*a*/) {}
+    template <int pair>
+    CAUDAL_INLINE void add(const Codes16& codes, const Int16Group& a) {
+        for (int t = 0; t < tokens; ++t) {
+            i32w& total = totals[pair % 2][t];
+            total = (i32w)_mm512_dpwssd_epi32((__m512i)total, (__m512i)codes.all,
+                                              (__m512i)repeat_bytes_wide(a.codes[pair][t]));
+        }
+    }
+    CAUDAL_INLINE i32w total(int /*half*/, int t) const { return totals[0][t] + totals[1][t]; }
+};
+
+#else
+
+struct Codes16 {
+    i32x8 both;
+
+    static CAUDAL_INLINE Codes16 of(i32x8 both) { return {both}; }
+};
+
+template <int tokens>
+struct Sums16 {
+    i32x8 totals[2][tokens];  // of whole lanes and of their upper bytes
+
+    CAUDAL_INLINE explicit Sums16(const Int16Group& a) {
+        for (int t = 0; t < tokens; ++t) {
+            totals[0][t] = i32x8{} - 128 * a.sum[t];
+            totals[1][t] = i32x8{};
+        }
+    }
+    template <int pair>
+    CAUDAL_INLINE void add(const Codes16& codes, const Int16Group& a) {
+        const i32x8 upper = upper_bytes(codes.both);
+        for (int t = 0; t < tokens; ++t) {
+            const i32x8 repeated = repeat_bytes(a.codes[pair][t]);
+            dot_pairs(totals[0][t], codes.both, repeated);
+            dot_pairs(totals[1][t], upper, repeated);
+        }
+    }
+    CAUDAL_INLINE i32x8 total(int half, int t) const {
+        return half == 0 ? subtract_256_times(totals[0][t], totals[1][t]) : totals[1][t];
+    }
+};
+
+#endif
 
 template <TensorType type>
 struct PackedGroup16 {
@@ -27,19 +91,19 @@ struct PackedGroup16 {
 
     // 16-bit lanes with a row of 8…15 in the upper byte and, plus 128, one of 0…7 in the lower.
     template <int pair>
-    CAUDAL_INLINE i32x8 codes() const {
+    CAUDAL_INLINE Codes16 codes() const {
         i32x8 bytes = load_bytes(group + kLayout.scale_bytes + pair % kVectors * kVectorBytes);
-        if constexpr (kEncoding.bits == 8) return bytes;
+        if constexpr (kEncoding.bits == 8) return Codes16::of(bytes);
         bytes = shift_right16<pair / kVectors * 4>(bytes) & repeat_u8(15);
-        return look_up(kIq4Codebook, bytes) ^ repeat_s16(0x0080);
+        return Codes16::of(look_up(kIq4Codebook, bytes) ^ repeat_s16(0x0080));
     }
 
-    CAUDAL_INLINE f32x8 scale(int half) const {
+    CAUDAL_INLINE f32w scale(int half) const {
         if constexpr (kEncoding.scales == Scales::Half) {
-            return load(reinterpret_cast<const Half*>(group + half * kLanes * 2));
+            return load_wide(reinterpret_cast<const Half*>(group + half * kWideLanes * 2));
         } else {
-            return load(reinterpret_cast<const Half*>(header + half * kLanes * 2)) *
-                   to_floats(widen_s8(group + half * kLanes));
+            return load_wide(reinterpret_cast<const Half*>(header + half * kWideLanes * 2)) *
+                   to_floats(widen_s8_wide(group + half * kWideLanes));
         }
     }
 
@@ -53,23 +117,22 @@ struct PackedGroup16 {
 };
 
 template <TensorType type>
-struct alignas(32) UnpackedGroup16 {
-    i32x8 stored_codes[kGroup / 2];
-    f32x8 stored_scale[2];
+struct alignas(kWideBytes) UnpackedGroup16 {
+    Codes16 stored_codes[kGroup / 2];
+    f32w stored_scale[kHalves];
 
     template <int pair>
-    CAUDAL_INLINE i32x8 codes() const {
+    CAUDAL_INLINE Codes16 codes() const {
         return stored_codes[pair];
     }
-    CAUDAL_INLINE f32x8 scale(int half) const { return stored_scale[half]; }
+    CAUDAL_INLINE f32w scale(int half) const { return stored_scale[half]; }
     CAUDAL_INLINE void prefetch(int64_t /*groups_ahead*/) const {}
 
     CAUDAL_INLINE void fill(const PackedGroup16<type>& packed) {
         unrolled<kGroup / 2>([&](auto pair) CAUDAL_INLINE_BODY {
             stored_codes[pair] = packed.template codes<pair>();
         });
-        stored_scale[0] = packed.scale(0);
-        stored_scale[1] = packed.scale(1);
+        for (int half = 0; half < kHalves; ++half) stored_scale[half] = packed.scale(half);
     }
 };
 
@@ -81,31 +144,21 @@ struct Int16Kernel {
     // From this many activation rows on, unpacking once pays; measured.
     static constexpr int64_t kUnpackFromRows = encoding_of(type).bits == 4 ? 7 : 25;
 
+    static constexpr int kPanelsAtOnce = 1;
+
     template <int tokens, class Source>
-    static CAUDAL_INLINE void multiply_group(const Source& source, const Int16Group& a,
-                                             f32x8 (&sums)[2][tokens]) {
-        i32x8 totals[2][tokens];
-        for (int t = 0; t < tokens; ++t) {
-            totals[0][t] = i32x8{} - 128 * a.sum[t];
-            totals[1][t] = i32x8{};
-        }
+    static CAUDAL_INLINE void multiply_group(const TileSources<1, Source>& sources,
+                                             const Int16Group& a, f32w (&sums)[kHalves][tokens]) {
+        const Source& source = *sources.groups[0];
+        Sums16<tokens> products(a);
         unrolled<kGroup / 2>([&](auto pair) CAUDAL_INLINE_BODY {
-            const i32x8 both = source.template codes<pair>();
-            const i32x8 upper = upper_bytes(both);
-            for (int t = 0; t < tokens; ++t) {
-                const i32x8 repeated = repeat_bytes(a.codes[pair][t]);
-                dot_pairs(totals[0][t], both, repeated);
-                dot_pairs(totals[1][t], upper, repeated);
-            }
+            products.template add<pair>(source.template codes<pair>(), a);
         });
-        for (int t = 0; t < tokens; ++t) {
-            totals[0][t] = subtract_256_times(totals[0][t], totals[1][t]);
-        }
-        for (int half = 0; half < 2; ++half) {
-            const f32x8 scale = source.scale(half);
+        for (int half = 0; half < kHalves; ++half) {
+            const f32w scale = source.scale(half);
             for (int t = 0; t < tokens; ++t) {
-                sums[half][t] = multiply_add(to_floats(totals[half][t]), scale * splat(a.scale[t]),
-                                             sums[half][t]);
+                sums[half][t] = multiply_add(to_floats(products.total(half, t)),
+                                             scale * splat_wide(a.scale[t]), sums[half][t]);
             }
         }
     }

@@ -249,7 +249,9 @@ def _reason(message: str) -> str:
         for line in lines:
             if line.startswith("error: "):
                 first = line.removeprefix("error: ")
-    if "limit" in first or "max is" in first or "too many" in first:
+    if any(
+        word in first for word in ("limit", "max is", "fuel", "too many", "too big", "too large")
+    ):
         first = f"it is too complex: {first}"
     return _shortened(first.removesuffix("."), 400)
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+import os
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,6 +29,9 @@ from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
 
 T = TypeVar("T")
+
+IN_FLIGHT = 512
+"""Most prompts of a list that the engine is given at once: enough to choose from."""
 
 Message = Mapping[str, Any]
 """One message of a conversation: `{"role": …, "content": …}`."""
@@ -59,8 +71,13 @@ class LLM:
         ParameterError: An option is out of range.
     """
 
-    def __init__(self, model: str, **options: Any) -> None:
-        self._model = load_model(model, LoadOptions(**options))
+    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
+        if not isinstance(model, str | os.PathLike):
+            raise ParameterError(
+                "model", f"model must be a name or a path, not {type(model).__name__}."
+            )
+        # The queue's bound protects servers; here it is the caller who waits.
+        self._model = load_model(os.fspath(model), LoadOptions(**{"max_queue": 2**31} | options))
         self._engine = self._model.start_engine()
         self._ids = itertools.count()
 
@@ -137,12 +154,12 @@ class LLM:
             TemplateError: The template refuses the messages.
             ParameterError: A prompt or parameter is refused; no other prompt is finished then.
         """
-        conversations = [messages] if _is_conversation(messages) else messages
+        conversations = _as_conversations(messages)
         encoded = [
             _EncodedPrompt(
                 None,
                 self._encode_chat(
-                    conversation,  # type: ignore[arg-type]
+                    conversation,
                     add_generation_prompt=add_generation_prompt and not continue_final_message,
                     continue_final_message=continue_final_message,
                     template_kwargs=chat_template_kwargs or {},
@@ -192,9 +209,16 @@ class LLM:
         if unknown := prompt.keys() - PromptDict.__annotations__.keys():
             raise ParameterError("prompts", f"A prompt has no key {min(unknown)!r}.")
         salt = prompt.get("cache_salt")
+        if not isinstance(salt, str | None):
+            raise ParameterError("prompts", "cache_salt must be text.")
         if "prompt_token_ids" in prompt:
-            return _EncodedPrompt(None, list(prompt["prompt_token_ids"]), salt)
+            ids = prompt["prompt_token_ids"]
+            if not isinstance(ids, Iterable):
+                raise ParameterError("prompts", "prompt_token_ids must be a list of token ids.")
+            return _EncodedPrompt(None, list(ids), salt)
         text = prompt["prompt"]
+        if not isinstance(text, str):
+            raise ParameterError("prompts", f"A prompt must be text, not {type(text).__name__}.")
         tokens = self._model.tokenizer.encode(text, add_special=True, parse_special=False)
         return _EncodedPrompt(text, tokens, salt)
 
@@ -249,6 +273,12 @@ class LLM:
             params = SamplingParams()
         if isinstance(params, SamplingParams):
             params = [params] * len(prompts)
+        if not isinstance(params, Sequence) or not all(
+            isinstance(own, SamplingParams) for own in params
+        ):
+            raise ParameterError(
+                "sampling_params", "sampling_params must be SamplingParams or a list of them."
+            )
         if len(params) != len(prompts):
             raise ParameterError(
                 "sampling_params",
@@ -257,7 +287,7 @@ class LLM:
 
         async def run_all() -> list[RequestOutput]:
             # The engine's queue is bounded, and refuses what does not fit; so wait out here.
-            places = asyncio.Semaphore(max(1, self._engine.config.max_queue))
+            places = asyncio.Semaphore(max(1, min(self._engine.config.max_queue, IN_FLIGHT)))
             with _progress_bar(len(prompts), show_progress) as advance:
 
                 async def run_one(prompt: _EncodedPrompt, own: SamplingParams) -> RequestOutput:
@@ -301,8 +331,17 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     return prompts if isinstance(prompts, list | tuple) else [prompts]  # type: ignore[list-item]
 
 
-def _is_conversation(messages: Sequence[Any]) -> bool:
-    return bool(messages) and isinstance(messages[0], Mapping)
+def _as_conversations(
+    messages: Sequence[Message] | Sequence[Sequence[Message]],
+) -> Sequence[Sequence[Message]]:
+    if isinstance(messages, list | tuple):
+        if messages and all(isinstance(message, Mapping) for message in messages):
+            return [messages]
+        if all(isinstance(conversation, list | tuple) for conversation in messages):
+            return messages
+    raise ParameterError(
+        "messages", "messages must be a list of messages, or a list of such lists."
+    )
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

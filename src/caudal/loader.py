@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from caudal.backends.base import Executor
 from caudal.backends.native import (
@@ -70,6 +70,36 @@ class LoadOptions:
     schedule: ScheduleOrder = "prefix"
     batching: Batching = "continuous"
     max_queue: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check kinds; ranges are checked where they are known.
+
+        Raises:
+            ParameterError: Names the option.
+        """
+        for name in (
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "kv_memory",
+            "threads",
+            "max_queue",
+        ):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise ParameterError(name, f"{name} must be an integer, but is {value!r}.")
+        for name, allowed in (
+            ("kv_type", get_args(KVType)),
+            ("activations", get_args(Activations)),
+            ("schedule", get_args(ScheduleOrder)),
+            ("batching", get_args(Batching)),
+            ("prefix_cache", (True, False)),
+        ):
+            if getattr(self, name) not in allowed:
+                options = " or ".join(map(repr, allowed))
+                raise ParameterError(
+                    name, f"{name} must be {options}, not {getattr(self, name)!r}."
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +288,7 @@ def size_kv_pool(program: Program, options: LoadOptions) -> tuple[int, int]:
     budget = options.kv_memory
     if budget is None:
         budget = available_memory() // DEFAULT_KV_SHARE
-    elif budget > total_memory():
+    elif not 0 <= budget <= total_memory():
         raise ParameterError(
             "kv_memory",
             f"kv_memory is {budget / 2**30:.1f} GiB, but this machine has only "

@@ -172,7 +172,7 @@ def test_a_hint_continues_an_earlier_match_and_a_dead_one_is_ignored() -> None:
 def test_the_match_is_the_longest_common_prefix(
     size: int, stored: list[list[int]], query: list[int], evictions: int
 ) -> None:
-    tree = Tree(64, size)
+    tree = Tree(96, size)  # room for all that is stored
     for tokens in stored:
         tree.store(tokens)
     best = max((common_prefix(tokens, query) for tokens in stored), default=0)

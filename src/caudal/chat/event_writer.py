@@ -31,11 +31,11 @@ class EventWriter:
         self._new_id = new_id
         self._live = live
         self._index = -1
-        self._held: list[ChatEvent] = []
+        self._held: list[CallPart] = []
         self._space = ""
         self._next_to_call = False
         self._events: list[ChatEvent] = []
-        self.sent_unfinished = False
+        self._sent_unfinished = False
 
     def take_events(self) -> list[ChatEvent]:
         """The events so far, once; deltas of the same kind are joined."""
@@ -65,24 +65,20 @@ class EventWriter:
 
     def part(self, part: CallPart) -> None:
         """A part of a call."""
-        match part:
-            case CallName(name):
-                self._index += 1
-                self._space = ""
-                self._held.append(ToolCallBegin(self._index, self._new_id(), name))
-            case CallArguments(text):
-                self._held.append(ToolCallArgumentsDelta(self._index, text))
-            case CallDone():
-                self._held.append(ToolCallEnd(self._index))
+        self._held.append(part)
         if self._live or isinstance(part, CallDone):
-            self._send()
-            self.sent_unfinished = not isinstance(part, CallDone)
-
-    def give_up(self) -> None:
-        """The call that has begun is none; nothing of it was passed on."""
-        if self._held:
+            for held in self._held:
+                self._send(held)
             self._held.clear()
-            self._index -= 1
+            self._sent_unfinished = not isinstance(part, CallDone)
+
+    def give_up(self, text: str) -> None:
+        """What was read since the last complete call is none: content, unless it was passed on."""
+        self._held.clear()
+        if self._sent_unfinished:
+            self._sent_unfinished = False
+        else:
+            self.content(text)
 
     def finish(self) -> None:
         """The text has ended: white space at its end is content unless it is next to a call."""
@@ -90,11 +86,17 @@ class EventWriter:
             self._add(ContentDelta(self._space))
         self._space = ""
 
-    def _send(self) -> None:
-        for event in self._held:
-            self._add(event)
-        self._held.clear()
+    def _send(self, part: CallPart) -> None:
+        self._space = ""
         self._next_to_call = True
+        match part:
+            case CallName(name):
+                self._index += 1
+                self._add(ToolCallBegin(self._index, self._new_id(), name))
+            case CallArguments(text):
+                self._add(ToolCallArgumentsDelta(self._index, text))
+            case CallDone():
+                self._add(ToolCallEnd(self._index))
 
     def _add(self, event: ChatEvent) -> None:
         last = self._events[-1] if self._events else None

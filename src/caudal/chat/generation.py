@@ -92,6 +92,10 @@ class ChatGeneration:
             for sequence in self._sequences
         )
 
+    def in_reasoning(self, index: int, token: OutputToken) -> bool:
+        """Whether a token that was reported of a sequence was spent on reasoning."""
+        return self._sequences[index].parser.in_reasoning(token.offset)
+
     async def deltas(self) -> AsyncGenerator[list[ChatDelta], None]:
         """Yield what is new after each iteration, never an empty list. Use it once, and close it.
 

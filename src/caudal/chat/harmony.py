@@ -138,13 +138,13 @@ class HarmonyParser:
         return True
 
     def _read_header(self) -> bool:
+        plain = self._header == "" and not self._may_be_header(self._text)
         found = find_marker(self._text, (MESSAGE,))
-        if found is not None and len(self._header) + found[0] <= MAX_HEADER:
+        if not plain and found is not None and len(self._header) + found[0] <= MAX_HEADER:
             self._header += self._text[: found[0]]
             self._consume(found[0] + len(MESSAGE))
             self._begin_body()
             return True
-        plain = self._header == "" and not self._may_be_header(self._text)
         if plain or len(self._header) + len(self._text) > MAX_HEADER + len(MESSAGE):
             # Not harmony after all: an answer without a header.
             self._writer.content(self._header)
@@ -220,6 +220,7 @@ class HarmonyParser:
             return
         if not self._live:
             self._writer.part(CallName(recipient[1]))
+        if not self._live or not body:
             self._writer.part(CallArguments(arguments))
         self._writer.part(CallDone())
 

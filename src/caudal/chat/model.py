@@ -100,9 +100,11 @@ class ChatModel:
         tools = conversation.offered_tools
         if conversation.tool_choice.mode == "required" and not tools:
             raise ParameterError("tool_choice", "tool_choice asks for a call, but tools is empty.")
-        if tools and dialect.tool_parser == "none":
+        if dialect.tool_parser == "none" and (
+            conversation.tool_choice.mode == "required" or any(tool.strict for tool in tools)
+        ):
             raise ParameterError(
-                "tools", "tools are not supported: this server reads no tool calls."
+                "tools", "This server reads no tool calls, so it can't enforce any."
             )
         native = _takes_tools(template)
         messages = template_messages(conversation, template, with_tools_as_text=not native)
@@ -113,7 +115,7 @@ class ChatModel:
             continue_final_message=conversation.continue_final_message,
             template_kwargs=_template_kwargs(conversation, template),
         )
-        return _Preparation(self._tokenizer, dialect, conversation, tools, tokens).prompt(wanted)
+        return _Preparation(self._tokenizer, dialect, conversation, tools, tokens, wanted).prompt()
 
     def _compile(self, source: str) -> tuple[ChatTemplate, Dialect]:
         if len(source) > MAX_TEMPLATE:
@@ -139,24 +141,27 @@ class _Preparation:
         conversation: Conversation,
         tools: Sequence[Tool],
         tokens: Sequence[int],
+        wanted: StructuredOutputsParams | None,
     ) -> None:
         self._tokenizer = tokenizer
         self._dialect = dialect
         self._conversation = conversation
         self._tools = tools
         self._tokens = tokens
+        self._wanted = wanted
         self._required = conversation.tool_choice.mode == "required"
-        self._live = self._required or any(tool.strict for tool in tools)
+        # Whether a grammar sees to it that calls are well-formed.
+        self._live = self._required or any(wanted is not None or tool.strict for tool in tools)
         self._tail = tokenizer.decode(tokens[-_TAIL:], skip_special_tokens=False)
 
-    def prompt(self, wanted: StructuredOutputsParams | None) -> ChatPrompt:
+    def prompt(self) -> ChatPrompt:
         """Everything that is needed to submit it."""
         special = self._special_tokens()
         return ChatPrompt(
             tokens=self._tokens,
             new_parser=self._parser_factory(),
             visible_tokens=frozenset(special.values()),
-            structured_outputs=self._form(special, wanted),
+            structured_outputs=self._form(special),
         )
 
     @property
@@ -205,10 +210,9 @@ class _Preparation:
 
         return new_parser
 
-    def _form(
-        self, special: Mapping[str, int], wanted: StructuredOutputsParams | None
-    ) -> StructuredOutputsParams | None:
+    def _form(self, special: Mapping[str, int]) -> StructuredOutputsParams | None:
         """The whole answer's form, from what is demanded of its content and calls."""
+        wanted = self._wanted
         if wanted is None and not self._live:
             return None
         grammar = AnswerGrammar(
@@ -241,8 +245,9 @@ class _Preparation:
         if self._dialect.is_harmony:
             return harmony.SYNTAX, ""
         tool_format = self._format or HERMES
-        assert tool_format.syntax is not None or not self._live
-        return tool_format.syntax or HERMES.syntax or CallSyntax(head="", tail=""), tool_format.bare
+        syntax = tool_format.syntax or HERMES.syntax
+        assert syntax is not None
+        return syntax, tool_format.bare
 
     def _reasoning_syntax(self) -> ReasoningSyntax | None:
         if self._dialect.is_harmony:

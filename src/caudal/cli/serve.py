@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from caudal.server.served_model import ServedModel
 
 _SERVER = "Where and for whom it listens"
+_ANSWERS = "How answers are read"
 
 
 def serve(
@@ -43,6 +44,25 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    tool_parser: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How the model writes tool calls: hermes, llama3_json, pythonic, mistral, "
+            "deepseek_v3, openai …; `auto` goes by its chat template, `none` leaves them in the "
+            "text.",
+            rich_help_panel=_ANSWERS,
+        ),
+    ] = "auto",
+    reasoning_parser: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How the model marks its reasoning: think, mistral, granite, openai …; `auto` "
+            "goes by its chat template, `none` leaves it in the text.",
+            rich_help_panel=_ANSWERS,
+        ),
+    ] = "auto",
     max_model_len: options.MaxModelLen = None,
     kv_memory: options.KvMemory = None,
     kv_type: options.KvType = "f16",
@@ -74,12 +94,19 @@ def serve(
     """
     import logging
 
+    from caudal.chat.dialect import REASONING_PARSERS, TOOL_PARSERS
     from caudal.cli.pull_display import ensure_with_display
     from caudal.loader import LoadOptions, load_model
     from caudal.server import serving
     from caudal.server.served_model import ServedModel
     from caudal.store import Store
 
+    for option, name, known in (
+        ("--tool-parser", tool_parser, TOOL_PARSERS),
+        ("--reasoning-parser", reasoning_parser, REASONING_PARSERS),
+    ):
+        if name not in known:
+            raise typer.BadParameter(f"must be one of {', '.join(known)}", param_hint=option)
     if api_key == "":
         raise typer.BadParameter("must not be empty", param_hint="--api-key")
     if not all(served_model_name or [model]):
@@ -105,7 +132,12 @@ def serve(
     typer.echo(f"Loading {model} …")
     serving.serve(
         sock,
-        lambda: ServedModel.from_loaded(load_model(model, load_options), served_model_name),
+        lambda: ServedModel.from_loaded(
+            load_model(model, load_options),
+            served_model_name,
+            tool_parser=tool_parser,
+            reasoning_parser=reasoning_parser,
+        ),
         api_key=api_key,
         on_ready=lambda served: typer.echo(_banner(served, address, needs_key=api_key is not None)),
     )
@@ -128,6 +160,7 @@ def _banner(served: ServedModel, address: str, *, needs_key: bool) -> str:
         "served as": ", ".join(served.names),
         "tokenizer": facts["tokenizer"],
         "chat template": facts["chat_template"],
+        "reads": f"tool calls as {facts['tool_parser']}, reasoning as {facts['reasoning_parser']}",
         "computes with": f"{facts['backend']} ({facts['instruction_set']}), {facts['threads']} "
         f"threads, activations {facts['activations']}, keys and values {facts['kv_type']}",
         "KV memory": f"{format_bytes(int(facts['kv_bytes']))}: {facts['kv_tokens']} tokens, or "

@@ -11,7 +11,8 @@ from caudal.server.auth import ApiKeyAuth
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
 from caudal.server.limits import BodyLimit, ReadinessGate
-from caudal.server.openai import chat, completions, models, tokenize
+from caudal.server.openai import chat, completions, models, responses, tokenize
+from caudal.server.openai.responses_store import ResponseStore
 from caudal.server.state import ModelSlot, served_model
 
 
@@ -32,7 +33,8 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
         strict_content_type=True,
     )
     app.state.model_slot = slot
-    for module in (models, chat, completions, tokenize, messages):
+    app.state.response_store = ResponseStore()
+    for module in (models, chat, completions, responses, tokenize, messages):
         app.include_router(module.router)
 
     @app.get("/health")

@@ -23,7 +23,7 @@ def known_types(what: str, known: Sequence[str]) -> BeforeValidator:
     """Refuses objects of other types, in words: pydantic would list its branches.
 
     Args:
-        what: What such an object is called, e.g. `content block`.
+        what: What such an object is called, e.g. `A content block`.
         known: The types there are branches for.
     """
 
@@ -32,10 +32,10 @@ def known_types(what: str, known: Sequence[str]) -> BeforeValidator:
             raise ValueError("input should be an object")
         kind = value.get("type")
         if kind is None:
-            raise ValueError(f"a {what} needs a type, one of {', '.join(known)}")
+            raise ValueError(f"{what} needs a type: {', '.join(known)}")
         if kind not in known:
             raise ValueError(
-                f"a {what} of type {kind!r:.80} is not supported by this server, only "
+                f"{what} of type {kind!r:.80} is not supported by this server, only "
                 f"{', '.join(known)}"
             )
         return value

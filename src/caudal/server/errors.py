@@ -39,6 +39,16 @@ class UnknownModelError(CaudalError):
         )
 
 
+class UnknownResponseError(CaudalError):
+    """There is no such response: there never was, or it was deleted, or had to make room."""
+
+    def __init__(self, identity: str) -> None:
+        super().__init__(
+            f"There is no response {identity!r:.80}. The server keeps the latest ones only, in "
+            "memory, and none that was made with store false."
+        )
+
+
 class ClientDisconnectedError(Exception):
     """The client went away before its answer was complete; nobody reads what is sent."""
 
@@ -93,6 +103,8 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 400, "messages", None
         case UnknownModelError():
             return 404, "model", "model_not_found"
+        case UnknownResponseError():
+            return 404, None, "response_not_found"
         case QueueFullError():
             return 429, None, "queue_full"
         case RequestTimeoutError():

@@ -23,6 +23,8 @@ MAX_DEPTH = 64
 ARGUMENT_KEYS = ("arguments", "parameters")
 _OTHER_KEYS = ("id", "type")
 
+_WORD_CHARACTERS = frozenset("-+.0123456789Eaeflnrstu")  # of numbers, true, false and null
+
 _CLOSERS = {"{": "}", "[": "]"}
 
 
@@ -59,6 +61,8 @@ def read_json(chars: Chars, *, stream: bool = False) -> Reading[str]:
             if not closers or closers.pop() != char:
                 raise BrokenCallError
         elif not closers:  # a number or word goes on to the next delimiter
+            if char not in _WORD_CHARACTERS:
+                raise BrokenCallError
             following = yield from chars.peek()
             if not following or following in ",}]" or following.isspace():
                 return "".join(taken)

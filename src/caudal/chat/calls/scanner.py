@@ -38,6 +38,7 @@ class ToolScanner:
         self._chars = Chars()
         self._reading: Reading[None] | None = None
         self._raw: list[str] = []  # what the reader has taken since the last complete call
+        self._has_calls = False  # whether it has read one
 
     def push(self, text: str) -> None:
         """Read more text."""
@@ -82,6 +83,7 @@ class ToolScanner:
         context = CallContext(tools=self._tools, marker=marker, live=self._live)
         self._reading = self._format.read(self._chars, context)
         self._raw = [marker]
+        self._has_calls = False
         try:
             self._run(self._reading, None)
         except (StopIteration, BrokenCallError):  # pragma: no cover
@@ -93,9 +95,10 @@ class ToolScanner:
             try:
                 self._run(reading, char)
             except StopIteration:
-                self._reading = None
                 left = self._chars.peeked or ""
                 self._text = left + self._text[place + 1 :]
+                self._raw = self._raw[: len(self._raw) - len(left)]
+                self._end_block()
                 return
             except BrokenCallError:
                 # The character that broke the call may begin another.
@@ -109,7 +112,7 @@ class ToolScanner:
         try:
             self._run(reading, "")
         except StopIteration:
-            self._reading = None
+            self._end_block()
         except BrokenCallError:
             self._abandon()
         else:  # it asks for more than there is
@@ -121,10 +124,15 @@ class ToolScanner:
             self._writer.part(part)
             if isinstance(part, CallDone):
                 self._raw.clear()
+                self._has_calls = True
             part = next(reading)
+
+    def _end_block(self) -> None:
+        """A block has been read; without a call in it, it was none."""
+        self._reading = None
+        if not self._has_calls:
+            self._writer.content("".join(self._raw))
 
     def _abandon(self) -> None:
         self._reading = None
-        if not self._writer.sent_unfinished:
-            self._writer.give_up()
-            self._writer.content("".join(self._raw))
+        self._writer.give_up("".join(self._raw))

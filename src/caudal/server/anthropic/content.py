@@ -53,7 +53,7 @@ class ToolUseBlock(StrictModel):
     cache_control: CacheControl | None = None
 
 
-ResultPart = Annotated[TextBlock, known_types("tool result's block", ("text",))]
+ResultPart = Annotated[TextBlock, known_types("a tool result's block", ("text",))]
 
 
 class ToolResultBlock(StrictModel):
@@ -83,10 +83,10 @@ Block = Annotated[
     | Annotated[ToolUseBlock, Tag("[tool_use]")]
     | Annotated[ToolResultBlock, Tag("[tool_result]")],
     BY_TYPE,
-    known_types("content block", ("text", "thinking", "tool_use", "tool_result")),
+    known_types("a content block", ("text", "thinking", "tool_use", "tool_result")),
 ]
 
-SystemPart = Annotated[TextBlock, known_types("system block", ("text",))]
+SystemPart = Annotated[TextBlock, known_types("a system block", ("text",))]
 
 _BLOCKS_OF = {
     "user": (TextBlock, ToolResultBlock),

@@ -17,6 +17,7 @@ from caudal.server.anthropic.message import MessageWriter
 from caudal.server.anthropic.schema import FIELD_NAMES, CountTokensRequest, MessageRequest
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import describe
+from caudal.server.field_names import renamed_fields
 from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
@@ -32,12 +33,12 @@ async def create_message(body: MessageRequest, request: Request) -> Response:
     model = served_model(request)
     model.check_name(body.model)
     _check_thinking(model, body)
-    chat = await model.start_chat(
-        body.conversation(model.chat.template.reads),
-        body.sampling_params(),
-        field_names=FIELD_NAMES,
-        user=body.user_id,
-    )
+    with renamed_fields(FIELD_NAMES, "input_schema"):
+        chat = await model.start_chat(
+            body.conversation(model.chat.template.reads),
+            body.sampling_params(),
+            user=body.user_id,
+        )
     writer = MessageWriter(body.model, chat, omits_thinking=body.omits_thinking)
     response: Response
     if body.stream:
@@ -58,12 +59,9 @@ async def count_tokens(body: CountTokensRequest, request: Request) -> Response:
     model = served_model(request)
     model.check_name(body.model)
     _check_thinking(model, body)
-    try:
+    with renamed_fields(FIELD_NAMES, "input_schema"):
         conversation = body.conversation(model.chat.template.reads)
         prompt = await model.prepare_chat(conversation, body.form)
-    except ParameterError as error:
-        error.param = FIELD_NAMES.get(error.param, error.param)
-        raise
     return JSONReply(
         {"input_tokens": len(prompt.tokens)}, headers={"request-id": request_id(request.scope)}
     )

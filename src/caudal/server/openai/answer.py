@@ -120,7 +120,7 @@ async def stream_events(
     more: dict[str, Any] = {} if final_usage is None else {"usage": None}
 
     def encode(chunk: dict[str, Any]) -> bytes:
-        return encode_event(_obfuscated(chunk) if obfuscate else chunk)
+        return encode_event(obfuscated(chunk) if obfuscate else chunk)
 
     try:
         async with contextlib.aclosing(choices):
@@ -136,6 +136,7 @@ async def stream_events(
     yield DONE
 
 
-def _obfuscated(chunk: dict[str, Any]) -> dict[str, Any]:
+def obfuscated(chunk: dict[str, Any]) -> dict[str, Any]:
+    """An event, padded."""
     missing = -len(encode_event(chunk | {"obfuscation": ""})) % OBFUSCATED_SIZE
     return chunk | {"obfuscation": secrets.token_urlsafe(missing)[:missing]}

@@ -12,6 +12,7 @@ from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.openai.messages import (
     ChatMessage,
+    NamedTool,
     ToolChoiceField,
     ToolObject,
     read_tool_choice,
@@ -51,11 +52,13 @@ class ChatFields(StrictModel):
             raise ParameterError("parallel_tool_calls", "parallel_tool_calls needs tools.")
         continue_final = bool(self.continue_final_message)
         add_prompt = self.add_generation_prompt
+        # Who names a tool means one call of it.
+        single = self.parallel_tool_calls is False or isinstance(self.tool_choice, NamedTool)
         return Conversation(
             messages=[message.message() for message in self.messages],
             tools=tools,
             tool_choice=read_tool_choice(self.tool_choice, tools),
-            parallel_tool_calls=self.parallel_tool_calls is not False,
+            parallel_tool_calls=not single,
             add_generation_prompt=not continue_final if add_prompt is None else add_prompt,
             continue_final_message=continue_final,
             reasoning_effort=self.reasoning_effort,

@@ -1,0 +1,213 @@
+"""`/v1/responses`: answers to items, which later ones can go on from."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+
+from caudal.chat.generation import ChatGeneration
+from caudal.errors import CaudalError, ParameterError
+from caudal.server.encoding import JSONReply
+from caudal.server.errors import UnknownResponseError
+from caudal.server.field_names import renamed_fields
+from caudal.server.openai.answer import obfuscated
+from caudal.server.openai.responses_items import read_stored, stored_form
+from caudal.server.openai.responses_output import Event, ResponseWriter
+from caudal.server.openai.responses_schema import FIELD_NAMES, InputFields, ResponseRequest
+from caudal.server.openai.responses_store import ResponseStore, StoredResponse
+from caudal.server.state import served_model
+from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
+
+logger = logging.getLogger("caudal.server")
+
+router = APIRouter()
+
+MAX_LISTED = 100
+
+
+def response_store(request: Request) -> ResponseStore:
+    """Where this application keeps responses."""
+    store: ResponseStore = request.app.state.response_store
+    return store
+
+
+@router.post("/v1/responses")
+async def create_response(body: ResponseRequest, request: Request) -> Response:
+    """Answer, whole or as a stream of events."""
+    model = served_model(request)
+    model.check_name(body.model)
+    before = _items_before(body, request)
+    with renamed_fields(FIELD_NAMES, "parameters"):
+        chat = await model.start_chat(
+            body.conversation(read_stored(before)),
+            body.sampling_params(),
+            user=body.safety_identifier or body.user,
+        )
+    writer = ResponseWriter(
+        _repeated(body), chat, model.tokenizer, with_logprobs=bool(body.include)
+    )
+
+    def keep() -> None:
+        if body.store is not False:
+            items = [*before, *(stored_form(item) for item in body.items)]
+            response_store(request).add(StoredResponse(writer.response(), items))
+
+    if body.stream:
+        return EventStream(_stream(chat, writer, keep, obfuscate=body.obfuscate), chat.aclose)
+    try:
+        await run_until_disconnect(request, _collect(chat, writer))
+    finally:
+        await chat.aclose()
+    keep()
+    return JSONReply(writer.response())
+
+
+@router.post("/v1/responses/input_tokens")
+async def count_input_tokens(body: InputFields, request: Request) -> dict[str, Any]:
+    """How many tokens a request's prompt has, without answering it."""
+    model = served_model(request)
+    if body.model is not None:
+        model.check_name(body.model)
+    before = read_stored(_items_before(body, request))
+    with renamed_fields(FIELD_NAMES, "parameters"):
+        prompt = await model.prepare_chat(body.conversation(before), body.form())
+    return {"object": "response.input_tokens", "input_tokens": len(prompt.tokens)}
+
+
+@router.get("/v1/responses/{identity}")
+async def retrieve_response(identity: str, request: Request) -> Response:
+    """A response that was stored."""
+    _refuse_query(request, allowed=())
+    return JSONReply(response_store(request).get(identity).response)
+
+
+@router.delete("/v1/responses/{identity}")
+async def delete_response(identity: str, request: Request) -> dict[str, Any]:
+    """Forget a response."""
+    _refuse_query(request, allowed=())
+    response_store(request).delete(identity)
+    return {"id": identity, "object": "response", "deleted": True}
+
+
+@router.get("/v1/responses/{identity}/input_items")
+async def list_input_items(
+    identity: str,
+    request: Request,
+    after: str | None = None,
+    limit: int = 20,
+    order: Literal["asc", "desc"] = "desc",
+) -> Response:
+    """What went into a response, what came before it included."""
+    _refuse_query(request, allowed=("after", "limit", "order"))
+    if not 1 <= limit <= MAX_LISTED:
+        raise ParameterError("limit", f"limit must be between 1 and {MAX_LISTED}, but is {limit}.")
+    items = [*response_store(request).get(identity).input_items]
+    if order == "desc":
+        items.reverse()
+    if after is not None:
+        places = [place for place, item in enumerate(items) if item["id"] == after]
+        if not places:
+            raise ParameterError("after", f"after: there is no item {after!r:.80}.")
+        items = items[places[0] + 1 :]
+    page = items[:limit]
+    return JSONReply(
+        {
+            "object": "list",
+            "data": page,
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None,
+            "has_more": len(items) > limit,
+        }
+    )
+
+
+def _items_before(body: InputFields, request: Request) -> Sequence[Mapping[str, Any]]:
+    """The conversation that this input goes on from; of an unknown one, the request is at fault."""
+    identity = body.previous_response_id
+    if identity is None:
+        return ()
+    try:
+        return response_store(request).get(identity).conversation
+    except UnknownResponseError as error:
+        raise ParameterError("previous_response_id", f"previous_response_id: {error}") from error
+
+
+def _refuse_query(request: Request, allowed: Sequence[str]) -> None:
+    for name in request.query_params:
+        if name not in allowed:
+            field = name.removesuffix("[]")
+            raise ParameterError(field, f"{field} is not supported by this server.")
+
+
+def _repeated(body: ResponseRequest) -> dict[str, Any]:
+    """What a response repeats of its request."""
+    given = body.model_dump(exclude_none=True, by_alias=True)
+    tools = [
+        {"description": None, "parameters": None, "strict": False, **tool}
+        for tool in given.get("tools", ())
+    ]
+    return {
+        "background": False,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "max_tool_calls": body.max_tool_calls,
+        "metadata": body.metadata or {},
+        "model": body.model,
+        "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": body.previous_response_id,
+        "prompt_cache_key": body.prompt_cache_key,
+        "reasoning": {
+            "effort": None if body.reasoning is None else body.reasoning.effort,
+            "summary": None,
+        },
+        "safety_identifier": body.safety_identifier,
+        "service_tier": "default",
+        "store": body.store is not False,
+        "temperature": 1.0 if body.temperature is None else body.temperature,
+        "text": {
+            "format": given.get("text", {}).get("format", {"type": "text"}),
+            "verbosity": "medium",
+        },
+        "tool_choice": given.get("tool_choice", "auto"),
+        "tools": tools,
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": 1.0 if body.top_p is None else body.top_p,
+        "truncation": "disabled",
+        "user": body.user,
+    }
+
+
+async def _collect(chat: ChatGeneration, writer: ResponseWriter) -> None:
+    async with contextlib.aclosing(chat.deltas()) as stream:
+        async for deltas in stream:
+            for delta in deltas:
+                writer.write(delta)
+
+
+async def _stream(
+    chat: ChatGeneration, writer: ResponseWriter, keep: Callable[[], None], *, obfuscate: bool
+) -> AsyncGenerator[bytes, None]:
+    """A whole stream, encoded. The response is stored before the client learns that it is done."""
+
+    def encode(event: Event) -> bytes:
+        return encode_typed_event(obfuscated(event) if obfuscate and "delta" in event else event)
+
+    try:
+        for event in writer.start():
+            yield encode(event)
+        async with contextlib.aclosing(chat.deltas()) as stream:
+            async for deltas in stream:
+                for delta in deltas:
+                    for event in writer.write(delta):
+                        yield encode(event)
+        keep()
+        yield encode(writer.finish())
+    except CaudalError as error:
+        yield encode(writer.fail(str(error)))
+    except Exception:
+        logger.exception("A stream failed.")
+        yield encode(writer.fail("Internal server error."))

@@ -1,0 +1,223 @@
+"""An answer as the responses API has it: output items, whole and as a stream's typed events.
+
+Whole answers are put together by what makes the events, so that the two can't differ.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from caudal.chat.events import (
+    ContentDelta,
+    ReasoningDelta,
+    ToolCallArgumentsDelta,
+    ToolCallBegin,
+    ToolCallEnd,
+)
+from caudal.chat.generation import ChatDelta, ChatGeneration
+from caudal.formats.tokenizer import Tokenizer
+from caudal.output import OutputToken
+from caudal.server.openai.logprobs import chat_logprobs
+from caudal.server.openai.responses_items import new_item_id
+
+Event = dict[str, Any]
+
+
+class ResponseWriter:
+    """Writes one response.
+
+    Args:
+        fields: What the response repeats of its request.
+        chat: The running answer; its counts of tokens go into the usage.
+        tokenizer: Names the tokens of log-probabilities.
+        with_logprobs: Whether text comes with log-probabilities.
+
+    Attributes:
+        output: The items that are complete.
+    """
+
+    def __init__(
+        self,
+        fields: Mapping[str, Any],
+        chat: ChatGeneration,
+        tokenizer: Tokenizer,
+        *,
+        with_logprobs: bool,
+    ) -> None:
+        self._fields = fields
+        self._identity = f"resp_{uuid.uuid4().hex}"
+        self._created = int(time.time())
+        self._chat = chat
+        self._tokenizer = tokenizer
+        self._with_logprobs = with_logprobs
+        self._number = 0
+        self._finish_reason: str | None = None
+        self._error: str | None = None
+        self._item: dict[str, Any] | None = None  # the one that is being written, as it began
+        self._pieces: list[str] = []  # of its text, or of a call's arguments
+        self._logprobs: list[Any] = []
+        self.output: list[dict[str, Any]] = []
+
+    def start(self) -> list[Event]:
+        """The events that a stream begins with."""
+        return [
+            self._event("response.created", response=self.response()),
+            self._event("response.in_progress", response=self.response()),
+        ]
+
+    def write(self, delta: ChatDelta) -> list[Event]:
+        """What is new, as events."""
+        events = list(self._write_all(delta))
+        if delta.finish_reason is not None:
+            self._finish_reason = delta.finish_reason
+            cut = delta.finish_reason == "length"
+            events += self._end_item("incomplete" if cut else "completed")
+        return events
+
+    def finish(self) -> Event:
+        """The event that a stream ends with, once everything has been written."""
+        response = self.response()
+        return self._event(f"response.{response['status']}", response=response)
+
+    def fail(self, message: str) -> Event:
+        """The event that a stream ends with which can't go on."""
+        self._error = message
+        return self.finish()
+
+    def response(self) -> dict[str, Any]:
+        """The response, as far as it is complete."""
+        status, incomplete = "in_progress", None
+        if self._error is not None:
+            status = "failed"
+        elif self._finish_reason == "length":
+            status, incomplete = "incomplete", {"reason": "max_output_tokens"}
+        elif self._finish_reason is not None:
+            status = "completed"
+        return {
+            "id": self._identity,
+            "object": "response",
+            "created_at": self._created,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "status": status,
+            "error": None
+            if self._error is None
+            else {"code": "server_error", "message": self._error},
+            "incomplete_details": incomplete,
+            "output": list(self.output),
+            "usage": None if status == "in_progress" else self._usage(),
+            **self._fields,
+        }
+
+    def _usage(self) -> dict[str, Any]:
+        generation = self._chat.generation
+        prompt, output = len(generation.request.prompt), generation.num_output_tokens
+        return {
+            "input_tokens": prompt,
+            "input_tokens_details": {
+                "cached_tokens": generation.num_cached_tokens,
+                "cache_write_tokens": 0,  # caching is free: nothing is written on purpose
+            },
+            "output_tokens": output,
+            "output_tokens_details": {"reasoning_tokens": self._chat.num_reasoning_tokens},
+            "total_tokens": prompt + output,
+        }
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        event = {"type": kind, "sequence_number": self._number, **fields}
+        self._number += 1
+        return event
+
+    def _write_all(self, delta: ChatDelta) -> Iterator[Event]:
+        logprobs = self._logprobs_of(delta)
+        for event in delta.events:
+            match event:
+                case ContentDelta(text):
+                    yield from self._begin_text("message")
+                    yield self._text_delta("response.output_text.delta", text, logprobs=logprobs)
+                    self._logprobs += logprobs
+                    logprobs = []
+                case ReasoningDelta(text):
+                    yield from self._begin_text("reasoning")
+                    yield self._text_delta("response.reasoning_text.delta", text)
+                case ToolCallBegin(_, identity, name):
+                    yield from self._begin(
+                        "function_call", call_id=identity, name=name, arguments=""
+                    )
+                case ToolCallArgumentsDelta(_, text):
+                    self._pieces.append(text)
+                    yield self._item_event("response.function_call_arguments.delta", delta=text)
+                case ToolCallEnd():
+                    yield from self._end_item("completed")
+
+    def _logprobs_of(self, delta: ChatDelta) -> list[Any]:
+        """Of the tokens behind a delta's text, but not those behind its reasoning."""
+        if not self._with_logprobs:
+            return []
+        tokens: Sequence[OutputToken] = [
+            token for token in delta.tokens if not self._chat.in_reasoning(delta.index, token)
+        ]
+        entries: list[Any] = chat_logprobs(self._tokenizer, tokens)["content"]
+        return entries
+
+    def _begin_text(self, kind: str) -> Iterator[Event]:
+        if self._item is not None and self._item["type"] == kind:
+            return
+        if kind == "message":
+            yield from self._begin(kind, role="assistant", content=[])
+        else:
+            yield from self._begin(kind, summary=[], content=[])
+        yield self._item_event(
+            "response.content_part.added", content_index=0, part=self._part("", [])
+        )
+
+    def _begin(self, kind: str, **fields: Any) -> Iterator[Event]:
+        yield from self._end_item("completed")
+        self._item = {"id": new_item_id(kind), "type": kind, "status": "in_progress", **fields}
+        yield self._event(
+            "response.output_item.added", output_index=len(self.output), item=self._item
+        )
+
+    def _text_delta(self, kind: str, text: str, **more: Any) -> Event:
+        self._pieces.append(text)
+        return self._item_event(kind, content_index=0, delta=text, **more)
+
+    def _item_event(self, kind: str, **fields: Any) -> Event:
+        assert self._item is not None
+        place = {"item_id": self._item["id"], "output_index": len(self.output)}
+        return self._event(kind, **place, **fields)
+
+    def _part(self, text: str, logprobs: list[Any]) -> dict[str, Any]:
+        """The one content part of the item that is being written."""
+        assert self._item is not None
+        if self._item["type"] == "reasoning":
+            return {"type": "reasoning_text", "text": text}
+        part: dict[str, Any] = {"type": "output_text", "text": text, "annotations": []}
+        if self._with_logprobs:
+            part["logprobs"] = logprobs
+        return part
+
+    def _end_item(self, status: str) -> Iterator[Event]:
+        if self._item is None:
+            return
+        text, self._pieces = "".join(self._pieces), []
+        logprobs, self._logprobs = self._logprobs, []
+        item = {**self._item, "status": status}
+        if item["type"] == "function_call":
+            item["arguments"] = text
+            if status == "completed":
+                yield self._item_event("response.function_call_arguments.done", arguments=text)
+        else:
+            part = self._part(text, logprobs)
+            item["content"] = [part]
+            done: dict[str, Any] = {"content_index": 0, "text": text}
+            if item["type"] == "message":
+                yield self._item_event("response.output_text.done", **done, logprobs=logprobs)
+            else:
+                yield self._item_event("response.reasoning_text.done", **done)
+            yield self._item_event("response.content_part.done", content_index=0, part=part)
+        yield self._event("response.output_item.done", output_index=len(self.output), item=item)
+        self.output.append(item)
+        self._item = None

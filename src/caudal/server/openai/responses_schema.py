@@ -1,0 +1,231 @@
+"""What the responses routes accept; see `caudal.server.openai.strict` for what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from caudal.chat.conversation import Conversation, Message, ReasoningEffort
+from caudal.errors import ParameterError
+from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
+from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
+from caudal.server.openai.messages import MAX_TOOLS
+from caudal.server.openai.responses_items import AnyItem, InputItem, MessageItem, read_items
+from caudal.server.openai.responses_tools import (
+    FunctionName,
+    ToolChoiceObject,
+    ToolMode,
+    ToolObject,
+    read_tool_choice,
+    read_tools,
+)
+from caudal.server.openai.strict import StrictModel
+from caudal.structured_outputs import StructuredOutputsParams
+
+FIELD_NAMES: Mapping[str, str] = {
+    "prompt": "input",
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+    "structured_outputs": "text.format",
+}
+"""The names that this API has for what the rest of the server calls otherwise."""
+
+
+class Reasoning(StrictModel):
+    """How much the model thinks."""
+
+    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "context": ("auto",),
+        "generate_summary": ("auto",),
+        "mode": ("standard",),
+        "summary": ("auto",),  # there is none to be had: reasoning is given as it is
+    }
+
+    effort: ReasoningEffort | None = None
+
+
+class TextFormat(StrictModel):
+    """The form that the answer has."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = Field(None, description="Makes no difference: answers always conform.")
+
+    @model_validator(mode="after")
+    def _check(self) -> TextFormat:
+        is_schema = self.type == "json_schema"
+        for name in ("name", "schema_"):
+            if (getattr(self, name) is not None) != is_schema:
+                raise ValueError(f"{name.rstrip('_')} goes with type json_schema, and only with it")
+        if not is_schema and (self.description is not None or self.strict is not None):
+            raise ValueError("description and strict go with type json_schema only")
+        return self
+
+    def form(self) -> StructuredOutputsParams | None:
+        """What is asked for, None where that is text."""
+        match self.type:
+            case "text":
+                return None
+            case "json_object":
+                return StructuredOutputsParams(json_object=True)
+            case "json_schema":
+                return StructuredOutputsParams(json=self.schema_)
+
+
+class TextConfig(StrictModel):
+    """How the answer's text is to be."""
+
+    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {"verbosity": ("medium",)}
+
+    format: TextFormat | None = None
+
+
+class InputFields(StrictModel):
+    """Fields that decide the prompt."""
+
+    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "conversation": (),
+        "personality": (),
+        "truncation": ("disabled",),
+    }
+
+    model: str | None = None
+    input: str | list[InputItem] | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    tools: Annotated[list[ToolObject], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolMode | ToolChoiceObject | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: Reasoning | None = None
+    text: TextConfig | None = None
+
+    @property
+    def items(self) -> list[AnyItem]:
+        """The input; a string is the user's message."""
+        if isinstance(self.input, str):
+            return [MessageItem(type="message", role="user", content=self.input)]
+        return list(self.input or ())
+
+    def form(self) -> StructuredOutputsParams | None:
+        """The form that the answer must have, None where it is free.
+
+        Raises:
+            ParameterError: It makes no sense.
+        """
+        if self.text is None or self.text.format is None:
+            return None
+        return self.text.format.form()
+
+    def conversation(self, history: Sequence[AnyItem]) -> Conversation:
+        """The request in the shape that all APIs share.
+
+        Args:
+            history: What was said before this input.
+
+        Raises:
+            ParameterError: Names the offending field.
+        """
+        messages = read_items([*history, *self.items])
+        if not messages:
+            raise ParameterError("input", "input must not be empty.")
+        if self.instructions:
+            messages.insert(0, Message(role="system", content=self.instructions))
+        tools = read_tools(self.tools or ())
+        # Who names a tool means one call of it.
+        single = self.parallel_tool_calls is False or isinstance(self.tool_choice, FunctionName)
+        return Conversation(
+            messages=messages,
+            tools=tools,
+            tool_choice=read_tool_choice(self.tool_choice, tools),
+            parallel_tool_calls=not single,
+            reasoning_effort=None if self.reasoning is None else self.reasoning.effort,
+        )
+
+
+class StreamOptions(StrictModel):
+    """OpenAI's `stream_options` of responses."""
+
+    include_obfuscation: bool | None = Field(
+        None, description="Pads every delta to hide its size; off by default."
+    )
+
+
+LOGPROBS = "message.output_text.logprobs"
+
+
+class ResponseRequest(InputFields):
+    """Body of `POST /v1/responses`."""
+
+    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+        **{name: ok for name, ok in InputFields.unsupported.items() if name != "personality"},
+        "access_programs": (),
+        "background": (False,),
+        "background_options": (),
+        "context_management": ([],),
+        "image": (),
+        "moderation": (),
+        "prompt": (),
+        "prompt_cache_options": ({}, {"mode": "implicit"}),
+        "prompt_cache_retention": ("in_memory",),
+    }
+
+    model: str
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tool_calls: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Limits built-in tools, of which there are none; returned."
+    )
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    include: list[str] | None = Field(None, description=f"May hold {LOGPROBS}.")
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = Field(
+        None, description="Returned with the response."
+    )
+    service_tier: Literal["auto", "default"] | None = Field(
+        None, description="There is one tier; the response says `default`."
+    )
+    user: str | None = Field(None, description="Named in the server's log line of the request.")
+    safety_identifier: str | None = Field(None, description="Logged like `user`, and before it.")
+    prompt_cache_key: str | None = Field(
+        None, description="Not needed: every prompt's beginning is cached for every other."
+    )
+
+    @property
+    def obfuscate(self) -> bool:
+        """Whether a stream's deltas are padded."""
+        return self.stream_options is not None and bool(self.stream_options.include_obfuscation)
+
+    def sampling_params(self) -> SamplingParams:
+        """Check the values and return them under the engine's names.
+
+        Raises:
+            ParameterError: Names the offending field.
+        """
+        if self.stream_options is not None and not self.stream:
+            raise ParameterError(
+                "stream_options", "stream_options may only be set when stream is true."
+            )
+        for name in self.include or ():
+            if name != LOGPROBS:
+                raise ParameterError(
+                    "include",
+                    f"include: {name!r:.80} is not supported by this server, only {LOGPROBS}.",
+                )
+        if self.top_logprobs and not self.include:
+            raise ParameterError("top_logprobs", f"top_logprobs needs include to have {LOGPROBS}.")
+        given = {"temperature": self.temperature, "top_p": self.top_p}
+        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return SamplingParams(
+            **chosen,
+            max_tokens=self.max_output_tokens,
+            logprobs=(self.top_logprobs or 0) if self.include else None,
+            structured_outputs=self.form(),
+        )

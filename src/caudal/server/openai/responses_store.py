@@ -1,0 +1,78 @@
+"""Responses that later ones go on from, kept in memory as long as there is room.
+
+A stored response holds its whole conversation: those before it may be deleted or dropped.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from caudal.server.encoding import encode_json
+from caudal.server.errors import UnknownResponseError
+
+MAX_RESPONSES = 1000
+MAX_BYTES = 64 * 2**20
+"""Of JSON, all stored responses and their conversations together."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response that has ended.
+
+    Attributes:
+        response: As the API gives it.
+        input_items: Everything that went into it, what came before it included.
+    """
+
+    response: Mapping[str, Any]
+    input_items: Sequence[Mapping[str, Any]]
+
+    @property
+    def conversation(self) -> list[Mapping[str, Any]]:
+        """What the next response goes on from."""
+        return [*self.input_items, *self.response["output"]]
+
+
+class ResponseStore:
+    """Keeps the responses that were used last. For one thread.
+
+    Args:
+        max_responses: Most that are kept.
+        max_bytes: Most bytes that all of them may have as JSON.
+    """
+
+    def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
+        self._max_responses = max_responses
+        self._max_bytes = max_bytes
+        self._stored: OrderedDict[str, tuple[StoredResponse, int]] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def add(self, stored: StoredResponse) -> None:
+        """Keep a response; those that were not used for longest make room for it."""
+        size = len(encode_json(stored.response)) + len(encode_json(stored.input_items))
+        self._stored[stored.response["id"]] = stored, size
+        self._bytes += size
+        while len(self._stored) > self._max_responses or self._bytes > self._max_bytes:
+            _, (_, dropped) = self._stored.popitem(last=False)
+            self._bytes -= dropped
+
+    def get(self, identity: str) -> StoredResponse:
+        """Find a response; raises `UnknownResponseError`."""
+        found = self._stored.get(identity)
+        if found is None:
+            raise UnknownResponseError(identity)
+        self._stored.move_to_end(identity)
+        return found[0]
+
+    def delete(self, identity: str) -> None:
+        """Forget a response; raises `UnknownResponseError`."""
+        found = self._stored.pop(identity, None)
+        if found is None:
+            raise UnknownResponseError(identity)
+        self._bytes -= found[1]

@@ -1,0 +1,231 @@
+"""Calls that a grammar enforces: whatever a model says, they parse and follow their schema."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from caudal.chat.conversation import Conversation, Message, Tool, ToolChoice
+from caudal.chat.events import Answer
+from caudal.chat.model import ChatModel, ChatPrompt
+from caudal.engine.grammar import MatcherError
+from caudal.formats.detokenizer import IncrementalDetokenizer
+from caudal.formats.tokenizer import Tokenizer
+from caudal.grammar_compiler import GrammarCompiler, LLMatcher
+from caudal.structured_outputs import StructuredOutputsParams
+from support.dialects import MODELS
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "weather": {
+        "type": "object",
+        "properties": {
+            "city": {"enum": ["Rome", "París"]},
+            "days": {"type": "integer", "minimum": 1, "maximum": 20},
+            "tags": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+        },
+        "required": ["city", "days"],
+    },
+    "now": {"type": "object", "properties": {}},
+}
+TOOLS = [Tool(name=name, parameters=schema) for name, schema in SCHEMAS.items()]
+REQUIRED = ToolChoice(mode="required")
+ASK = [Message(role="user", content="Hi")]
+
+
+class Harness:
+    """A model that draws among the tokens that its grammar allows."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.chat: ChatModel
+        self.tokenizer: Tokenizer
+        self.chat, self.tokenizer = MODELS[name].load(folder)
+        self.grammars = GrammarCompiler(self.tokenizer)
+
+    def matcher(self, prompt: ChatPrompt) -> LLMatcher:
+        assert prompt.structured_outputs is not None
+        return self.grammars.compile_now(prompt.structured_outputs).matcher()
+
+    def draw(self, prompt: ChatPrompt, seed: int, limit: int = 4000) -> list[int]:
+        """The tokens of an answer, without the one that ends it."""
+        matcher, draw = self.matcher(prompt), random.Random(seed)
+        tokens: list[int] = []
+        while not matcher.complete:
+            assert len(tokens) < limit
+            forced = list(matcher.forced())
+            if not forced:
+                allowed = [
+                    token
+                    for token in range(self.tokenizer.vocab_size)
+                    if matcher.allowed()[token // 8] >> token % 8 & 1
+                ]
+                # Text could go on for ever: take what ends or marks something when there is.
+                rare = [t for t in allowed if t >= 256 or t in self.tokenizer.eos_ids]
+                forced = [draw.choice(rare if rare and draw.random() < 0.3 else allowed)]
+            if forced[0] in self.tokenizer.eos_ids:
+                break
+            tokens += forced
+            matcher.accept(forced)
+        return tokens
+
+    def read(self, prompt: ChatPrompt, tokens: Sequence[int]) -> Answer:
+        """The answer, as it is read token by token."""
+        parser, answer = prompt.new_parser(), Answer()
+        text = IncrementalDetokenizer(self.tokenizer, visible_tokens=prompt.visible_tokens)
+        for token in tokens:
+            answer.add(parser.push(text.push(token)))
+        answer.add(parser.push(text.finish()))
+        answer.add(parser.finish())
+        return answer
+
+    def accepts(self, prompt: ChatPrompt, text: str) -> bool:
+        """Whether an answer of this text is allowed, with control tokens where it names them."""
+        matcher = self.matcher(prompt)
+        try:
+            for token in self.tokenizer.encode(text, add_special=False, parse_special=True):
+                if not matcher.allowed()[token // 8] >> token % 8 & 1:
+                    return False
+                matcher.accept([token])
+        except MatcherError:
+            return False
+        ends = self.tokenizer.eos_ids
+        return matcher.complete or any(matcher.allowed()[end // 8] >> end % 8 & 1 for end in ends)
+
+
+@pytest.fixture(params=sorted(MODELS))
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Harness:
+    return Harness(request.param, tmp_path)
+
+
+def check(answer: Answer) -> None:
+    for call in answer.tool_calls:
+        jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_required_calls_follow_their_schema(model: Harness, parallel: bool):
+    conversation = Conversation(
+        messages=ASK, tools=TOOLS, tool_choice=REQUIRED, parallel_tool_calls=parallel
+    )
+    prompt = model.chat.prepare(conversation)
+    for seed in range(6):
+        answer = model.read(prompt, model.draw(prompt, seed))
+        assert answer.tool_calls
+        assert answer.content == ""
+        assert parallel or len(answer.tool_calls) == 1
+        check(answer)
+
+
+def test_a_named_tool_is_the_only_one(model: Harness):
+    choice = ToolChoice(mode="required", names=["now"])
+    prompt = model.chat.prepare(Conversation(messages=ASK, tools=TOOLS, tool_choice=choice))
+    for seed in range(3):
+        answer = model.read(prompt, model.draw(prompt, seed))
+        assert {(call.name, call.arguments) for call in answer.tool_calls} == {("now", "{}")}
+
+
+def test_strict_tools_follow_their_schema_where_the_model_is_free(model: Harness):
+    tools = [Tool(name=t.name, parameters=t.parameters, strict=True) for t in TOOLS]
+    prompt = model.chat.prepare(Conversation(messages=ASK, tools=tools))
+    for seed in range(12):
+        check(model.read(prompt, model.draw(prompt, seed)))
+
+
+def test_text_and_calls_where_the_model_is_free(tmp_path: Path):
+    tools = [Tool(name=t.name, parameters=t.parameters, strict=True) for t in TOOLS]
+    model = Harness("hermes", tmp_path)
+    prompt = model.chat.prepare(Conversation(messages=ASK, tools=tools))
+    good = (
+        '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>'
+    )
+    assert model.accepts(prompt, "Just text, {} or <b>.")
+    assert model.accepts(prompt, good)
+    assert model.accepts(prompt, f"Let me see.\n{good}")
+    assert model.accepts(prompt, f"{good}\n{good}\nDone.")
+    assert not model.accepts(prompt, good.replace("Rome", "Oslo"))
+    assert not model.accepts(prompt, good.replace("weather", "whether"))
+    assert not model.accepts(prompt, "a <tool_call>")
+
+
+GPT_OSS_CALL = (
+    "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+    '{"city": "Rome", "days": 3}'
+)
+HERMES_CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+DEEPSEEK_CALL = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```"
+    "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "reasoning", "called"),
+    [
+        ("hermes", HERMES_CALL, "", "now"),
+        ("hermes with control tokens", HERMES_CALL, "", "now"),
+        ("qwen3", f"<think>\nHm\n</think>\n\n{HERMES_CALL}", "Hm", "now"),
+        ("qwen3", HERMES_CALL, "", "now"),
+        ("qwen3_coder", HERMES_CALL, "", "now"),
+        ("deepseek_r1", f"Hm\n</think>\n\n{DEEPSEEK_CALL}", "Hm", "now"),
+        ("llama3", '{"name": "now", "parameters": {}}', "", "now"),
+        ("mistral", '[TOOL_CALLS][{"name": "now", "arguments": {}}]', "", "now"),
+        ("magistral", "[THINK]Hm[/THINK][TOOL_CALLS]now[ARGS]{}", "Hm", "now"),
+        ("granite", '<|tool_call|>[{"name": "now", "arguments": {}}]', "", "now"),
+        ("gpt-oss", GPT_OSS_CALL, "", "weather"),
+        (
+            "gpt-oss",
+            f"<|channel|>analysis<|message|>Hm<|end|><|start|>assistant{GPT_OSS_CALL}",
+            "Hm",
+            "weather",
+        ),
+        ("plain", HERMES_CALL, "", "now"),
+    ],
+)
+def test_enforced_calls_are_written_as_the_model_knows_them(
+    name: str, answer: str, reasoning: str, called: str, tmp_path: Path
+):
+    model = Harness(name, tmp_path)
+    prompt = model.chat.prepare(Conversation(messages=ASK, tools=TOOLS, tool_choice=REQUIRED))
+    assert model.accepts(prompt, answer)
+    tokens = model.tokenizer.encode(answer, add_special=False, parse_special=True)
+    read = model.read(prompt, tokens)
+    assert [call.name for call in read.tool_calls] == [called]
+    assert read.reasoning == reasoning
+    assert read.content == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("hermes", '{"a": 1}'),
+        ("qwen3", '<think>\nHm\n</think>\n\n{"a": 1}'),
+        ("qwen3", '{"a": 1}'),
+        ("deepseek_r1", 'Hm\n</think>\n\n{"a": 1}'),
+        ("gpt-oss", '<|channel|>final<|message|>{"a": 1}'),
+        (
+            "gpt-oss",
+            "<|channel|>analysis<|message|>Hm<|end|>"
+            '<|start|>assistant<|channel|>final<|message|>{"a": 1}',
+        ),
+    ],
+)
+@pytest.mark.parametrize("with_tools", [False, True])
+def test_a_form_holds_for_the_content_alone(
+    name: str, answer: str, with_tools: bool, tmp_path: Path
+):
+    model = Harness(name, tmp_path)
+    wanted = StructuredOutputsParams(
+        json={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    )
+    conversation = Conversation(messages=ASK, tools=TOOLS if with_tools else ())
+    prompt = model.chat.prepare(conversation, wanted)
+    assert model.accepts(prompt, answer)
+    assert not model.accepts(prompt, answer.replace("1", '"x"'))
+    assert model.accepts(prompt, HERMES_CALL) == (with_tools and name in ("hermes", "qwen3"))
+    tokens = model.tokenizer.encode(answer, add_special=False, parse_special=True)
+    assert model.read(prompt, tokens).content == '{"a": 1}'

@@ -1,0 +1,98 @@
+"""Small models that speak like the well-known ones: their control tokens, and a chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from caudal.chat.harmony import MARKERS
+from caudal.chat.model import ChatModel
+from caudal.formats.chat_template import ChatTemplate
+from caudal.formats.tokenizer import Tokenizer
+from support.vocabularies import bpe_metadata, make_tokenizer
+
+_TURNS = "{% for m in messages %}{{ m.role ~ ': ' ~ m.content ~ '\n' }}{% endfor %}"
+_TOOLS = "{% if tools %}{{ tools | tojson }}\n{% endif %}"
+
+
+@dataclass(frozen=True, slots=True)
+class SmallModel:
+    """A model's vocabulary and template.
+
+    Attributes:
+        control: Control tokens; the first ends an answer.
+        template: Its template's source.
+        user_defined: Tokens that are text, but whole.
+    """
+
+    control: Sequence[str]
+    template: str
+    user_defined: Sequence[str] = ()
+
+    def tokenizer(self, folder: Path) -> Tokenizer:
+        folder.mkdir(exist_ok=True)
+        metadata = bpe_metadata(control=self.control, user_defined=self.user_defined)
+        return make_tokenizer(folder, metadata)
+
+    def load(self, folder: Path, **parsers: str) -> tuple[ChatModel, Tokenizer]:
+        tokenizer = self.tokenizer(folder)
+        return ChatModel(ChatTemplate(self.template, tokenizer), tokenizer, **parsers), tokenizer
+
+
+def _marked(*markers: str) -> str:
+    """A template that shows these markers without writing them."""
+    return _TOOLS + _TURNS + "".join(f"{{% if '{mark}' == 0 %}}{{% endif %}}" for mark in markers)
+
+
+MODELS = {
+    "hermes": SmallModel(["<|im_end|>"], _marked("<tool_call>"), ["<tool_call>", "</tool_call>"]),
+    "hermes with control tokens": SmallModel(
+        ["<|im_end|>", "<tool_call>", "</tool_call>"], _marked("<tool_call>")
+    ),
+    "qwen3": SmallModel(
+        ["<|im_end|>"],
+        _marked("<tool_call>", "</think>") + "{% if add_generation_prompt %}assistant: "
+        "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
+        "{% endif %}{% endif %}",
+        ["<tool_call>", "</tool_call>", "<think>", "</think>"],
+    ),
+    "deepseek_r1": SmallModel(
+        [
+            "<｜end▁of▁sentence｜>",
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁calls▁end｜>",
+            "<｜tool▁call▁begin｜>",
+            "<｜tool▁call▁end｜>",
+            "<｜tool▁sep｜>",
+        ],
+        _marked("<｜tool▁calls▁begin｜>", "</think>")
+        + "{% if add_generation_prompt %}assistant: <think>\n{% endif %}",
+        ["<think>", "</think>"],
+    ),
+    "qwen3_coder": SmallModel(["<|im_end|>"], _marked("<tool_call>", "<function=")),
+    "llama3": SmallModel(
+        ["<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"],
+        _marked("<|start_header_id|>"),
+    ),
+    "mistral": SmallModel(["</s>", "[TOOL_CALLS]"], _marked("[TOOL_CALLS]")),
+    "magistral": SmallModel(
+        ["</s>", "[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]"],
+        _marked("[TOOL_CALLS]", "[ARGS]", "[/THINK]"),
+    ),
+    "granite": SmallModel(["<|end_of_text|>", "<|tool_call|>"], _marked("<|tool_call|>")),
+    "functiongemma": SmallModel(
+        ["<end_of_turn>", "<start_function_call>", "<end_function_call>", "<escape>"],
+        _marked("<start_function_call>"),
+    ),
+    "gpt-oss": SmallModel(
+        [
+            "<|return|>",
+            "<|call|>",
+            *(mark for mark in MARKERS if mark not in ("<|return|>", "<|call|>")),
+        ],
+        _marked() + "{% if '<|channel|><|message|>' == 0 %}{{ reasoning_effort }}{% endif %}"
+        "{% if add_generation_prompt %}<|start|>assistant{% endif %}",
+    ),
+    "plain": SmallModel(["<|im_end|>"], _TURNS),
+}
