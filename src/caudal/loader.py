@@ -17,6 +17,7 @@ from caudal.backends.native import (
     NativeExecutor,
     NativeOptions,
 )
+from caudal.embedding import EmbeddingModel
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import Batching, EngineConfig, ScheduleOrder
 from caudal.engine.engine import Engine
@@ -137,6 +138,11 @@ class LoadedModel:
     def max_model_len(self) -> int:
         """Most tokens of one sequence, prompt and answer together."""
         return self.engine_config.max_model_len
+
+    def embedding_model(self, engine: AsyncEngine) -> EmbeddingModel:
+        """What makes embeddings with this model, on its engine."""
+        program = self.program
+        return EmbeddingModel(engine, self.tokenizer, program.pooling, program.state.width)
 
     def start_engine(self) -> AsyncEngine:
         """Start the one engine that runs this model; shutting it down closes the executor."""
