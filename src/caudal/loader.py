@@ -208,15 +208,18 @@ def load_model(
             "tasks": ", ".join(sorted(program.tasks)),
             "tensors": files.tensor_mix,
             "tokenizer": f"{files.tokenizer_kind}, {files.tokenizer.vocab_size} tokens",
-            "chat_template": files.chat_template.origin,
-            "embedding": _embedding_kind(program),
+            "embedding": embedding_kind(program),
             "max_model_len": str(config.max_model_len),
             "context_length": str(program.context_length),
-            "kv_tokens": str(num_blocks * BLOCK_SIZE),
-            "kv_sequences": f"{num_blocks * BLOCK_SIZE / config.max_model_len:.1f}",
-            "kv_bytes": str(num_blocks * BLOCK_SIZE * executor.info.bytes_per_token),
             **executor.info.facts,
         }
+        if not program.is_encoder:
+            facts |= {
+                "chat_template": files.chat_template.origin,
+                "kv_tokens": str(num_blocks * BLOCK_SIZE),
+                "kv_sequences": f"{num_blocks * BLOCK_SIZE / config.max_model_len:.1f}",
+                "kv_bytes": str(num_blocks * BLOCK_SIZE * executor.info.bytes_per_token),
+            }
     return LoadedModel(
         name=name,
         path=stored.path,
@@ -312,8 +315,8 @@ def size_kv_pool(program: Program, options: LoadOptions) -> tuple[int, int]:
     return num_blocks, wanted or min(context, num_blocks * BLOCK_SIZE)
 
 
-def _embedding_kind(program: Program) -> str:
-    """How embeddings are made, e.g. `mean, normalised, 384 dimensions`."""
+def embedding_kind(program: Program) -> str:
+    """How a model makes embeddings, e.g. `mean, normalised, 384 dimensions`."""
     pooling = program.pooling
     if pooling.scores_pairs:
         return "scores pairs"

@@ -105,6 +105,10 @@ class ServedModel:
             tool_parser=tool_parser,
             reasoning_parser=reasoning_parser,
         )
+        parsers = {
+            "tool_parser": chat.dialect.tool_parser,
+            "reasoning_parser": chat.dialect.reasoning_parser,
+        }
         engine = loaded.start_engine()
         return cls(
             names=tuple(names or [loaded.name]),
@@ -115,11 +119,7 @@ class ServedModel:
             embeddings=loaded.embedding_model(engine),
             tasks=loaded.tasks,
             max_model_len=loaded.max_model_len,
-            facts={
-                **loaded.facts,
-                "tool_parser": chat.dialect.tool_parser,
-                "reasoning_parser": chat.dialect.reasoning_parser,
-            },
+            facts={**loaded.facts, **(parsers if "generate" in loaded.tasks else {})},
             metrics=ServerMetrics(engine.stats),
         )
 
