@@ -50,6 +50,9 @@ CAUDAL_INLINE i32w widen_s8_wide(const void* from) {
 CAUDAL_INLINE i32w widen_u8_wide(const void* from) {
     return (i32w)_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
 }
+CAUDAL_INLINE i32w widen_u16_wide(const void* from) {
+    return (i32w)_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from)));
+}
 CAUDAL_INLINE void store(float* to, f32w value) {
     std::memcpy(to, &value, sizeof(value));
 }
@@ -114,6 +117,9 @@ CAUDAL_INLINE i32w widen_s8_wide(const void* from) {
 }
 CAUDAL_INLINE i32w widen_u8_wide(const void* from) {
     return widen_u8(from);
+}
+CAUDAL_INLINE i32w widen_u16_wide(const void* from) {
+    return widen_u16(from);
 }
 
 #endif

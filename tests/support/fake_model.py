@@ -136,7 +136,12 @@ def start_engine(executor: FakeExecutor, **limits: Any) -> AsyncEngine:
 
 
 def serve_fake(
-    executor: FakeExecutor, names: Sequence[str] = ("fake",), **limits: Any
+    executor: FakeExecutor,
+    names: Sequence[str] = ("fake",),
+    *,
+    tool_parser: str = "auto",
+    reasoning_parser: str = "auto",
+    **limits: Any,
 ) -> ServedModel:
     """A served model on a fake one."""
     engine = start_engine(executor, **limits)
@@ -145,7 +150,9 @@ def serve_fake(
     return ServedModel(
         names=names,
         tokenizer=tokenizer,
-        chat=ChatModel(template, tokenizer),
+        chat=ChatModel(
+            template, tokenizer, tool_parser=tool_parser, reasoning_parser=reasoning_parser
+        ),
         grammars=GrammarCompiler(tokenizer),
         engine=engine,
         embeddings=EmbeddingModel(engine, tokenizer, Pooling(kind="last", normalize=False), 1),

@@ -109,6 +109,8 @@ class ServedModel:
             "tool_parser": chat.dialect.tool_parser,
             "reasoning_parser": chat.dialect.reasoning_parser,
         }
+        if "generate" in loaded.tasks:
+            loaded.grammars.prepare()  # while nobody's answer has to wait for it
         engine = loaded.start_engine()
         return cls(
             names=tuple(names or [loaded.name]),

@@ -83,11 +83,15 @@ class CountTokensRequest(StrictModel):
             messages.insert(0, Message(role="system", content=texts))
         tools = self._tools()
         choice = self.tool_choice
+        # Who names a tool means one call of it.
+        single = choice is not None and bool(
+            choice.disable_parallel_tool_use or choice.type == "tool"
+        )
         return Conversation(
             messages=messages,
             tools=tools,
             tool_choice=_tool_choice(choice, tools),
-            parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
+            parallel_tool_calls=not single,
             add_generation_prompt=not is_prefilled,
             continue_final_message=is_prefilled,
             reasoning_effort=self._effort(),
