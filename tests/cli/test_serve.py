@@ -44,7 +44,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             name=name,
             tokenizer=ByteTokenizer(),
             chat_template=RoleTemplate(),
-            grammars=None,
+            grammars=SimpleNamespace(prepare=lambda: None),
             tasks=frozenset(("generate", "embed", "score")),
             embedding_model=lambda engine: None,
             start_engine=lambda: start_engine(ScriptedExecutor()),
