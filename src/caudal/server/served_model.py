@@ -37,6 +37,9 @@ INLINE_TOKENIZE_CHARS = 4096
 COUNTED_CHARS = 2**20
 """Text up to this length is tokenised even if it can't fit the context."""
 
+MAX_DECODED_TOKENS = 2**18
+"""As many tokens as this become text on request, however short the model's context."""
+
 _DECIDING_FACTS = (
     "architecture",
     "tensors",
@@ -156,7 +159,13 @@ class ServedModel:
         return encode() if len(text) <= INLINE_TOKENIZE_CHARS else await asyncio.to_thread(encode)
 
     async def decode(self, tokens: Sequence[int]) -> str:
-        """Text of token ids, with the names of control tokens."""
+        """Text of token ids, with the names of control tokens.
+
+        Raises:
+            ParameterError: There are too many, or an id doesn't exist.
+        """
+        if len(tokens) > max(self.max_model_len, MAX_DECODED_TOKENS):
+            raise ParameterError("tokens", f"tokens has {len(tokens)} ids, which is too many.")
 
         def decode() -> str:
             return self.tokenizer.decode(tokens, skip_special_tokens=False)
@@ -169,6 +178,9 @@ class ServedModel:
     ) -> ChatPrompt:
         """A conversation's prompt, with what reads the answer; raises what `start_chat` raises."""
         self._check_size("messages", conversation.num_characters)
+        count = len(conversation.messages)
+        if count > self.max_model_len:  # each takes a token at least
+            raise ContextOverflowError("messages", self.max_model_len, count, at_least=True)
         # A template is a stranger's program: it always runs beside the loop, however short.
         return await asyncio.to_thread(self.chat.prepare, conversation, wanted)
 
