@@ -21,6 +21,7 @@ FACTS = {
     "tensors": "Q4_1 x210",
     "tokenizer": "gpt2 (smollm)",
     "chat_template": "from the model file",
+    "embedding": "last, normalised, 576 dimensions",
     "max_model_len": "512",
     "kv_tokens": "8192",
     "kv_sequences": "16.0",
@@ -45,6 +46,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             tokenizer=ByteTokenizer(),
             chat_template=RoleTemplate(),
             grammars=GrammarCompiler(ByteTokenizer()),  # type: ignore[arg-type]
+            tasks=frozenset(("generate", "embed", "score")),
+            embedding_model=lambda engine: None,
             start_engine=lambda: start_engine(ScriptedExecutor()),
             max_model_len=512,
             facts=FACTS | {"model": name},

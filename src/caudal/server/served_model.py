@@ -17,6 +17,7 @@ from caudal.chat.conversation import Conversation, Tool
 from caudal.chat.generation import ChatGeneration
 from caudal.chat.model import ChatModel, ChatPrompt
 from caudal.chat.thinking_budget import ThinkingBudget
+from caudal.embedding import EmbeddingModel
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.grammar import Grammar
 from caudal.engine.request import Request
@@ -26,12 +27,13 @@ from caudal.formats.tokenizer import Tokenizer
 from caudal.grammar_compiler import GrammarCompiler
 from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
-from caudal.server.errors import UnknownModelError
+from caudal.server.errors import UnknownModelError, UnsupportedTaskError
 from caudal.server.metrics import ServerMetrics
 from caudal.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
     from caudal.loader import LoadedModel
+    from caudal.models.program import Task
 
 INLINE_TOKENIZE_CHARS = 4096
 """Longer text is tokenised in a thread, so that it does not delay the streams of others."""
@@ -64,6 +66,8 @@ class ServedModel:
         chat: Conversations to ids, and answers to events.
         grammars: Compiles what an answer must look like.
         engine: Runs requests.
+        embeddings: Texts to vectors and scores.
+        tasks: What requests may ask of the model.
         max_model_len: Most tokens of one sequence, prompt and answer together.
         facts: What was loaded and what runs it, for `/v1/models`.
         metrics: Told how each request goes.
@@ -75,6 +79,8 @@ class ServedModel:
     chat: ChatModel
     grammars: GrammarCompiler
     engine: AsyncEngine
+    embeddings: EmbeddingModel
+    tasks: frozenset[Task]
     max_model_len: int
     facts: Mapping[str, str]
     metrics: ServerMetrics
@@ -106,7 +112,12 @@ class ServedModel:
             tool_parser=tool_parser,
             reasoning_parser=reasoning_parser,
         )
-        loaded.grammars.prepare()  # while nobody's answer has to wait for it
+        parsers = {
+            "tool_parser": chat.dialect.tool_parser,
+            "reasoning_parser": chat.dialect.reasoning_parser,
+        }
+        if "generate" in loaded.tasks:
+            loaded.grammars.prepare()  # while nobody's answer has to wait for it
         engine = loaded.start_engine()
         return cls(
             names=tuple(names or [loaded.name]),
@@ -114,12 +125,10 @@ class ServedModel:
             chat=chat,
             grammars=loaded.grammars,
             engine=engine,
+            embeddings=loaded.embedding_model(engine),
+            tasks=loaded.tasks,
             max_model_len=loaded.max_model_len,
-            facts={
-                **loaded.facts,
-                "tool_parser": chat.dialect.tool_parser,
-                "reasoning_parser": chat.dialect.reasoning_parser,
-            },
+            facts={**loaded.facts, **(parsers if "generate" in loaded.tasks else {})},
             metrics=ServerMetrics(engine.stats),
         )
 
@@ -129,6 +138,11 @@ class ServedModel:
         deciding = [self.facts.get(name) for name in _DECIDING_FACTS]
         digest = hashlib.sha256(repr(deciding).encode()).hexdigest()
         return f"caudal-{__version__}-{digest[:8]}"
+
+    def check_task(self, task: Task) -> None:
+        """Raises `UnsupportedTaskError` where the model can't do what a route is for."""
+        if task not in self.tasks:
+            raise UnsupportedTaskError(self.names[0], task, self.tasks)
 
     def check_name(self, name: str) -> None:
         """Raises `UnknownModelError` where `name` is not one of this model's."""
