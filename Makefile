@@ -8,7 +8,7 @@ MODEL ?= smollm2
 
 NATIVE_SOURCES := $(shell find csrc -type f) CMakeLists.txt pyproject.toml
 
-.PHONY: run test lint format build bench wheel clean
+.PHONY: run test lint format build bench bench-setup bench-peers wheel clean
 
 run: build
 	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port 8000
@@ -20,12 +20,12 @@ lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $$(find csrc -name '*.cpp' -o -name '*.h')
+	$(BIN)/clang-format --dry-run --Werror $$(find csrc benchmarks -name '*.cpp' -o -name '*.h')
 
 format: build
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $$(find csrc -name '*.cpp' -o -name '*.h')
+	$(BIN)/clang-format -i $$(find csrc benchmarks -name '*.cpp' -o -name '*.h')
 
 # An editable install: Python edits are live, and a change under csrc/ rebuilds the native library.
 build: $(STAMP)
@@ -40,6 +40,15 @@ $(STAMP): $(NATIVE_SOURCES)
 
 bench: build
 	$(BIN)/caudal bench engine $(MODEL)
+
+# The programs that Caudal is compared with, each in an environment of its own under .bench/.
+bench-setup: build
+	$(BIN)/pip install --quiet -r benchmarks/requirements/harness.txt
+	$(BIN)/python -m benchmarks.setup_peers
+
+# Caudal beside them; BENCH="--full --runs 5" measures everything.
+bench-peers: build
+	$(BIN)/python -m benchmarks.run $(BENCH)
 
 wheel: build
 	$(BIN)/pip wheel --no-deps --wheel-dir dist .

@@ -14,7 +14,6 @@
 #include <barrier>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -24,17 +23,18 @@
 
 namespace {
 
-constexpr int kRuns = 7;
-constexpr long kIterations = 3'000'000;
+constexpr int kRuns = 11;
+constexpr long kIterations = 2'000'000;
 
 // Independent accumulators, to hide latency: the busiest processors start two multiply-adds a cycle
 // and take four cycles for each. Ten and their operands fit into sixteen registers.
 constexpr int kChains = 10;
 
-// Each thread reads its own region, far larger than any cache.
-constexpr std::size_t kRegionBytes = std::size_t{256} << 20;
+// Each thread reads its own part of this, or the least that is far larger than its share of caches.
+constexpr std::size_t kReadBytes = std::size_t{512} << 20;
+constexpr std::size_t kLeastRegion = std::size_t{32} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kPrefetchAhead = 4096;
+constexpr std::size_t kPrefetchAhead = 2048;
 constexpr std::size_t kCacheLine = 64;
 
 double seconds() {
@@ -124,43 +124,56 @@ void print_arithmetic(const char* name, int threads) {
 }
 
 struct Unmap {
-    void operator()(std::byte* region) const { munmap(region, kRegionBytes + kHugePage); }
+    std::size_t bytes = 0;
+    void operator()(std::byte* region) const { munmap(region, bytes); }
 };
 using Region = std::unique_ptr<std::byte, Unmap>;
 
 // Memory that has been written, in huge pages where the system grants them.
-Region make_region() {
-    void* const mapped = mmap(nullptr, kRegionBytes + kHugePage, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+Region make_region(std::size_t bytes) {
+    void* const mapped =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) {
         throw std::bad_alloc();
     }
-    Region region(static_cast<std::byte*>(mapped));
-    madvise(region.get(), kRegionBytes + kHugePage, MADV_HUGEPAGE);
-    std::fill_n(region.get(), kRegionBytes + kHugePage, std::byte{1});
+    Region region(static_cast<std::byte*>(mapped), Unmap{bytes});
+    madvise(region.get(), bytes, MADV_HUGEPAGE);
+    std::fill_n(region.get(), bytes, std::byte{1});
     return region;
 }
 
-void read_region(const std::byte* region) {
-    const auto past = reinterpret_cast<std::uintptr_t>(region) % kHugePage;
-    const std::byte* const begin = region + (kHugePage - past) % kHugePage;
+// Reads the parts of a region beside one another; which number of parts is fastest depends on the
+// machine's prefetchers and memory banks.
+template <std::size_t Parts>
+void read_region(const std::byte* begin, std::size_t bytes) {
+    const std::size_t part = bytes / Parts;
     __m256i sum = _mm256_setzero_si256();
-    for (std::size_t offset = 0; offset < kRegionBytes; offset += kCacheLine) {
-        const auto* const line = reinterpret_cast<const __m256i*>(begin + offset);
-        _mm_prefetch(begin + offset + kPrefetchAhead, _MM_HINT_T0);
-        sum = _mm256_xor_si256(sum, _mm256_load_si256(line));
-        sum = _mm256_xor_si256(sum, _mm256_load_si256(line + 1));
+    for (std::size_t offset = 0; offset < part; offset += kCacheLine) {
+#pragma GCC unroll 4
+        for (std::size_t i = 0; i < Parts; ++i) {
+            const std::byte* const at = begin + i * part + offset;
+            _mm_prefetch(at + kPrefetchAhead, _MM_HINT_T0);
+            const auto* const line = reinterpret_cast<const __m256i*>(at);
+            sum = _mm256_xor_si256(sum, _mm256_load_si256(line));
+            sum = _mm256_xor_si256(sum, _mm256_load_si256(line + 1));
+        }
     }
     asm volatile("" : : "x"(sum));
 }
 
 void print_read(int threads) {
+    const std::size_t share = kReadBytes / static_cast<std::size_t>(threads);
+    const std::size_t bytes = std::max(share / kHugePage * kHugePage, kLeastRegion);
     std::vector<Region> regions;
     for (int thread = 0; thread < threads; ++thread) {
-        regions.push_back(make_region());
+        regions.push_back(make_region(bytes));
     }
-    const auto work = [&regions](std::size_t thread) { read_region(regions[thread].get()); };
-    std::printf("read %.6g\n", best_rate(threads, kRegionBytes, work));
+    const auto rate = [&](auto read) {
+        return best_rate(threads, static_cast<double>(bytes),
+                         [&](std::size_t thread) { read(regions[thread].get(), bytes); });
+    };
+    std::printf("read %.6g\n",
+                std::max({rate(read_region<1>), rate(read_region<2>), rate(read_region<4>)}));
 }
 
 }  // namespace

@@ -44,12 +44,14 @@ class Result:
         requests: Requests sent in all runs; HTTP only.
         failures: Of these, how many failed for which reason.
         missing: Why there are no rates, or None.
+        facts: What it says about how it runs this file.
     """
 
     rates: dict[Metric, list[float]] = field(default_factory=dict)
     requests: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     missing: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     def add(self, rates: Mapping[Metric, float]) -> None:
         """One more run."""
@@ -135,6 +137,8 @@ def _alternate(
     run: Callable[[SessionT, ModelFile, Case, int, Result], None],
 ) -> CaseResults:
     results = {peer.name: Result(missing=missing.get(peer.name)) for peer in plan.peers}
+    for name, session in sessions.items():
+        results[name].facts = session.facts
     for number in range(plan.runs + 1):  # the first warms up
         order = list(sessions)[:: 1 if number % 2 else -1]
         for name in order:

@@ -54,7 +54,7 @@ class Child:
                     command,
                     cwd=ROOT,
                     env={**os.environ, **(environment or {})},
-                    stdin=subprocess.PIPE,
+                    stdin=subprocess.PIPE if self._talks else subprocess.DEVNULL,
                     stdout=subprocess.PIPE if self._talks else errors,
                     stderr=errors,
                     text=True,
@@ -64,7 +64,10 @@ class Child:
                 raise ProcessError(f"cannot run {command[0]}: {error.strerror}") from error
 
     _talks = False
-    """Whether its standard output is read; otherwise that goes to the log too."""
+    """Whether it is talked with; otherwise what it prints goes to the log too."""
+
+    facts: Mapping[str, str] = {}
+    """What it says about how it runs."""
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +122,7 @@ class Worker(Child):
     ) -> None:
         super().__init__(command, log, environment)
         try:
-            self.facts: Mapping[str, str] = self._read("could not load the model")["ready"]
+            self.facts = self._read("could not load the model")["ready"]
         except BaseException:
             self.close()
             raise

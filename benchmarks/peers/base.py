@@ -48,6 +48,9 @@ class ServerSession(Protocol):
     url: str
     """Without `/v1`."""
 
+    facts: Mapping[str, str]
+    """What the program says about how it runs."""
+
     def paused(self) -> AbstractContextManager[None]:
         """Take no processor time meanwhile."""
 

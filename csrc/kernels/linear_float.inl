@@ -4,13 +4,19 @@
 // Every output is one chain of fused multiply-adds in the order of k, whatever the tile.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/int_vec.inl"
 #include "kernels/output.inl"
 #include "kernels/panel.h"
+#include "kernels/wide_vec.inl"
 
 namespace caudal::CAUDAL_ISA {
 
-constexpr int64_t kFloatTileRows = 6;
+// A tile is two vectors of output rows × six activation rows: twelve sums hide the latency of a
+// multiply-add, and each value that is loaded is used more than once.
+constexpr int kFloatTileRows = 6;
+constexpr int kFloatPanels = 2 / kHalves;
 constexpr int64_t kColumnsAtOnce = 128;
 constexpr int64_t kFloatRowsAtOnce = 240;
 // Up to this many activation rows work on float weights as they are packed.
@@ -19,16 +25,16 @@ constexpr int64_t kMostPackedRows = 24;
 template <TensorType type>
 constexpr int64_t kColumnBytes = kPanelRows * (type == TensorType::F32 ? 4 : 2);
 
-// Eight weights of column k of a panel.
+// A vector of weights of column k of a panel.
 template <TensorType type>
-CAUDAL_INLINE f32x8 load_weights(const std::byte* panel, int64_t k, int half) {
-    const int64_t index = k * kPanelRows + half * kLanes;
+CAUDAL_INLINE f32w load_weights(const std::byte* panel, int64_t k, int half) {
+    const int64_t index = k * kPanelRows + half * kWideLanes;
     if constexpr (type == TensorType::F32) {
-        return load(reinterpret_cast<const float*>(panel) + index);
+        return load_wide(reinterpret_cast<const float*>(panel) + index);
     } else if constexpr (type == TensorType::F16) {
-        return load(reinterpret_cast<const Half*>(panel) + index);
+        return load_wide(reinterpret_cast<const Half*>(panel) + index);
     } else {
-        return (f32x8)(widen_u16(panel + index * 2) << 16);
+        return (f32w)(widen_u16_wide(panel + index * 2) << 16);
     }
 }
 
@@ -37,58 +43,52 @@ CAUDAL_INLINE f32x8 load_weights(const std::byte* panel, int64_t k, int half) {
 template <TensorType type, int panels, int tokens>
 static void multiply_columns(const std::byte* weights, int64_t panel_stride, int64_t count,
                              const float* x, int64_t x_stride, float* sums) {
-    f32x8 values[panels][2][tokens];
-    unrolled<panels>([&](auto p) CAUDAL_INLINE_BODY {
-        unrolled<tokens>([&](auto t) CAUDAL_INLINE_BODY {
-            values[p][0][t] = load(sums + (p * tokens + t) * kPanelRows);
-            values[p][1][t] = load(sums + (p * tokens + t) * kPanelRows + kLanes);
-        });
+    f32w values[panels][kHalves][tokens];
+    const auto at = [&](int p, int half, int t) CAUDAL_INLINE_BODY {
+        return sums + (p * tokens + t) * kPanelRows + half * kWideLanes;
+    };
+    unrolled<panels * kHalves>([&](auto v) CAUDAL_INLINE_BODY {
+        constexpr int p = v / kHalves;
+        constexpr int half = v % kHalves;
+        unrolled<tokens>(
+            [&](auto t) CAUDAL_INLINE_BODY { values[p][half][t] = load_wide(at(p, half, t)); });
     });
     for (int64_t k = 0; k < count; ++k) {
         unrolled<panels>([&](auto p) CAUDAL_INLINE_BODY {
             const std::byte* panel = weights + p * panel_stride;
             constexpr int64_t ahead = 256 / panels;  // columns: 2 to 16 KiB
             __builtin_prefetch(panel + (k + ahead) * kColumnBytes<type>);
-            const f32x8 low = load_weights<type>(panel, k, 0);
-            const f32x8 high = load_weights<type>(panel, k, 1);
+            f32w column[kHalves];
+            for (int half = 0; half < kHalves; ++half) {
+                column[half] = load_weights<type>(panel, k, half);
+            }
             unrolled<tokens>([&](auto t) CAUDAL_INLINE_BODY {
-                const f32x8 activation = splat(x[t * x_stride + k]);
-                values[p][0][t] = multiply_add(low, activation, values[p][0][t]);
-                values[p][1][t] = multiply_add(high, activation, values[p][1][t]);
+                const f32w activation = splat_wide(x[t * x_stride + k]);
+                for (int half = 0; half < kHalves; ++half) {
+                    values[p][half][t] = multiply_add(column[half], activation, values[p][half][t]);
+                }
             });
         });
     }
-    unrolled<panels>([&](auto p) CAUDAL_INLINE_BODY {
-        unrolled<tokens>([&](auto t) CAUDAL_INLINE_BODY {
-            store(sums + (p * tokens + t) * kPanelRows, values[p][0][t]);
-            store(sums + (p * tokens + t) * kPanelRows + kLanes, values[p][1][t]);
-        });
+    unrolled<panels * kHalves>([&](auto v) CAUDAL_INLINE_BODY {
+        constexpr int p = v / kHalves;
+        constexpr int half = v % kHalves;
+        unrolled<tokens>([&](auto t)
+                             CAUDAL_INLINE_BODY { store(at(p, half, t), values[p][half][t]); });
     });
 }
 
-template <TensorType type>
-static void multiply_float_tile(const std::byte* weights, int64_t count, const float* x,
-                                int64_t x_stride, int64_t tokens, float* sums) {
-    switch (tokens) {
-        case 1:
-            multiply_columns<type, 1, 1>(weights, 0, count, x, x_stride, sums);
-            break;
-        case 2:
-            multiply_columns<type, 1, 2>(weights, 0, count, x, x_stride, sums);
-            break;
-        case 3:
-            multiply_columns<type, 1, 3>(weights, 0, count, x, x_stride, sums);
-            break;
-        case 4:
-            multiply_columns<type, 1, 4>(weights, 0, count, x, x_stride, sums);
-            break;
-        case 5:
-            multiply_columns<type, 1, 5>(weights, 0, count, x, x_stride, sums);
-            break;
-        default:
-            multiply_columns<type, 1, 6>(weights, 0, count, x, x_stride, sums);
-            break;
+// The same for a number of rows known only now.
+template <TensorType type, int panels, int most = kFloatTileRows>
+static void multiply_float_tile(const std::byte* weights, int64_t panel_stride, int64_t count,
+                                const float* x, int64_t x_stride, int64_t tokens, float* sums) {
+    if constexpr (most > 1) {
+        if (tokens < most) {
+            return multiply_float_tile<type, panels, most - 1>(weights, panel_stride, count, x,
+                                                               x_stride, tokens, sums);
+        }
     }
+    multiply_columns<type, panels, most>(weights, panel_stride, count, x, x_stride, sums);
 }
 
 // How many of `left` rows to take next: tiles of equal size, or nearly.
@@ -97,93 +97,106 @@ static int64_t next_tile(int64_t left) {
     return (left + tiles - 1) / tiles;
 }
 
-// Several panels as they are packed with one or two rows of activations, for which one panel's sums
-// would be too few to hide the latency of a multiply-add.
-template <TensorType type, int panels, int tokens>
-static void multiply_panels(const PackedMatrix& matrix, const float* x, int64_t panel,
-                            const Output& output) {
+// Panels as they are packed with a number of rows of activations.
+template <TensorType type, int panels>
+static void multiply_float_panels(const PackedMatrix& matrix, const float* x, int64_t first,
+                                  int64_t tokens, int64_t panel, const Output& output) {
     const int64_t stride = matrix.cols * kColumnBytes<type>;
-    alignas(32) float sums[panels * tokens * kPanelRows] = {};
-    multiply_columns<type, panels, tokens>(matrix.data + panel * stride, stride, matrix.cols, x,
-                                           matrix.cols, sums);
+    alignas(kWideBytes) float sums[panels * kFloatTileRows * kPanelRows] = {};
+    multiply_float_tile<type, panels>(matrix.data + panel * stride, stride, matrix.cols,
+                                      x + first * matrix.cols, matrix.cols, tokens, sums);
     for (int64_t p = 0; p < panels; ++p) {
         for (int64_t t = 0; t < tokens; ++t) {
-            output.write(panel + p, t, sums + (p * tokens + t) * kPanelRows);
+            output.write(panel + p, first + t, sums + (p * tokens + t) * kPanelRows);
         }
     }
 }
 
-// Few rows of activations over panels as they are packed.
+// Few rows of activations over panels as they are packed: more panels at once where one or two rows
+// would make too few sums.
 template <TensorType type>
 static void multiply_few_floats(const PackedMatrix& matrix, const float* x, int64_t rows,
                                 int64_t panel_begin, int64_t panel_end, const Output& output) {
-    const int64_t stride = matrix.cols * kColumnBytes<type>;
+    constexpr int wide = 4 * kFloatPanels;
+    constexpr int medium = 2 * kFloatPanels;
     int64_t panel = panel_begin;
-    for (; rows == 1 && panel + 4 <= panel_end; panel += 4) {
-        multiply_panels<type, 4, 1>(matrix, x, panel, output);
+    for (; rows == 1 && panel + wide <= panel_end; panel += wide) {
+        multiply_float_panels<type, wide>(matrix, x, 0, rows, panel, output);
     }
-    for (; rows == 2 && panel + 2 <= panel_end; panel += 2) {
-        multiply_panels<type, 2, 2>(matrix, x, panel, output);
+    for (; rows == 2 && panel + medium <= panel_end; panel += medium) {
+        multiply_float_panels<type, medium>(matrix, x, 0, rows, panel, output);
     }
-    for (; panel < panel_end; ++panel) {
-        for (int64_t row = 0; row < rows;) {
-            const int64_t tokens = next_tile(rows - row);
-            alignas(32) float sums[kFloatTileRows * kPanelRows] = {};
-            multiply_float_tile<type>(matrix.data + panel * stride, matrix.cols,
-                                      x + row * matrix.cols, matrix.cols, tokens, sums);
-            for (int64_t t = 0; t < tokens; ++t) {
-                output.write(panel, row + t, sums + t * kPanelRows);
+    const auto rest = [&]<int panels>(std::integral_constant<int, panels>) {
+        for (; panel + panels <= panel_end; panel += panels) {
+            for (int64_t row = 0; row < rows;) {
+                const int64_t tokens = next_tile(rows - row);
+                multiply_float_panels<type, panels>(matrix, x, row, tokens, panel, output);
+                row += tokens;
             }
+        }
+    };
+    rest(std::integral_constant<int, kFloatPanels>{});
+    rest(std::integral_constant<int, 1>{});
+}
+
+// Columns [begin, end) of a panel as floats, in `scratch` unless they are floats already.
+static const std::byte* float_columns(const PackedMatrix& matrix, const std::byte* panel,
+                                      int64_t begin, int64_t end, float* scratch) {
+    if (matrix.type == TensorType::F32) return panel + begin * kPanelRows * 4;
+    if (matrix.type != TensorType::F16 && matrix.type != TensorType::BF16) {
+        dequantize_panel(matrix.type, panel, begin, end, scratch);
+        return reinterpret_cast<const std::byte*>(scratch);
+    }
+    for (int64_t k = begin; k < end; ++k) {
+        for (int half = 0; half < kHalves; ++half) {
+            store(scratch + (k - begin) * kPanelRows + half * kWideLanes,
+                  matrix.type == TensorType::F16 ? load_weights<TensorType::F16>(panel, k, half)
+                                                 : load_weights<TensorType::BF16>(panel, k, half));
+        }
+    }
+    return reinterpret_cast<const std::byte*>(scratch);
+}
+
+// Many rows, or weights that have to become floats first: stretches of `panels` panels as floats in
+// the first-level cache. `some` rows from row `first`.
+template <int panels>
+static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int64_t first,
+                                 int64_t some, int64_t panel, const Output& output) {
+    constexpr int64_t scratch_bytes = kColumnsAtOnce * kPanelRows * 4;
+    const int64_t stride = panel_bytes(matrix.type, matrix.cols);
+    const std::byte* data = matrix.data + panel * stride;
+    alignas(kWideBytes) float weights[panels][kColumnsAtOnce * kPanelRows];
+    alignas(kWideBytes) float sums[panels * kFloatRowsAtOnce * kPanelRows];
+    std::memset(sums, 0, static_cast<size_t>(panels * some * kPanelRows) * sizeof(float));
+    for (int64_t begin = 0; begin < matrix.cols; begin += kColumnsAtOnce) {
+        const int64_t end =
+            begin + kColumnsAtOnce < matrix.cols ? begin + kColumnsAtOnce : matrix.cols;
+        const std::byte* stretch = nullptr;
+        for (int p = panels - 1; p >= 0; --p) {
+            const int64_t bytes = stride / matrix.cols * kColumnsAtOnce;
+            prefetch_bytes(data + p * stride + begin * stride / matrix.cols + bytes, bytes);
+            stretch = float_columns(matrix, data + p * stride, begin, end, weights[p]);
+        }
+        const int64_t panel_stride = matrix.type == TensorType::F32 ? stride : scratch_bytes;
+        for (int64_t row = 0; row < some;) {
+            const int64_t tokens = next_tile(some - row);
+            // A tile's sums are [panel][token]: those of earlier rows fill panels · row before
+            // them.
+            multiply_float_tile<TensorType::F32, panels>(
+                stretch, panel_stride, end - begin, x + (first + row) * matrix.cols + begin,
+                matrix.cols, tokens, sums + panels * row * kPanelRows);
             row += tokens;
         }
     }
-}
-
-// Many rows, or weights that have to become floats first: stretches of a panel as floats in the
-// first-level cache.
-static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int64_t rows,
-                                 int64_t panel_begin, int64_t panel_end, const Output& output) {
-    const int64_t stride = panel_bytes(matrix.type, matrix.cols);
-    alignas(32) float weights[kColumnsAtOnce * kPanelRows];
-    alignas(32) float sums[kFloatRowsAtOnce * kPanelRows];
-    for (int64_t first = 0; first < rows; first += kFloatRowsAtOnce) {
-        const int64_t left = rows - first;
-        const int64_t some = left < kFloatRowsAtOnce ? left : kFloatRowsAtOnce;
-        for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-            const std::byte* data = matrix.data + panel * stride;
-            std::memset(sums, 0, static_cast<size_t>(some * kPanelRows) * sizeof(float));
-            for (int64_t begin = 0; begin < matrix.cols; begin += kColumnsAtOnce) {
-                const int64_t end =
-                    begin + kColumnsAtOnce < matrix.cols ? begin + kColumnsAtOnce : matrix.cols;
-                const int64_t bytes = stride / matrix.cols * kColumnsAtOnce;
-                prefetch_bytes(data + begin * stride / matrix.cols + bytes, bytes);
-                const auto* stretch = reinterpret_cast<const std::byte*>(weights);
-                if (matrix.type == TensorType::F32) {
-                    stretch = data + begin * kPanelRows * 4;
-                } else if (matrix.type == TensorType::F16 || matrix.type == TensorType::BF16) {
-                    for (int64_t k = begin; k < end; ++k) {
-                        for (int half = 0; half < 2; ++half) {
-                            store(weights + (k - begin) * kPanelRows + half * kLanes,
-                                  matrix.type == TensorType::F16
-                                      ? load_weights<TensorType::F16>(data, k, half)
-                                      : load_weights<TensorType::BF16>(data, k, half));
-                        }
-                    }
-                } else {
-                    dequantize_panel(matrix.type, data, begin, end, weights);
-                }
-                for (int64_t row = 0; row < some;) {
-                    const int64_t tokens = next_tile(some - row);
-                    multiply_float_tile<TensorType::F32>(
-                        stretch, end - begin, x + (first + row) * matrix.cols + begin, matrix.cols,
-                        tokens, sums + row * kPanelRows);
-                    row += tokens;
-                }
-            }
-            for (int64_t row = 0; row < some; ++row) {
-                output.write(panel, first + row, sums + row * kPanelRows);
+    for (int64_t row = 0; row < some;) {
+        const int64_t tokens = next_tile(some - row);
+        for (int64_t p = 0; p < panels; ++p) {
+            for (int64_t t = 0; t < tokens; ++t) {
+                output.write(panel + p, first + row + t,
+                             sums + (panels * row + p * tokens + t) * kPanelRows);
             }
         }
+        row += tokens;
     }
 }
 
@@ -192,13 +205,27 @@ static void multiply_floats(const PackedMatrix& matrix, const std::byte* activat
     const auto* x = reinterpret_cast<const float*>(activations);
     const bool few = rows <= kMostPackedRows;
     if (few && matrix.type == TensorType::F32) {
-        multiply_few_floats<TensorType::F32>(matrix, x, rows, panel_begin, panel_end, output);
-    } else if (few && matrix.type == TensorType::F16) {
-        multiply_few_floats<TensorType::F16>(matrix, x, rows, panel_begin, panel_end, output);
-    } else if (few && matrix.type == TensorType::BF16) {
-        multiply_few_floats<TensorType::BF16>(matrix, x, rows, panel_begin, panel_end, output);
-    } else {
-        multiply_many_floats(matrix, x, rows, panel_begin, panel_end, output);
+        return multiply_few_floats<TensorType::F32>(matrix, x, rows, panel_begin, panel_end,
+                                                    output);
+    }
+    if (few && matrix.type == TensorType::F16) {
+        return multiply_few_floats<TensorType::F16>(matrix, x, rows, panel_begin, panel_end,
+                                                    output);
+    }
+    if (few && matrix.type == TensorType::BF16) {
+        return multiply_few_floats<TensorType::BF16>(matrix, x, rows, panel_begin, panel_end,
+                                                     output);
+    }
+    for (int64_t first = 0; first < rows; first += kFloatRowsAtOnce) {
+        const int64_t left = rows - first;
+        const int64_t some = left < kFloatRowsAtOnce ? left : kFloatRowsAtOnce;
+        int64_t panel = panel_begin;
+        for (; panel + kFloatPanels <= panel_end; panel += kFloatPanels) {
+            multiply_many_floats<kFloatPanels>(matrix, x, first, some, panel, output);
+        }
+        for (; panel < panel_end; ++panel) {
+            multiply_many_floats<1>(matrix, x, first, some, panel, output);
+        }
     }
 }
 

@@ -68,12 +68,45 @@ CAUDAL_INLINE f32x8 multiply_add(f32x8 a, f32x8 b, f32x8 c) {
     return (f32x8)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 }
 
+#if defined(__AVX512F__)
+using f32x16 = float __attribute__((vector_size(64)));
+using i32x16 = int32_t __attribute__((vector_size(64)));
+
+CAUDAL_INLINE f32x16 multiply_add(f32x16 a, f32x16 b, f32x16 c) {
+    return (f32x16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+
+CAUDAL_INLINE f32x16 select(i32x16 mask, f32x16 if_true, f32x16 if_false) {
+    return mask ? if_true : if_false;
+}
+
+CAUDAL_INLINE i32x16 select(i32x16 mask, i32x16 if_true, i32x16 if_false) {
+    return mask ? if_true : if_false;
+}
+#endif
+
 CAUDAL_INLINE f32x8 select(i32x8 mask, f32x8 if_true, f32x8 if_false) {
     return mask ? if_true : if_false;
 }
 
 CAUDAL_INLINE i32x8 select(i32x8 mask, i32x8 if_true, i32x8 if_false) {
     return mask ? if_true : if_false;
+}
+
+// Lanes 4 5 6 7 0 1 2 3; 2 3 0 1 6 7 4 5; 1 0 3 2 5 4 7 6.
+template <class Vector>
+CAUDAL_INLINE Vector swap_halves(Vector a) {
+    return __builtin_shufflevector(a, a, 4, 5, 6, 7, 0, 1, 2, 3);
+}
+
+template <class Vector>
+CAUDAL_INLINE Vector swap_pairs(Vector a) {
+    return __builtin_shufflevector(a, a, 2, 3, 0, 1, 6, 7, 4, 5);
+}
+
+template <class Vector>
+CAUDAL_INLINE Vector swap_neighbours(Vector a) {
+    return __builtin_shufflevector(a, a, 1, 0, 3, 2, 5, 4, 7, 6);
 }
 #endif
 
@@ -94,40 +127,50 @@ CAUDAL_INLINE f32x8 minimum(f32x8 a, f32x8 b) {
 
 // Sums of lanes in one fixed order, so that every caller rounds alike.
 CAUDAL_INLINE float sum_lanes(f32x8 v) {
-    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+    v = v + swap_halves(v);
+    v = v + swap_pairs(v);
+    return v[0] + v[1];
 }
 
 CAUDAL_INLINE float max_lanes(f32x8 v) {
-    float best = v[0];
-    for (int lane = 1; lane < kLanes; ++lane) best = v[lane] > best ? v[lane] : best;
-    return best;
+    v = maximum(v, swap_halves(v));
+    v = maximum(v, swap_pairs(v));
+    return v[0] > v[1] ? v[0] : v[1];
 }
 
 // e^x with a relative error below 2e-7: range reduction by ln 2 in two parts, then the Taylor
 // polynomial of degree 7 on [-ln 2 / 2, ln 2 / 2]. Exactly 1 at 0, exactly 0 below -87.3 (and at
 // minus infinity), saturating at 88. NaN stays NaN.
-CAUDAL_INLINE f32x8 exponential(f32x8 x) {
-    const f32x8 lowest = splat(-87.3365f);
-    const f32x8 clamped = minimum(maximum(x, lowest), splat(88.0f));
+template <class Floats, class Ints>
+CAUDAL_INLINE Floats exponential_of(Floats x) {
+    const auto all = [](float value) { return Floats{} + value; };
+    const Floats lowest = all(-87.3365f);
+    const Floats highest = all(88.0f);
+    Floats clamped = select(x > lowest, x, lowest);
+    clamped = select(clamped < highest, clamped, highest);
     // Adding and subtracting 1.5 · 2^23 rounds to the nearest integer.
-    const f32x8 magic = splat(12582912.0f);
-    const f32x8 rounded = multiply_add(clamped, splat(1.44269504f), magic);
-    const f32x8 n = rounded - magic;
-    f32x8 r = multiply_add(n, splat(-0.693359375f), clamped);
-    r = multiply_add(n, splat(2.12194440e-4f), r);
-    f32x8 p = splat(1.0f / 5040.0f);
-    p = multiply_add(p, r, splat(1.0f / 720.0f));
-    p = multiply_add(p, r, splat(1.0f / 120.0f));
-    p = multiply_add(p, r, splat(1.0f / 24.0f));
-    p = multiply_add(p, r, splat(1.0f / 6.0f));
-    p = multiply_add(p, r, splat(0.5f));
-    p = multiply_add(p, r, splat(1.0f));
-    p = multiply_add(p, r, splat(1.0f));
+    const Floats magic = all(12582912.0f);
+    const Floats rounded = multiply_add(clamped, all(1.44269504f), magic);
+    const Floats n = rounded - magic;
+    Floats r = multiply_add(n, all(-0.693359375f), clamped);
+    r = multiply_add(n, all(2.12194440e-4f), r);
+    Floats p = all(1.0f / 5040.0f);
+    p = multiply_add(p, r, all(1.0f / 720.0f));
+    p = multiply_add(p, r, all(1.0f / 120.0f));
+    p = multiply_add(p, r, all(1.0f / 24.0f));
+    p = multiply_add(p, r, all(1.0f / 6.0f));
+    p = multiply_add(p, r, all(0.5f));
+    p = multiply_add(p, r, all(1.0f));
+    p = multiply_add(p, r, all(1.0f));
     // 2^n through the exponent bits: the low bits of `rounded` are n.
-    const i32x8 exponent = ((i32x8)rounded - (i32x8)magic + 127) << 23;
-    const f32x8 result = p * (f32x8)exponent;
-    const f32x8 in_range = select(x < lowest, splat(0.0f), result);
+    const Ints exponent = ((Ints)rounded - (Ints)magic + 127) << 23;
+    const Floats result = p * (Floats)exponent;
+    const Floats in_range = select(x < lowest, all(0.0f), result);
     return select(x == x, in_range, x);
+}
+
+CAUDAL_INLINE f32x8 exponential(f32x8 x) {
+    return exponential_of<f32x8, i32x8>(x);
 }
 
 }  // namespace caudal::CAUDAL_ISA

@@ -189,12 +189,14 @@ CAUDAL_INLINE Pair<Vector> swap_halves(Pair<Vector> a) {
     return {a.high, a.low};
 }
 
-CAUDAL_INLINE i32x8 swap_pairs(i32x8 a) {
+template <class Vector>
+CAUDAL_INLINE Pair<Vector> swap_pairs(Pair<Vector> a) {
     return {__builtin_shufflevector(a.low, a.low, 2, 3, 0, 1),
             __builtin_shufflevector(a.high, a.high, 2, 3, 0, 1)};
 }
 
-CAUDAL_INLINE i32x8 swap_neighbours(i32x8 a) {
+template <class Vector>
+CAUDAL_INLINE Pair<Vector> swap_neighbours(Pair<Vector> a) {
     return {__builtin_shufflevector(a.low, a.low, 1, 0, 3, 2),
             __builtin_shufflevector(a.high, a.high, 1, 0, 3, 2)};
 }

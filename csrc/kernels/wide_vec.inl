@@ -11,8 +11,8 @@ namespace caudal::CAUDAL_ISA {
 #if defined(__AVX512VNNI__)
 
 constexpr int kWideLanes = 16;
-using f32w = float __attribute__((vector_size(64)));
-using i32w = int32_t __attribute__((vector_size(64)));
+using f32w = f32x16;
+using i32w = i32x16;
 using u16w = uint16_t __attribute__((vector_size(64)));
 using i16w = int16_t __attribute__((vector_size(64)));
 using u8w = uint8_t __attribute__((vector_size(64)));
@@ -50,14 +50,24 @@ CAUDAL_INLINE i32w widen_s8_wide(const void* from) {
 CAUDAL_INLINE i32w widen_u8_wide(const void* from) {
     return (i32w)_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
 }
+CAUDAL_INLINE i32w widen_u16_wide(const void* from) {
+    return (i32w)_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from)));
+}
 CAUDAL_INLINE void store(float* to, f32w value) {
     std::memcpy(to, &value, sizeof(value));
 }
-CAUDAL_INLINE f32w multiply_add(f32w a, f32w b, f32w c) {
-    return (f32w)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+CAUDAL_INLINE void store(Half* to, f32w value) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                        _mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT));
 }
-CAUDAL_INLINE i32w select(i32w mask, i32w if_true, i32w if_false) {
-    return mask ? if_true : if_false;
+CAUDAL_INLINE f32w exponential(f32w x) {
+    return exponential_of<f32w, i32w>(x);
+}
+CAUDAL_INLINE f32x8 lower_half(const f32w (&v)[1]) {
+    return (f32x8)_mm512_castps512_ps256((__m512)v[0]);
+}
+CAUDAL_INLINE f32x8 upper_half(const f32w (&v)[1]) {
+    return (f32x8)_mm512_extractf32x8_ps((__m512)v[0], 1);
 }
 CAUDAL_INLINE f32w to_floats(i32w a) {
     return (f32w)_mm512_cvtepi32_ps((__m512i)a);
@@ -91,6 +101,12 @@ constexpr int kWideLanes = kLanes;
 using f32w = f32x8;
 using i32w = i32x8;
 
+CAUDAL_INLINE f32x8 lower_half(const f32w (&v)[2]) {
+    return v[0];
+}
+CAUDAL_INLINE f32x8 upper_half(const f32w (&v)[2]) {
+    return v[1];
+}
 CAUDAL_INLINE f32w splat_wide(float value) {
     return splat(value);
 }
@@ -118,6 +134,9 @@ CAUDAL_INLINE i32w widen_s8_wide(const void* from) {
 CAUDAL_INLINE i32w widen_u8_wide(const void* from) {
     return widen_u8(from);
 }
+CAUDAL_INLINE i32w widen_u16_wide(const void* from) {
+    return widen_u16(from);
+}
 
 #endif
 
@@ -125,6 +144,32 @@ constexpr int64_t kWideBytes = sizeof(i32w);
 
 // Vectors that cover the 16 rows of a panel: two halves, or one that is the whole.
 constexpr int kHalves = static_cast<int>(kPanelRows) / kWideLanes;
+
+// `Floats` is f32w or f32x8, where those differ.
+template <class Floats>
+CAUDAL_INLINE Floats splat_as(float value) {
+    if constexpr (sizeof(Floats) == sizeof(f32x8)) {
+        return splat(value);
+    } else {
+        return splat_wide(value);
+    }
+}
+template <class Floats, class Element>
+CAUDAL_INLINE Floats load_as(const Element* from) {
+    if constexpr (sizeof(Floats) == sizeof(f32x8)) {
+        return load(from);
+    } else {
+        return load_wide(from);
+    }
+}
+
+// Sixteen lanes, however many vectors they are, as eight.
+CAUDAL_INLINE f32x8 add_halves(const f32w (&v)[kHalves]) {
+    return lower_half(v) + upper_half(v);
+}
+CAUDAL_INLINE f32x8 maximum_of_halves(const f32w (&v)[kHalves]) {
+    return maximum(lower_half(v), upper_half(v));
+}
 
 // A tile's weights: a group of each of `panels` panels, seen as vectors of output rows.
 template <int panels, class Source>

@@ -84,6 +84,25 @@ class ContextOverflowError(ParameterError):
         )
 
 
+class InputTooLongError(ParameterError):
+    """A text to embed or score has more tokens than the model reads.
+
+    Args:
+        param: The field to blame, e.g. `input[3]`.
+        limit: Most tokens of an input.
+        tokens: Tokens it has, where they were counted.
+        characters: Its length, where counting tokens wasn't worth it.
+    """
+
+    def __init__(self, param: str, limit: int, tokens: int = 0, *, characters: int = 0) -> None:
+        size = f"{tokens} tokens" if tokens else f"{characters} characters"
+        super().__init__(
+            param,
+            f"{param} has {size}, but at most {limit} tokens are read. Shorten it, or let it be "
+            "cut by sending truncate_prompt_tokens.",
+        )
+
+
 class TemplateError(CaudalError):
     """A chat template refused the messages; carries the template's own words."""
 

@@ -98,7 +98,7 @@ class GrammarCompiler:
     """Compiles what requests ask for, and keeps the latest results. Thread-safe.
 
     Args:
-        tokenizer: The model's. Its vocabulary is indexed when the first grammar is compiled.
+        tokenizer: The model's. Its vocabulary is indexed when it is first needed.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -107,6 +107,14 @@ class GrammarCompiler:
         self._grammars: OrderedDict[StructuredOutputsParams, LLGrammar] = OrderedDict()
         self._guard = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
+
+    def prepare(self) -> None:
+        """Index the vocabulary now rather than when the first grammar is compiled.
+
+        No other Python thread runs meanwhile: for 0.2 s with 49 000 tokens, 1.2 s with 262 000.
+        """
+        if self._tokenizer.eos_ids:
+            self._compiling_thread().submit(self._index).result()
 
     async def compile(self, wanted: StructuredOutputsParams) -> LLGrammar:
         """Compile a grammar without holding up the event loop.
@@ -129,11 +137,14 @@ class GrammarCompiler:
         return self._recall(wanted) or self._submit(wanted).result()
 
     def _submit(self, wanted: StructuredOutputsParams) -> Future[LLGrammar]:
+        return self._compiling_thread().submit(self._compile, wanted)
+
+    def _compiling_thread(self) -> ThreadPoolExecutor:
         with self._guard:
             if self._thread is None:
                 # One at a time: compiling never takes more than one processor from the model.
                 self._thread = _deep_thread()
-            return self._thread.submit(self._compile, wanted)
+            return self._thread
 
     def _compile(self, wanted: StructuredOutputsParams) -> LLGrammar:
         known = self._recall(wanted)  # while this one waited, another may have come by it

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from caudal.backends.base import Executor
 from caudal.backends.native import (
@@ -18,21 +17,25 @@ from caudal.backends.native import (
     NativeExecutor,
     NativeOptions,
 )
+from caudal.embedding import EmbeddingModel
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import Batching, EngineConfig, ScheduleOrder
 from caudal.engine.engine import Engine
-from caudal.errors import ModelLoadError, ParameterError
+from caudal.errors import ParameterError
 from caudal.formats.chat_template import ChatTemplate
-from caudal.formats.gguf import GGUFFile
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammar_compiler import GrammarCompiler
 from caudal.machine import available_memory, total_memory, usable_processors
-from caudal.models import build_program
-from caudal.models.program import Program, kv_bytes_per_token
+from caudal.model_files import open_model
+from caudal.models.program import Program, Task, kv_bytes_per_token
 from caudal.store import Store
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)(i?B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+ENCODER_BATCH = 512
+"""Tokens that an encoder computes at once by default: enough to make good use of a pass over the
+weights, few enough that those who come meanwhile don't wait long."""
 
 DEFAULT_KV_SHARE = 4
 """By default the KV pool may take one part in this many of the available memory."""
@@ -127,9 +130,19 @@ class LoadedModel:
     facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def tasks(self) -> frozenset[Task]:
+        """What requests may ask of the model."""
+        return self.program.tasks
+
+    @property
     def max_model_len(self) -> int:
         """Most tokens of one sequence, prompt and answer together."""
         return self.engine_config.max_model_len
+
+    def embedding_model(self, engine: AsyncEngine) -> EmbeddingModel:
+        """What makes embeddings with this model, on its engine."""
+        program = self.program
+        return EmbeddingModel(engine, self.tokenizer, program.pooling, program.state.width)
 
     def start_engine(self) -> AsyncEngine:
         """Start the one engine that runs this model; shutting it down closes the executor."""
@@ -160,7 +173,7 @@ def load_model(
     """Load a model by name or path. It must be in the store already; nothing is fetched.
 
     Args:
-        name: A name that the store resolves, or the path of a GGUF file.
+        name: A name that the store resolves, or the path of a GGUF file or a model's folder.
         options: The user's choices.
         store: Where models are kept; default: the user's store.
         progress: Called with the share of weights packed so far, 0 to 1.
@@ -170,36 +183,15 @@ def load_model(
         ModelLoadError: The file can't be used.
         ParameterError: An option makes no sense, or doesn't fit this model.
     """
-    path = (store or Store()).resolve(name).path
-    with GGUFFile.open(path) as file:
-        program = build_program(file)
-        tokenizer = Tokenizer.from_gguf(file)
-        # More rows than tokens would let the model choose ids that stand for no text.
-        if tokenizer.vocab_size != program.vocab_size:
-            raise ModelLoadError(
-                str(path),
-                f"tokenizer.ggml.tokens has {tokenizer.vocab_size} tokens, but token_embd.weight "
-                f"has {program.vocab_size} rows; they must be equal",
-            )
-        chat_template = ChatTemplate.from_gguf(file, tokenizer)
-        num_blocks, max_model_len = size_kv_pool(program, options)
-        limits = {
-            limit: value
-            for limit in ("max_num_seqs", "max_num_batched_tokens", "max_queue")
-            if (value := getattr(options, limit)) is not None
-        }
-        config = EngineConfig(
-            max_model_len=max_model_len,
-            prefix_cache=options.prefix_cache,
-            schedule=options.schedule,
-            batching=options.batching,
-            **limits,
-        )
+    stored = (store or Store()).resolve(name)
+    with open_model(stored) as files:
+        program = files.program
+        config, num_blocks = plan_engine(program, options)
         threads = options.threads if options.threads is not None else usable_processors()
         if not 1 <= threads <= 256:
             raise ParameterError("threads", f"threads must be 1 to 256, but is {threads}.")
         executor = NativeExecutor(
-            file,
+            files.weights,
             program,
             NativeOptions(
                 num_blocks=num_blocks,
@@ -212,28 +204,80 @@ def load_model(
         )
         facts = {
             "model": name,
-            "architecture": file.architecture,
-            "tensors": _tensor_mix(file),
-            "tokenizer": _tokenizer_kind(file),
-            "chat_template": chat_template.origin,
-            "max_model_len": str(max_model_len),
+            "architecture": files.weights.architecture,
+            "tasks": ", ".join(sorted(program.tasks)),
+            "tensors": files.tensor_mix,
+            "tokenizer": f"{files.tokenizer_kind}, {files.tokenizer.vocab_size} tokens",
+            "embedding": embedding_kind(program),
+            "max_model_len": str(config.max_model_len),
             "context_length": str(program.context_length),
-            "kv_tokens": str(num_blocks * BLOCK_SIZE),
-            "kv_sequences": f"{num_blocks * BLOCK_SIZE / max_model_len:.1f}",
-            "kv_bytes": str(num_blocks * BLOCK_SIZE * executor.info.bytes_per_token),
             **executor.info.facts,
         }
+        if not program.is_encoder:
+            facts |= {
+                "chat_template": files.chat_template.origin,
+                "kv_tokens": str(num_blocks * BLOCK_SIZE),
+                "kv_sequences": f"{num_blocks * BLOCK_SIZE / config.max_model_len:.1f}",
+                "kv_bytes": str(num_blocks * BLOCK_SIZE * executor.info.bytes_per_token),
+            }
     return LoadedModel(
         name=name,
-        path=path,
-        tokenizer=tokenizer,
-        chat_template=chat_template,
-        grammars=GrammarCompiler(tokenizer),
+        path=stored.path,
+        tokenizer=files.tokenizer,
+        chat_template=files.chat_template,
+        grammars=GrammarCompiler(files.tokenizer),
         program=program,
         executor=executor,
         engine_config=config,
         facts=facts,
     )
+
+
+def plan_engine(program: Program, options: LoadOptions) -> tuple[EngineConfig, int]:
+    """The engine's limits for a model, and the blocks of its KV pool.
+
+    Raises:
+        ParameterError: An option makes no sense, or doesn't fit this model.
+    """
+    limits: dict[str, Any] = {
+        limit: value
+        for limit in ("max_num_seqs", "max_num_batched_tokens", "max_queue")
+        if (value := getattr(options, limit)) is not None
+    }
+    if program.is_encoder:
+        if options.kv_memory is not None:
+            raise ParameterError(
+                "kv_memory", "This model keeps no keys and values; leave kv_memory out."
+            )
+        max_model_len = _context(program, options) or program.context_length
+        tokens = limits.setdefault("max_num_batched_tokens", max(ENCODER_BATCH, max_model_len))
+        config = EngineConfig(
+            max_model_len=max_model_len, encoder=True, schedule=options.schedule, **limits
+        )
+        # Only a batch's own: so many tokens, and a block more for each sequence.
+        return config, tokens // BLOCK_SIZE + 2 * config.max_num_seqs
+    num_blocks, max_model_len = size_kv_pool(program, options)
+    config = EngineConfig(
+        max_model_len=max_model_len,
+        prefix_cache=options.prefix_cache,
+        schedule=options.schedule,
+        batching=options.batching,
+        **limits,
+    )
+    return config, num_blocks
+
+
+def _context(program: Program, options: LoadOptions) -> int | None:
+    """The longest sequence that the user asks for, checked."""
+    wanted = options.max_model_len
+    context = program.context_length
+    if wanted is not None and not 2 <= wanted <= context:
+        raise ParameterError(
+            "max_model_len",
+            f"max_model_len must be between 2 and the {context} tokens that the model was trained "
+            f"for, but is {wanted}.",
+        )
+    return wanted
 
 
 def size_kv_pool(program: Program, options: LoadOptions) -> tuple[int, int]:
@@ -245,14 +289,8 @@ def size_kv_pool(program: Program, options: LoadOptions) -> tuple[int, int]:
     Raises:
         ParameterError: `kv_memory` or `max_model_len` can't be had.
     """
+    wanted = _context(program, options)
     context = program.context_length
-    wanted = options.max_model_len
-    if wanted is not None and not 2 <= wanted <= context:
-        raise ParameterError(
-            "max_model_len",
-            f"max_model_len must be between 2 and the {context} tokens that the model was trained "
-            f"for, but is {wanted}.",
-        )
     block_bytes = BLOCK_SIZE * kv_bytes_per_token(
         program.kv_layers, BYTES_PER_ELEMENT[options.kv_type]
     )
@@ -277,15 +315,10 @@ def size_kv_pool(program: Program, options: LoadOptions) -> tuple[int, int]:
     return num_blocks, wanted or min(context, num_blocks * BLOCK_SIZE)
 
 
-def _tensor_mix(file: GGUFFile) -> str:
-    """Matrices by type, most frequent first, e.g. `Q4_1 x210, Q8_0 x1`."""
-    matrices = [tensor for tensor in file.tensors.values() if len(tensor.shape) > 1]
-    counts = Counter(tensor.type.name for tensor in matrices)
-    return ", ".join(f"{name} x{count}" for name, count in counts.most_common())
-
-
-def _tokenizer_kind(file: GGUFFile) -> str:
-    """The vocabulary's family and pre-tokenizer, e.g. `gpt2 (smollm), 49152 tokens`."""
-    family = file.get_str("tokenizer.ggml.model")
-    pre = file.get_str("tokenizer.ggml.pre", "default")
-    return f"{family} ({pre}), {len(file.get_strings('tokenizer.ggml.tokens'))} tokens"
+def embedding_kind(program: Program) -> str:
+    """How a model makes embeddings, e.g. `mean, normalised, 384 dimensions`."""
+    pooling = program.pooling
+    if pooling.scores_pairs:
+        return "scores pairs"
+    normalised = ", normalised" if pooling.normalize else ""
+    return f"{pooling.kind}{normalised}, {program.state.width} dimensions"

@@ -28,6 +28,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
             "city": {"enum": ["Rome", "París"]},
             "days": {"type": "integer", "minimum": 1, "maximum": 20},
             "tags": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+            "unit": {"type": "string", "enum": ["C", "F"]},
+            "note": {"type": "string"},
         },
         "required": ["city", "days"],
     },
@@ -58,6 +60,8 @@ class Harness:
         while not matcher.complete:
             assert len(tokens) < limit
             forced = list(matcher.forced())
+            if not forced and draw.random() < 0.1:
+                forced = self.nudge(matcher)
             if not forced:
                 allowed = [
                     token
@@ -71,6 +75,16 @@ class Harness:
                 break
             tokens += forced
             matcher.accept(forced)
+        return tokens
+
+    def nudge(self, matcher: LLMatcher) -> list[int]:
+        """The end of an argument of Qwen3-Coder, which no chance would write."""
+        matcher, tokens = matcher.fork(), []
+        for token in b"\n</parameter>\n":
+            if not matcher.allowed()[token // 8] >> token % 8 & 1:
+                return []
+            matcher.accept([token])
+            tokens.append(token)
         return tokens
 
     def read(self, prompt: ChatPrompt, tokens: Sequence[int]) -> Answer:
@@ -170,7 +184,25 @@ DEEPSEEK_CALL = (
         ("hermes with control tokens", HERMES_CALL, "", "now"),
         ("qwen3", f"<think>\nHm\n</think>\n\n{HERMES_CALL}", "Hm", "now"),
         ("qwen3", HERMES_CALL, "", "now"),
-        ("qwen3_coder", HERMES_CALL, "", "now"),
+        ("qwen3_coder", "<tool_call>\n<function=now>\n</function>\n</tool_call>", "", "now"),
+        (
+            "qwen3_coder",
+            '<tool_call>\n<function=weather>\n<parameter=city>\n"Rome"\n</parameter>\n'
+            "<parameter=days>\n3\n</parameter>\n<parameter=note>\na\n<b>\n</parameter>\n"
+            "</function>\n</tool_call>",
+            "",
+            "weather",
+        ),
+        (
+            "functiongemma",
+            '<start_function_call>call:weather{city:"Rome",days:3,unit:<escape>C<escape>,'
+            "note:<escape>a, {b}<escape>}<end_function_call>",
+            "",
+            "weather",
+        ),
+        ("pythonic", '[weather(city="Rome", days=3, tags=[true], note="é"), now()]', "", "weather"),
+        ("lfm2", "<|tool_call_start|>[now()]<|tool_call_end|>", "", "now"),
+        ("gemma", "```tool_code\nnow()\n```", "", "now"),
         ("deepseek_r1", f"Hm\n</think>\n\n{DEEPSEEK_CALL}", "Hm", "now"),
         ("llama3", '{"name": "now", "parameters": {}}', "", "now"),
         ("mistral", '[TOOL_CALLS][{"name": "now", "arguments": {}}]', "", "now"),
@@ -194,9 +226,22 @@ def test_enforced_calls_are_written_as_the_model_knows_them(
     assert model.accepts(prompt, answer)
     tokens = model.tokenizer.encode(answer, add_special=False, parse_special=True)
     read = model.read(prompt, tokens)
-    assert [call.name for call in read.tool_calls] == [called]
+    assert read.tool_calls[0].name == called
+    check(read)
     assert read.reasoning == reasoning
     assert read.content == ""
+
+
+def test_a_schema_that_the_models_own_format_cannot_hold_is_enforced_in_hermes(tmp_path: Path):
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^[0-9]+$"}}}
+    tool = Tool(name="f", parameters=schema)
+    model = Harness("qwen3_coder", tmp_path)
+    prompt = model.chat.prepare(Conversation(messages=ASK, tools=[tool], tool_choice=REQUIRED))
+    call = '<tool_call>\n{"name": "f", "arguments": {"a": "12"}}\n</tool_call>'
+    assert model.accepts(prompt, call)
+    assert not model.accepts(prompt, call.replace("12", "x"))
+    tokens = model.tokenizer.encode(call, add_special=False)
+    assert [found.arguments for found in model.read(prompt, tokens).tool_calls] == ['{"a": "12"}']
 
 
 @pytest.mark.parametrize(

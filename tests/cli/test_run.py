@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +76,33 @@ def test_one_question():
     assert FakeLLM.made.params.temperature == 0.2
     assert FakeLLM.made.params.max_tokens is None
     assert FakeLLM.made.closed
+
+
+def test_piped_bytes_that_are_no_text():
+    result = CliRunner().invoke(app, ["run", "tiny"], input=b"a\xffb")
+    assert result.exit_code == 0, result.output
+    assert FakeLLM.made.asked == [[{"role": "user", "content": "a\ufffdb"}]]
+
+
+def test_a_closed_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    monkeypatch.setattr("sys.stdin", None)
+    run_module.run("tiny", "hello there")
+    assert capsys.readouterr().out == "<hello><there>\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full device")
+def test_a_full_disk_is_said_in_a_line(tmp_path: Path):
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-c", "from caudal.cli import main; main()", "list"],
+            env=os.environ | {"CAUDAL_HOME": str(tmp_path)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert result.stderr == "caudal: cannot write: no space is left on the device\n"
 
 
 def test_piped_text_is_added_to_the_question():

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import caudal.loader
 from caudal.cli import pull_display
 from caudal.cli.app import app
+from caudal.grammar_compiler import GrammarCompiler
 from caudal.loader import LoadOptions
 from caudal.server import serving
 from support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
@@ -20,6 +21,7 @@ FACTS = {
     "tensors": "Q4_1 x210",
     "tokenizer": "gpt2 (smollm)",
     "chat_template": "from the model file",
+    "embedding": "last, normalised, 576 dimensions",
     "max_model_len": "512",
     "kv_tokens": "8192",
     "kv_sequences": "16.0",
@@ -43,7 +45,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             name=name,
             tokenizer=ByteTokenizer(),
             chat_template=RoleTemplate(),
-            grammars=None,
+            grammars=GrammarCompiler(ByteTokenizer()),  # type: ignore[arg-type]
+            tasks=frozenset(("generate", "embed", "score")),
+            embedding_model=lambda engine: None,
             start_engine=lambda: start_engine(ScriptedExecutor()),
             max_model_len=512,
             facts=FACTS | {"model": name},

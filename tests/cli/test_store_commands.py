@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from caudal.cli.app import app
 from caudal.formats.tensor_types import TensorType
 from caudal.store import registry
-from caudal.store.registry import KnownModel, Licence
+from caudal.store.registry import KnownFile, KnownModel, Licence
 from support.gguf_writer import random_tensor, write_gguf
 from support.package_index import LocalIndex
 from support.wheels import build_wheel, model_bytes
@@ -72,7 +72,8 @@ def test_pull_list_remove(index: LocalIndex, home: Path) -> None:
 def test_the_terms_are_shown_before_anything_is_fetched(
     index: LocalIndex, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = KnownModel("tiny", (), "", ("none==1",), "m.gguf", "00", 1, Licence("T", "Be nice."))
+    files = (KnownFile("m.gguf", "00", 1),)
+    model = KnownModel("tiny", (), "", ("none==1",), files, Licence("T", "Be nice."))
     monkeypatch.setitem(registry._BY_NAME, "tiny", model)
     pulled = caudal("pull", "tiny")
     assert pulled.exit_code == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from caudal.engine.request import FinishReason
 from caudal.errors import QueueFullError
+from caudal.pooling import PoolingKind
 from support.engine_harness import Harness
 from support.fake_executor import Batch
 
@@ -93,6 +96,18 @@ class EngineMachine(RuleBasedStateMachine):
             )
         except QueueFullError:
             assert self.harness.engine.num_requests >= 6
+
+    @rule(
+        prompt=PROMPTS,
+        kind=st.sampled_from(["mean", "cls", "last"]),
+        salt=st.sampled_from([None, None, "a"]),
+        deadline=st.sampled_from([None, None, 3.0]),
+    )
+    def submit_pooling(
+        self, prompt: list[int], kind: PoolingKind, salt: str | None, deadline: float | None
+    ) -> None:
+        with contextlib.suppress(QueueFullError):
+            self.harness.submit(prompt, pooling=kind, cache_salt=salt, deadline=deadline)
 
     @rule(count=st.integers(1, 6))
     def step(self, count: int) -> None:

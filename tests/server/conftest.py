@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from support.fake_model import ScriptedExecutor, serve_fake
+from support.fake_template import tool_chat
 from support.running_server import RunningServer, Serve, running_server
 
 
@@ -28,3 +30,16 @@ def hello() -> Iterator[RunningServer]:
     """A server whose model always says `Hello, día!`."""
     with running_server(serve_fake(ScriptedExecutor(script="Hello, día!".encode()))) as server:
         yield server
+
+
+@pytest.fixture
+def converse() -> Iterator[Callable[..., RunningServer]]:
+    """Serves a model that thinks and calls tools, and always says `script`."""
+    with contextlib.ExitStack() as stack:
+
+        def start(script: str, **options: object) -> RunningServer:
+            executor = ScriptedExecutor(script=script.encode(), num_blocks=2048)
+            model = serve_fake(executor, **{"max_model_len": 16384} | options)
+            return stack.enter_context(running_server(replace(model, chat=tool_chat())))
+
+        yield start

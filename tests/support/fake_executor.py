@@ -13,6 +13,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from caudal.backends.base import (
     Batch,
     ExecutorInfo,
@@ -22,6 +25,7 @@ from caudal.backends.base import (
     StepResult,
     TokenLogprob,
 )
+from caudal.pooling import PoolingKind
 
 UNWRITTEN = -1
 
@@ -50,6 +54,19 @@ def score(history: Sequence[int], target: int) -> float:
     """The fake log-probability of `target` after `history`."""
     text = f"{target}|{','.join(map(str, history))}".encode()
     return -int.from_bytes(hashlib.blake2b(text, digest_size=2).digest(), "little") / 4096
+
+
+def state(history: Sequence[int]) -> float:
+    """The fake hidden state, one number, of the last token of `history`."""
+    return score(history, -1)
+
+
+def pooled_states(prompt: Sequence[int], kind: PoolingKind) -> float:
+    """The sum of the fake states of a prompt that a pooling request asks for."""
+    states = [state(prompt[: i + 1]) for i in range(len(prompt))]
+    if kind == "cls":
+        return states[0]
+    return sum(states) if kind == "mean" else states[-1]
 
 
 @dataclass
@@ -167,7 +184,18 @@ class FakeExecutor:
         chosen = [sampled for sampled in samples if sampled is not None]
         if len(chosen) < len(samples):
             return StepResult(error="no token is allowed")
-        return StepResult(chosen, scores)
+        return StepResult(chosen, scores, self._pool(step, context))
+
+    def _pool(self, step: SequenceStep, context: list[int]) -> NDArray[np.float64] | None:
+        rows = step.pool
+        if rows is None:
+            return None
+        _demand(rows.count > 0 and rows.first >= 0, "pooled rows")
+        _demand(rows.first + rows.count <= len(step.tokens), "pooled rows")
+        total = np.zeros(1) if rows.carry is None else rows.carry.copy()
+        for i in range(step.context + rows.first, step.context + rows.first + rows.count):
+            total += state(context[: i + 1])
+        return total
 
     def _sample(self, context: list[int], row: SamplingRow) -> SampledToken | None:
         if row.prompt_tokens or row.output_tokens:

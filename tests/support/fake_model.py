@@ -9,11 +9,13 @@ from typing import Any
 
 from caudal.backends.base import SampledToken, SamplingRow
 from caudal.chat.model import ChatModel
+from caudal.embedding import EmbeddingModel
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.errors import ParameterError, TemplateError
 from caudal.grammar_compiler import GrammarCompiler
+from caudal.pooling import Pooling
 from caudal.server.metrics import ServerMetrics
 from caudal.server.served_model import ServedModel
 from support.fake_executor import FakeExecutor, allows
@@ -31,6 +33,8 @@ class ByteTokenizer:
     eos_ids = frozenset({END})
     special_tokens: Mapping[str, int] = {"<|end|>": END}
     vocab_size = END + 1 + len(WORDS)
+    add_bos = False
+    add_eos = False
     bos_id = None
     longest_token = len("<|end|>")
 
@@ -132,7 +136,12 @@ def start_engine(executor: FakeExecutor, **limits: Any) -> AsyncEngine:
 
 
 def serve_fake(
-    executor: FakeExecutor, names: Sequence[str] = ("fake",), **limits: Any
+    executor: FakeExecutor,
+    names: Sequence[str] = ("fake",),
+    *,
+    tool_parser: str = "auto",
+    reasoning_parser: str = "auto",
+    **limits: Any,
 ) -> ServedModel:
     """A served model on a fake one."""
     engine = start_engine(executor, **limits)
@@ -141,9 +150,13 @@ def serve_fake(
     return ServedModel(
         names=names,
         tokenizer=tokenizer,
-        chat=ChatModel(template, tokenizer),
+        chat=ChatModel(
+            template, tokenizer, tool_parser=tool_parser, reasoning_parser=reasoning_parser
+        ),
         grammars=GrammarCompiler(tokenizer),
         engine=engine,
+        embeddings=EmbeddingModel(engine, tokenizer, Pooling(kind="last", normalize=False), 1),
+        tasks=frozenset(("generate", "embed", "score")),
         max_model_len=engine.config.max_model_len,
         facts={"architecture": "fake"},
         metrics=ServerMetrics(engine.stats),

@@ -29,12 +29,12 @@ SCHEMA = _object(
     value=_object(x={"type": ["null", "integer"]}),
 )
 TEXTS = (
-    '{"name": "John Smith", "age": 35, "height": 1.85, "employed": true, "tags": ["a", "big one"], '
-    '"kind": "catfish", "value": {"x": null}}',
+    '{"name": "John Smith", "age": 35, "height": 1.85, "employed": true, '
+    '"tags": ["a", "big one"], "kind": "catfish", "value": {"x": null}}',
     '{"name": "", "age": -7, "height": -0.5, "employed": false, "tags": [], "kind": "cat", '
     '"value": {"x": 12}}',
-    '{"name": " día \\"q\\" \\\\", "age": 0, "height": 10, "employed": false, "tags": ["{", "\\n"], '
-    '"kind": "dog", "value": {"x": -1}}',
+    '{"name": " día \\"q\\" \\\\", "age": 0, "height": 10, "employed": false, '
+    '"tags": ["{", "\\n"], "kind": "dog", "value": {"x": -1}}',
 )
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import anthropic
 import httpx
 import openai
 import uvicorn
@@ -32,6 +33,9 @@ class RunningServer:
 
     def openai(self, api_key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key, max_retries=0)
+
+    def anthropic(self, api_key: str = "none") -> anthropic.Anthropic:
+        return anthropic.Anthropic(base_url=self.url, api_key=api_key, max_retries=0)
 
     def metric(self, sample: str) -> float:
         """A sample's value, e.g. `caudal_kv_blocks{state="used"}`."""

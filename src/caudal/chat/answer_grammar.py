@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from caudal.chat.calls.formats import CallSyntax
 from caudal.chat.conversation import Tool
+from caudal.chat.member_grammar import member_rules
 from caudal.structured_outputs import StructuredOutputsParams, json_rule, lark_literal
 
 _ANY = "(.|\\n)*"
@@ -67,7 +68,7 @@ class AnswerGrammar:
             syntax: How calls are written.
             tools: The tools on offer.
             parallel: Whether there may be several calls.
-            bare: Characters that begin a call only as an answer's first.
+            bare: The character that begins a call only as an answer's first, if there is one.
         """
         if self.answer_begin:
             answer = f"answer: {self._literal(self.answer_begin)} TEXT\n"
@@ -75,7 +76,7 @@ class AnswerGrammar:
             return self._write("calls | answer", [*rules, answer])
         if bare:
             rules = self._call_rules(syntax, tools, parallel, "")
-            other = f"answer: | OTHER\nOTHER: /[^\\s{bare}]{_ANY}/\n"
+            other = f"answer: | OTHER\nOTHER: /[^\\s\\{bare}]{_ANY}/\n"
             return self._write("calls | answer", [*rules, other])
         trigger = self._trigger(syntax)
         rules = self._call_rules(syntax, tools, parallel, trigger)
@@ -138,10 +139,19 @@ class AnswerGrammar:
             # A function has the parameters it has: schemas that leave that open are closed.
             schema = {"additionalProperties": False, **tool.parameters}
             head = syntax.head.replace("NAME", tool.name)
-            rules += [
-                f"call{place}: {self._literal(head)} args{place} {self._literal(syntax.tail)}\n",
-                f"args{place}: {json_rule(schema)}\n",
-            ]
+            rules.append(
+                f"call{place}: {self._literal(head)} args{place} {self._literal(syntax.tail)}\n"
+            )
+            if syntax.members is None:
+                rules.append(f"args{place}: {json_rule(schema)}\n")
+            else:
+                rules += member_rules(
+                    f"args{place}",
+                    schema,
+                    syntax.members,
+                    literal=self._literal,
+                    is_special=self._is_special,
+                )
             if trigger and not syntax.begin:
                 rest = self._literal(head.removeprefix(trigger))
                 rules.append(f"first{place}: {rest} args{place} {self._literal(syntax.tail)}\n")

@@ -168,7 +168,7 @@ class _Preparation:
     def _format(self) -> ToolFormat | None:
         """How calls are written; where no schema can be enforced on that, in Hermes's format."""
         native = self._dialect.tools
-        if self._live and native is not None and native.syntax is None:
+        if self._live and native is not None and not native.syntax.can_write(self._tools):
             return HERMES
         return native
 
@@ -245,9 +245,7 @@ class _Preparation:
         if self._dialect.is_harmony:
             return harmony.SYNTAX, ""
         tool_format = self._format or HERMES
-        syntax = tool_format.syntax or HERMES.syntax
-        assert syntax is not None
-        return syntax, tool_format.bare
+        return tool_format.syntax, tool_format.bare
 
     def _reasoning_syntax(self) -> ReasoningSyntax | None:
         if self._dialect.is_harmony:

@@ -6,6 +6,7 @@ runs, so that `caudal --help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated, Any
@@ -41,6 +42,12 @@ class _CaudalGroup(TyperGroup):
         except BrokenPipeError as error:
             # Whoever read our output has seen enough; keep Python from complaining at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from error
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            typer.echo("caudal: cannot write: no space is left on the device", err=True)
             raise typer.Exit(1) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from caudal.bench.engine import CaseResult
+    from caudal.bench.grammar import GrammarReport
     from caudal.bench.load import LoadReport
 
 app = typer.Typer(no_args_is_help=True, help="Measure how fast this machine runs a model.")
@@ -39,6 +41,9 @@ def engine(
             resolve_path=True,
         ),
     ] = None,
+    grammar: Annotated[
+        bool, typer.Option("--grammar", help="Measure JSON held to a schema instead.")
+    ] = False,
     threads: options.Threads = None,
     kv_type: options.KvType = "f16",
     activations: options.Activations = "auto",
@@ -54,15 +59,23 @@ def engine(
         caudal bench engine smollm2 --llama-bench /usr/local/bin/llama-bench
 
     The peer gets as many threads as Caudal.
+
+    What it costs to hold an answer to a JSON schema, and what is saved by appending text that the
+    schema forces instead of generating it:
+
+        caudal bench engine smollm2 --grammar
     """
     from rich.console import Console
     from rich.table import Table
 
     from caudal.bench.engine import PROMPT_TOKENS, run_cases
+    from caudal.bench.grammar import measure_grammar
     from caudal.cli.pull_display import ensure_with_display
     from caudal.loader import LoadOptions, load_model
     from caudal.store import Store
 
+    if grammar and llama_bench is not None:
+        raise typer.BadParameter("--grammar and --llama-bench exclude each other.")
     ensure_with_display(Store(), model)
     loaded = load_model(
         model,
@@ -78,12 +91,19 @@ def engine(
         f"{model}: {facts['tensors']}; {facts['instruction_set']} kernels, "
         f"{facts['threads']} threads, median of {runs} runs"
     )
+    console = Console()
+    if grammar:
+        with console.status("") as status:
+            report = measure_grammar(
+                loaded, runs=runs, progress=lambda name: status.update(f"measuring {name} …")
+            )
+        typer.echo(_grammar_table(report))
+        return
     table = Table("case", "what")
     table.add_column("tok/s", justify="right")
     if llama_bench is not None:
         table.add_column("llama.cpp", justify="right")
         table.add_column("ratio", justify="right")
-    console = Console()
     with console.status("") as status:
         cases = run_cases(
             loaded,
@@ -155,6 +175,21 @@ def serve(
         raise typer.Exit(1)
 
 
+def _grammar_table(report: GrammarReport) -> str:
+    forced = report.answer_tokens - report.drawn_tokens
+    return _lines(
+        {
+            "index of the vocabulary": f"{1000 * report.index_seconds:.0f} ms, once",
+            "compiling the schema": f"{1000 * report.compile_seconds:.1f} ms, once",
+            "masking": f"{statistics.median(report.mask_microseconds):.0f} us a token",
+            "answer, all drawn": f"{1000 * statistics.median(report.drawn_seconds):.0f} ms",
+            "answer, jump-ahead": f"{1000 * statistics.median(report.jump_seconds):.0f} ms, "
+            f"{forced} of {report.answer_tokens} tokens forced",
+            "ratio": f"{report.speedup:.2f} x",
+        }
+    )
+
+
 def _load_table(report: LoadReport) -> str:
     def latency(seconds: Mapping[str, float]) -> str:
         return ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in seconds.items()) or "-"
@@ -167,6 +202,10 @@ def _load_table(report: LoadReport) -> str:
         "per token after it": latency(report.per_token),
         **{f"failed {count}x": error for error, count in report.errors.items()},
     }
+    return _lines(lines)
+
+
+def _lines(lines: Mapping[str, str]) -> str:
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from caudal.backends.native import BLOCK_SIZE, BYTES_PER_ELEMENT
 from caudal.errors import ModelLoadError, ParameterError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.gguf import GGUFFile, TensorInfo
 from caudal.formats.gguf_metadata import StringArray
-from caudal.loader import LoadOptions, size_kv_pool
+from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
+from caudal.formats.safetensors import SafetensorsFile
+from caudal.formats.tokenizer import Tokenizer
+from caudal.loader import LoadOptions, embedding_kind, size_kv_pool
+from caudal.model_files import open_weights
 from caudal.models import build_program
-from caudal.models.program import kv_bytes_per_token
+from caudal.models.bert import build_encoder
+from caudal.models.program import Program, kv_bytes_per_token
 from caudal.store import StoredModel
 
 
@@ -67,7 +73,9 @@ class ModelDescription:
         tokenizer: Kind of the tokenizer as the file names it, e.g. `gpt2 (smollm)`.
         vocabulary: Tokens in the vocabulary, or None without a tokenizer.
         chat_template: Whether the file has one.
-        kv_memory: None if the model can't be served.
+        embedding: How it makes embeddings, or an empty string if it can't be served.
+        generates: Whether it continues text; an encoder doesn't.
+        kv_memory: None if the model can't be served, or keeps no keys and values.
         obstacle: Why the model can't be served as things are, or None if it can.
     """
 
@@ -84,6 +92,8 @@ class ModelDescription:
     tokenizer: str
     vocabulary: int | None
     chat_template: bool
+    embedding: str
+    generates: bool
     kv_memory: KVMemory | None
     obstacle: str | None
 
@@ -95,10 +105,14 @@ def describe_model(model: StoredModel) -> ModelDescription:
         ModelLoadError: The file is damaged. A sound file of an unsupported kind is described, and
             its `obstacle` says what isn't supported.
     """
+    folder = model.folder
+    if folder is not None:
+        return _describe_folder(model, folder)
     with GGUFFile.open(model.path) as file:
-        kv_memory, obstacle = None, None
+        program, kv_memory, obstacle = None, None, None
         try:
-            kv_memory = _kv_memory(file)
+            program = build_program(file)
+            kv_memory = None if program.is_encoder else _kv_memory(program)
         except ModelLoadError as error:
             obstacle = error.reason
         except ParameterError as error:
@@ -114,17 +128,50 @@ def describe_model(model: StoredModel) -> ModelDescription:
             architecture=file.architecture,
             parameters=sum(tensor.num_elements for tensor in file.tensors.values()),
             context_length=file.get_int(f"{file.architecture}.context_length", None),
-            tensor_types=_tensor_types(file),
+            tensor_types=_tensor_types(file.tensors.values()),
             tokenizer=_tokenizer(file),
             vocabulary=len(tokens) if isinstance(tokens, StringArray) else None,
             chat_template="tokenizer.chat_template" in file.metadata,
+            embedding="" if program is None else embedding_kind(program),
+            generates=program is None or not program.is_encoder,
             kv_memory=kv_memory,
             obstacle=obstacle,
         )
 
 
-def _kv_memory(file: GGUFFile) -> KVMemory:
-    program = build_program(file)
+def _describe_folder(model: StoredModel, folder: ModelFolder) -> ModelDescription:
+    program, tokenizer, obstacle = None, None, None
+    with SafetensorsFile.open(folder.path(WEIGHTS)) as weights:
+        parameters = sum(tensor.num_elements for tensor in weights.tensors.values())
+        tensor_types = _tensor_types(weights.tensors.values())
+    try:
+        with open_weights(folder) as (tensors, config):
+            program = build_encoder(tensors, config)
+            tokenizer = Tokenizer.from_folder(folder, lowercase=config.lowercase)
+    except ModelLoadError as error:
+        obstacle = error.reason
+    return ModelDescription(
+        name=model.name,
+        description=model.description,
+        paths=tuple(str(path) for path in model.paths),
+        size=model.size,
+        licence=model.licence,
+        sources=model.sources,
+        architecture=folder.read_object(CONFIG).get("model_type", str, "unknown"),
+        parameters=parameters,
+        context_length=None if program is None else program.context_length,
+        tensor_types=tensor_types,
+        tokenizer="" if tokenizer is None else "WordPiece",
+        vocabulary=None if tokenizer is None else tokenizer.vocab_size,
+        chat_template=False,
+        embedding="" if program is None else embedding_kind(program),
+        generates=False,
+        kv_memory=None,
+        obstacle=obstacle,
+    )
+
+
+def _kv_memory(program: Program) -> KVMemory:
     options = LoadOptions()
     num_blocks, max_model_len = size_kv_pool(program, options)
     per_token = kv_bytes_per_token(program.kv_layers, BYTES_PER_ELEMENT[options.kv_type])
@@ -138,9 +185,9 @@ def _kv_memory(file: GGUFFile) -> KVMemory:
     )
 
 
-def _tensor_types(file: GGUFFile) -> dict[str, TensorTypeShare]:
+def _tensor_types(file_tensors: Iterable[TensorInfo]) -> dict[str, TensorTypeShare]:
     groups = defaultdict(list)
-    for tensor in file.tensors.values():
+    for tensor in file_tensors:
         groups[tensor.type.name].append(tensor)
     shares = {
         name: TensorTypeShare(

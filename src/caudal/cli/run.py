@@ -54,7 +54,11 @@ def run(
     from caudal.cli.pull_display import ensure_with_display
     from caudal.store import Store
 
-    piped = None if sys.stdin.isatty() else sys.stdin.read().strip()
+    piped = None
+    if sys.stdin is None:  # closed by whoever started us
+        piped = ""
+    elif not sys.stdin.isatty():
+        piped = sys.stdin.buffer.read().decode(errors="replace").strip()
     question = "\n\n".join(part for part in (prompt, piped) if part)
     if not question and piped is not None:
         raise typer.BadParameter("there is no question: it is neither an argument nor piped in")

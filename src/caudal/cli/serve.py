@@ -159,23 +159,35 @@ def _banner(served: ServedModel, address: str, *, needs_key: bool) -> str:
         "model": f"{facts['model']}: {facts['architecture']}, {facts['tensors']}",
         "served as": ", ".join(served.names),
         "tokenizer": facts["tokenizer"],
-        "chat template": facts["chat_template"],
-        "reads": f"tool calls as {facts['tool_parser']}, reasoning as {facts['reasoning_parser']}",
         "computes with": f"{facts['backend']} ({facts['instruction_set']}), {facts['threads']} "
         f"threads, activations {facts['activations']}, keys and values {facts['kv_type']}",
-        "KV memory": f"{format_bytes(int(facts['kv_bytes']))}: {facts['kv_tokens']} tokens, or "
-        f"{facts['kv_sequences']} sequences of the longest, {facts['max_model_len']}",
-        "address": f"{address}/v1",
+        "embeddings": facts["embedding"],
     }
+    generates = "generate" in served.tasks
+    if generates:
+        parsers = f"tool calls as {facts['tool_parser']}, reasoning as {facts['reasoning_parser']}"
+        lines |= {
+            "chat template": facts["chat_template"],
+            "reads": parsers,
+            "KV memory": f"{format_bytes(int(facts['kv_bytes']))}: {facts['kv_tokens']} tokens, or "
+            f"{facts['kv_sequences']} sequences of the longest, {facts['max_model_len']}",
+        }
+    else:
+        lines["longest input"] = f"{facts['max_model_len']} tokens"
+    lines["address"] = f"{address}/v1"
     width = max(map(len, lines))
     table = [f"  {name:<{width}}  {value}" for name, value in lines.items()]
     key = " -H 'Authorization: Bearer YOUR_KEY'" if needs_key else ""
-    body = (
-        f'{{"model": "{served.names[0]}", '
-        '"messages": [{"role": "user", "content": "Who was Albert Einstein?"}]}'
+    route, rest = (
+        "chat/completions",
+        ('"messages": [{"role": "user", "content": "Who was Albert Einstein?"}]'),
     )
+    if "embed" in served.tasks and not generates:
+        route, rest = "embeddings", '"input": "Who was Albert Einstein?"'
+    elif not generates:
+        route, rest = "score", '"text_1": "Who was Einstein?", "text_2": "A physicist."'
     curl = (
-        f"curl {address}/v1/chat/completions -H 'Content-Type: application/json'{key} "
-        f"\\\n    -d '{body}'"
+        f"curl {address}/v1/{route} -H 'Content-Type: application/json'{key} "
+        f'\\\n    -d \'{{"model": "{served.names[0]}", {rest}}}\''
     )
     return "\n".join(["", *table, "", "Try it:", "", f"  {curl}", ""])

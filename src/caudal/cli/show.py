@@ -18,7 +18,7 @@ def show(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A name from `caudal list`, or the path of a .gguf file.",
+            help="A name from `caudal list`, or the path of a .gguf file or a model's folder.",
             show_default=False,
         ),
     ],
@@ -79,7 +79,10 @@ def _model_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:
     if model.tokenizer:
         size = "" if model.vocabulary is None else f", {model.vocabulary:,} tokens"
         yield "tokenizer", model.tokenizer + size
-    yield "chat template", "yes" if model.chat_template else "no"
+    if model.generates:
+        yield "chat template", "yes" if model.chat_template else "no"
+    if model.embedding:
+        yield "embeddings", model.embedding
     yield "licence", model.licence or "unknown"
     if model.sources:
         yield "from", ", ".join(model.sources)

@@ -13,7 +13,7 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
     Raises:
         ContextOverflowError: The prompt, or prompt and `max_tokens`, exceed `max_model_len`.
         ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a deadline is
-            not a positive number.
+            not a positive number; or the model can't generate.
         ValueError: The form that the answer must have was not compiled.
     """
     prompt = request.prompt
@@ -33,6 +33,10 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
     params.validate_for_vocabulary(vocab_size)
     if params.structured_outputs is not None and request.grammar is None:
         raise ValueError("structured_outputs must be compiled into the request's grammar")
+    if request.pooling is not None and (params.max_tokens != 0 or params.n != 1):
+        raise ValueError("a pooling request generates nothing: max_tokens must be 0 and n 1")
+    if config.encoder and request.pooling is None:
+        raise ParameterError("model", "This model makes embeddings; it can't generate text.")
     if params.n > config.max_num_seqs:
         raise ParameterError(
             "n",

@@ -40,6 +40,11 @@ class EngineConfig:
         max_queue: Most requests that wait for a free place; one more is rejected.
         first_token_deadline: Seconds for the first token of a request that sets none itself.
         deadline: Seconds for the whole of a request that sets none itself.
+        encoder: The model attends both ways, so that a prompt is computed whole, in one iteration,
+            and nothing can be reused; it generates nothing, and takes pooling requests only.
+        embedding_batch_size: Pooling requests have a queue of their own, batched dynamically: a
+            batch starts as soon as so many wait.
+        embedding_queue_delay: It starts anyway once the oldest has waited so many seconds.
 
     Raises:
         ParameterError: Names the field and what it may be.
@@ -58,6 +63,9 @@ class EngineConfig:
     max_queue: int = 512
     first_token_deadline: float | None = None
     deadline: float | None = None
+    encoder: bool = False
+    embedding_batch_size: int = 8
+    embedding_queue_delay: float = 0.002
 
     def __post_init__(self) -> None:
         _at_least("max_model_len", self.max_model_len, 2)
@@ -69,6 +77,13 @@ class EngineConfig:
                 )
         _at_least("max_queue", self.max_queue, 0)
         _at_least("preferred_batch_size", self.preferred_batch_size, 1)
+        _at_least("embedding_batch_size", self.embedding_batch_size, 1)
+        if self.encoder and self.max_num_batched_tokens < self.max_model_len:
+            raise ParameterError(
+                "max_num_batched_tokens",
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must not be less than "
+                f"max_model_len ({self.max_model_len}): this model reads each input as a whole.",
+            )
         if self.max_num_batched_tokens <= self.max_num_seqs:
             raise ParameterError(
                 "max_num_batched_tokens",
@@ -78,11 +93,10 @@ class EngineConfig:
         _one_of("schedule", self.schedule, get_args(ScheduleOrder))
         _one_of("batching", self.batching, get_args(Batching))
         _positive("ageing", self.ageing)
-        if not 0 <= self.max_queue_delay < float("inf"):
-            raise ParameterError(
-                "max_queue_delay",
-                f"max_queue_delay must be 0 seconds or more, but is {self.max_queue_delay}.",
-            )
+        for name in ("max_queue_delay", "embedding_queue_delay"):
+            seconds = getattr(self, name)
+            if not 0 <= seconds < float("inf"):
+                raise ParameterError(name, f"{name} must be 0 seconds or more, but is {seconds}.")
         for name in ("first_token_deadline", "deadline"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))

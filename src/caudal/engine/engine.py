@@ -67,7 +67,11 @@ class Engine:
         self._info = info
         self._eos_token_ids = eos_token_ids
         self._clock = clock
-        self._memory = KVMemory(info.num_blocks, info.block_size, prefix_cache=config.prefix_cache)
+        self._memory = KVMemory(
+            info.num_blocks,
+            info.block_size,
+            prefix_cache=config.prefix_cache and not config.encoder,
+        )
         if self._memory.pool.blocks_for(config.max_model_len) > info.num_blocks:
             raise ParameterError(
                 "max_model_len",
@@ -121,7 +125,7 @@ class Engine:
         check_request(request, self.config, self._info.vocab_size)
         if request.request_id in self._requests:
             raise ValueError(f"request id {request.request_id!r} is in use")
-        queued = self._scheduler.waiting.num_new + arriving - max(0, self._scheduler.free_places)
+        queued = self._scheduler.num_new + arriving - max(0, self._scheduler.free_places)
         if queued >= self.config.max_queue:
             raise QueueFullError(self.config.max_queue, self._retry_after())
 
@@ -228,8 +232,8 @@ class Engine:
         scheduler = self._scheduler
         sequences, tokens, seconds = self._last_batch
         return EngineStats(
-            waiting=len(scheduler.waiting),
-            running=self.config.max_num_seqs - scheduler.free_places,
+            waiting=scheduler.num_waiting,
+            running=scheduler.num_running,
             blocks_total=pool.num_blocks,
             blocks_free=pool.num_free,
             blocks_used=pool.num_used,
@@ -278,7 +282,7 @@ class Engine:
         self._last_batch = (len(sequences), tokens, now - began)
         for seq, step, result in zip(sequences, steps, results, strict=True):
             try:
-                self._check_result(len(step.samples), len(step.score_targets), result)
+                self._check_result(step, result)
             except ValueError as error:
                 self._fail([seq], str(error))
                 continue
@@ -302,9 +306,12 @@ class Engine:
             steps.append(seq.step(allowed))
         return sequences, steps
 
-    def _check_result(self, samples: int, scores: int, result: StepResult) -> None:
+    def _check_result(self, step: SequenceStep, result: StepResult) -> None:
+        samples, scores = len(step.samples), len(step.score_targets)
         if result.error is not None:
             raise ValueError(result.error)
+        if (result.pooled is None) != (step.pool is None):
+            raise ValueError("the executor returned a sum of states where none was asked for")
         if len(result.samples) != samples or len(result.scores) != scores:
             raise ValueError(
                 f"the executor returned {len(result.samples)} tokens and {len(result.scores)} "
@@ -328,6 +335,8 @@ class Engine:
             # After a preemption some positions are computed, and scored, a second time.
             scored.extend(result.scores[len(scored) - table.length :])
         table.length += seq.planned
+        if result.pooled is not None:
+            state.take_pooled(result.pooled, table.length)
         if table.copy is not None:
             self._memory.settle(table)
         if seq.planned > 1 or len(seq.branches) > 1:  # what forks share is in the tree before
@@ -338,7 +347,8 @@ class Engine:
             else:
                 self._append(seq, result.samples[0], now)
         elif table.length == len(seq.tokens):  # nothing was to be generated
-            self._end(seq, FinishReason.LENGTH, now)
+            pooled = state.request.pooling is not None
+            self._end(seq, FinishReason.STOP if pooled else FinishReason.LENGTH, now)
 
     def _fork(self, seq: Sequence, samples: SequenceOf[SampledToken], now: float) -> None:
         """Let the sequences that one prompt stood for go their own ways."""
@@ -446,6 +456,7 @@ class Engine:
             stop_token=stop_token,
             num_cached_tokens=state.num_cached or 0,
             prompt_logprobs=scores,
+            pooled=state.pooled if reason is FinishReason.STOP else None,
             error=error,
             time=now,
             timing=state.timing,

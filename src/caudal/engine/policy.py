@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from caudal.engine.config import Batching, EngineConfig
+from caudal.engine.config import Batching
 from caudal.engine.sequence import Sequence
 
 LOOKAHEAD = 64
@@ -110,13 +110,19 @@ class Admission:
     from start to end: a batch is made up when nothing runs any more, of all that wait then up to
     `max_num_seqs`; `dynamic` first waits until `preferred_batch_size` requests are there or the
     oldest has waited `max_queue_delay` (as Triton's dynamic batcher).
+
+    Args:
+        form: Which of them.
+        limit: Most sequences of a batch.
+        preferred: `dynamic`: see `EngineConfig.preferred_batch_size`.
+        delay: `dynamic`: see `EngineConfig.max_queue_delay`.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
-        self._form: Batching = config.batching
-        self._limit = config.max_num_seqs
-        self._preferred = min(config.preferred_batch_size, config.max_num_seqs)
-        self._delay = config.max_queue_delay
+    def __init__(self, form: Batching, *, limit: int, preferred: int, delay: float) -> None:
+        self._form = form
+        self._limit = limit
+        self._preferred = min(preferred, limit)
+        self._delay = delay
         self._places = 0
 
     def places(self, active: int, queue: WaitingQueue, now: float) -> int:

@@ -6,8 +6,12 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from caudal.backends.base import SampledToken, TokenLogprob
 from caudal.engine.grammar import Grammar
+from caudal.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
 
 
@@ -39,6 +43,10 @@ class Request:
         cache_salt: Requests share cached prefixes only with those of the same salt.
         first_token_deadline: Seconds from submission in which the first token must come.
         deadline: Seconds from submission in which the whole request must end.
+        pooling: Sum up states of the prompt's tokens instead of generating (for an embedding);
+            `params.max_tokens` is 0 then.
+        second_segment: Where the second text of a pair begins in the prompt, for an encoder that
+            tells the two apart.
     """
 
     request_id: str
@@ -49,6 +57,8 @@ class Request:
     cache_salt: str | None = None
     first_token_deadline: float | None = None
     deadline: float | None = None
+    pooling: PoolingKind | None = None
+    second_segment: int | None = None
 
 
 class RequestTiming:
@@ -84,6 +94,8 @@ class SequenceUpdate:
         num_cached_tokens: Prompt tokens that were taken from the prefix cache; on every update.
         prompt_logprobs: On the request's first update (index 0), where asked for: one entry per
             prompt token after the first.
+        pooled: On a pooling request's last update, if all went well: the sum of the pooled states,
+            shape (width,).
         error: What went wrong, with `FinishReason.FAILED` and `TIMEOUT`.
         time: When this happened, on the engine's clock.
         timing: The request's milestones; None only where an update was made without an engine.
@@ -96,6 +108,7 @@ class SequenceUpdate:
     stop_token: int | None = None
     num_cached_tokens: int = 0
     prompt_logprobs: Sequence[TokenLogprob] | None = None
+    pooled: NDArray[np.float64] | None = None
     error: str | None = None
     time: float = 0.0
     timing: RequestTiming | None = None

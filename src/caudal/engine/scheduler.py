@@ -2,11 +2,16 @@
 
 Iteration-level scheduling (Orca, OSDI '22) with chunked prefill: running sequences that decode go
 first with one token each, the rest of the token budget goes to prefill chunks, then to newly
-admitted requests. Nothing is reserved; blocks are taken as tokens arrive, and when they run out the
-least important sequence is preempted through the prefix cache.
+admitted requests. Pooling requests (embeddings) go down a lane of their own, with places and a
+queue of their own, and half of that rest while prompts of both kinds want it: so neither kind waits
+behind the other for more than an iteration, as long as there is memory. Nothing is reserved; blocks
+are taken as tokens arrive, and when they run out the least important sequence is preempted through
+the prefix cache.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from caudal.engine.config import EngineConfig
 from caudal.engine.memory import KVMemory
@@ -16,6 +21,21 @@ from caudal.engine.sequence import Sequence, Status
 
 WORTHWHILE_SHARE = 8
 """A prefix being computed elsewhere is waited for if it is at least 1/8 of what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What generating and pooling requests have each for themselves.
+
+    Attributes:
+        pools: Which of the two it is for.
+        waiting: The queue.
+        admission: When those who wait may start.
+    """
+
+    pools: bool
+    waiting: WaitingQueue
+    admission: Admission
 
 
 class Scheduler:
@@ -29,8 +49,27 @@ class Scheduler:
     def __init__(self, config: EngineConfig, memory: KVMemory) -> None:
         self._config = config
         self._memory = memory
-        self._admission = Admission(config)
-        self.waiting = WaitingQueue(config.ageing, config.schedule)
+        self._generating = Lane(
+            False,
+            WaitingQueue(config.ageing, config.schedule),
+            Admission(
+                config.batching,
+                limit=config.max_num_seqs,
+                preferred=config.preferred_batch_size,
+                delay=config.max_queue_delay,
+            ),
+        )
+        self._pooling = Lane(
+            True,
+            WaitingQueue(config.ageing, config.schedule),
+            Admission(
+                "dynamic",
+                limit=config.max_num_seqs,
+                preferred=config.embedding_batch_size,
+                delay=config.embedding_queue_delay,
+            ),
+        )
+        self._lanes = (self._pooling, self._generating)
         self.running: list[Sequence] = []
         self.num_preemptions = 0
         self.prompt_tokens = 0
@@ -38,12 +77,27 @@ class Scheduler:
 
     @property
     def free_places(self) -> int:
-        """Sequences that could still run under `max_num_seqs`."""
-        return self._config.max_num_seqs - sum(len(seq.branches) for seq in self.running)
+        """Generating sequences that could still run under `max_num_seqs`."""
+        return self._free_places(self._generating)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that have a place."""
+        return sum(len(seq.branches) for seq in self.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences in the queues."""
+        return sum(len(lane.waiting) for lane in self._lanes)
+
+    @property
+    def num_new(self) -> int:
+        """Sequences in the queues that have never run."""
+        return sum(lane.waiting.num_new for lane in self._lanes)
 
     def add(self, seq: Sequence) -> None:
         """Queue a new sequence."""
-        self.waiting.add(seq)
+        self._lane_of(seq).waiting.add(seq)
 
     def join(self, seq: Sequence) -> None:
         """Let a forked sequence run; its place was taken when its parent was admitted."""
@@ -59,7 +113,7 @@ class Scheduler:
         if seq.status is Status.RUNNING:
             self.running.remove(seq)
         else:
-            self.waiting.remove(seq)
+            self._lane_of(seq).waiting.remove(seq)
         seq.status = Status.ENDED
         self._memory.close(seq.table, seq.state.request.cache_salt, seq.tokens, keep=keep)
 
@@ -76,38 +130,70 @@ class Scheduler:
         budget = self._config.max_num_batched_tokens
         preemptions = self.num_preemptions
         prefilling: list[Sequence] = []
+        pooling: list[Sequence] = []
         for seq in self.running.copy():
             seq.planned = 0
             if seq.status is not Status.RUNNING:
                 continue
-            if len(seq.tokens) - seq.table.length > 1:
+            if seq.state.request.pooling is not None:
+                pooling.append(seq)
+            elif len(seq.tokens) - seq.table.length > 1:
                 prefilling.append(seq)
             elif self._extend(seq, 1, now):
                 budget -= 1
-        for seq in prefilling:
-            if budget <= 0:
-                break
-            if seq.status is Status.RUNNING:
-                chunk = min(budget, seq.remaining)
-                if self._extend(seq, chunk, now):
-                    budget -= chunk
-        # Room that a preemption has just made is for those who run.
-        if budget > 0 and len(self.waiting) and self.num_preemptions == preemptions:
-            self._admit(budget, now)
+        if pooling or len(self._pooling.waiting):
+            others = prefilling or len(self._generating.waiting)
+            share = (budget + 1) // 2 if others else budget
+            budget -= self._prefill(self._pooling, pooling, share, preemptions, now)
+        self._prefill(self._generating, prefilling, budget, preemptions, now)
         return [seq for seq in self.running if seq.planned]
 
     def seconds_until_due(self, now: float) -> float | None:
         """How long there is nothing to schedule: 0 for work right now, None for no work at all."""
-        if self.running or self.waiting.num_preempted:
+        if self.running or any(lane.waiting.num_preempted for lane in self._lanes):
             return 0.0
-        if not len(self.waiting):
-            return None
-        return self._admission.seconds_until_due(self.waiting, now)
+        return min(
+            (
+                lane.admission.seconds_until_due(lane.waiting, now)
+                for lane in self._lanes
+                if len(lane.waiting)
+            ),
+            default=None,
+        )
+
+    def _lane_of(self, seq: Sequence) -> Lane:
+        return self._generating if seq.state.request.pooling is None else self._pooling
+
+    def _free_places(self, lane: Lane) -> int:
+        taken = sum(len(seq.branches) for seq in self.running if self._lane_of(seq) is lane)
+        return self._config.max_num_seqs - taken
+
+    def _prefill(
+        self, lane: Lane, prefilling: list[Sequence], budget: int, preemptions: int, now: float
+    ) -> int:
+        """Plan chunks of a lane's prompts, first of those that run, then of those that may start.
+
+        Returns:
+            The tokens planned.
+        """
+        left = budget
+        for seq in prefilling:
+            if left <= 0:
+                break
+            if seq.status is Status.RUNNING:
+                chunk = min(left, seq.remaining)
+                if self._extend(seq, chunk, now):
+                    left -= chunk
+        # Room that a preemption has just made is for those who run.
+        if left > 0 and len(lane.waiting) and self.num_preemptions == preemptions:
+            left = self._admit(lane, left, now)
+        return budget - left
 
     def _extend(self, seq: Sequence, count: int, now: float) -> bool:
         """Plan `count` more tokens of a running sequence, preempting others for room."""
         while not self._memory.extend(seq.table, seq.table.length + count):
-            victim = max(self.running, key=lambda other: self.waiting.rank(other, now))
+            rank = self._generating.waiting.rank
+            victim = max(self.running, key=lambda other: rank(other, now))
             self._preempt(victim)
             if victim is seq:
                 return False
@@ -123,42 +209,45 @@ class Scheduler:
         seq.preempted = True
         seq.match = Match()
         seq.match_version = -1
-        self.waiting.add(seq)
+        self._lane_of(seq).waiting.add(seq)
         self.num_preemptions += 1
 
-    def _admit(self, budget: int, now: float) -> None:
-        places = self.free_places
+    def _admit(self, lane: Lane, budget: int, now: float) -> int:
+        """Let waiting sequences start; returns what is left of the budget."""
+        waiting = lane.waiting
+        places = self._free_places(lane)
         if places <= 0:
-            return
-        active = len(self.running) + self.waiting.num_preempted
-        starts = self._admission.places(active, self.waiting, now)
-        if starts <= 0 and not self.waiting.num_preempted:
-            return
+            return budget
+        running = sum(1 for seq in self.running if self._lane_of(seq) is lane)
+        starts = lane.admission.places(running + waiting.num_preempted, waiting, now)
+        if starts <= 0 and not waiting.num_preempted:
+            return budget
         # Whatever is cached of it, a sequence needs a block for its last token at least. Asking
         # first saves looking at the queue in every iteration while memory is full.
         if self._owed() >= self._memory.num_available:
-            return
-        for seq in self.waiting.candidates(now, self._cached_tokens):
+            return budget
+        for seq in waiting.candidates(now, self._cached_tokens):
             if budget <= 0:
-                return
+                break
             if not seq.preempted and starts <= 0:
-                return
-            if self._is_computed_elsewhere(seq):
+                break
+            if not lane.pools and self._is_computed_elsewhere(seq):
                 continue
             # No skipping ahead of what does not fit: it would never get its turn.
             if len(seq.branches) > places:
-                return
-            chunk = self._start(seq, budget)
+                break
+            chunk = self._start(lane, seq, budget)
             if not chunk:
-                return
+                break
             budget -= chunk
             places -= len(seq.branches)
             if not seq.preempted:
                 starts -= 1
-                self._admission.admitted()
+                lane.admission.admitted()
             self._note_started(seq, now)
+        return budget
 
-    def _start(self, seq: Sequence, budget: int) -> int:
+    def _start(self, lane: Lane, seq: Sequence, budget: int) -> int:
         """Give a waiting sequence its first blocks.
 
         It must fit as a whole now, beside what the running still need for their prompts and one
@@ -167,6 +256,8 @@ class Scheduler:
         Returns:
             The tokens planned; 0 if there is no room, with nothing changed.
         """
+        if self._config.encoder and len(seq.tokens) > budget:
+            return 0  # it is computed whole or not at all
         memory = self._memory
         table = memory.open(self._look_up(seq))
         if not self._fits(seq, table.blocks):
@@ -177,7 +268,7 @@ class Scheduler:
         chunk = min(budget, len(seq.tokens) - table.length)
         if not memory.extend(table, table.length + chunk):
             raise RuntimeError("a sequence that fits found no blocks")
-        self.waiting.remove(seq)
+        lane.waiting.remove(seq)
         seq.table = table
         seq.planned = chunk
         seq.status = Status.RUNNING

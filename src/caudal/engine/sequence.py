@@ -5,7 +5,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence as SequenceOf
 
-from caudal.backends.base import SampledToken, SamplingRow, SequenceStep, TokenLogprob
+import numpy as np
+from numpy.typing import NDArray
+
+from caudal.backends.base import (
+    PoolRows,
+    SampledToken,
+    SamplingRow,
+    SequenceStep,
+    TokenLogprob,
+)
 from caudal.engine.grammar import Matcher
 from caudal.engine.memory import BlockTable
 from caudal.engine.radix import Match
@@ -44,6 +53,8 @@ class RequestState:
         "jumps",
         "needs_history",
         "num_cached",
+        "pooled",
+        "pooled_tokens",
         "prompt",
         "prompt_scores",
         "request",
@@ -77,6 +88,8 @@ class RequestState:
             None if params.prompt_logprobs is None else []
         )
         self.scores_reported = False
+        self.pooled: NDArray[np.float64] | None = None
+        self.pooled_tokens = 0
         stop = frozenset(params.stop_token_ids)
         self.ending = stop if params.ignore_eos else stop | eos_token_ids
         self.eos_token_ids = eos_token_ids
@@ -92,6 +105,11 @@ class RequestState:
             or params.frequency_penalty != 0.0
         )
         self.sequences: dict[int, Sequence] = {}  # by index, only those that have not ended
+
+    def take_pooled(self, total: NDArray[np.float64], end: int) -> None:
+        """Note a sum of states; it is complete, or for the mean covers the tokens up to `end`."""
+        self.pooled = total
+        self.pooled_tokens = end if self.request.pooling == "mean" else len(self.prompt)
 
 
 class Sequence:
@@ -162,12 +180,14 @@ class Sequence:
         """Most tokens to take from the cache.
 
         The last token is always computed, for its logits; so is every prompt position whose score
-        is asked for and not yet known.
+        or state is asked for and not yet known.
         """
         limit = len(self.tokens) - 1
         scores = self.state.prompt_scores
         if scores is not None and len(scores) < len(self.state.prompt) - 1:
             limit = min(limit, len(scores))
+        if self.state.request.pooling in ("mean", "cls"):
+            limit = min(limit, self.state.pooled_tokens)
         return limit
 
     def fork(self, index: int, table: BlockTable) -> Sequence:
@@ -209,6 +229,14 @@ class Sequence:
         context = table.length
         end = context + self.planned
         state = self.state
+        if state.request.pooling is not None:
+            return SequenceStep(
+                tokens[context:end],
+                context,
+                table.blocks,
+                pool=self._pool_rows(context, end),
+                second_segment=state.request.second_segment,
+            )
         samples: SequenceOf[SamplingRow] = ()
         if self.draws:
             samples = [self._row(index, allowed) for index in self.branches]
@@ -222,6 +250,22 @@ class Sequence:
             tokens[context + 1 : min(end + 1, len(state.prompt))],
             state.request.params.prompt_logprobs or 0,
         )
+
+    def _pool_rows(self, context: int, end: int) -> PoolRows | None:
+        """Which states of the tokens from `context` to `end` are wanted and not yet known."""
+        state = self.state
+        match state.request.pooling:
+            case "mean":
+                first = state.pooled_tokens
+                if first < end:
+                    return PoolRows(first - context, end - first, state.pooled)
+            case "cls":
+                if context == 0 and state.pooled is None:
+                    return PoolRows(0, 1)
+            case "last":
+                if end == len(self.tokens):
+                    return PoolRows(end - context - 1, 1)
+        return None
 
     def _row(self, index: int, allowed: bytes | None) -> SamplingRow:
         state = self.state

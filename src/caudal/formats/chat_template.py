@@ -85,14 +85,19 @@ class ChatTemplate:
         """
         source = file.get_str("tokenizer.chat_template", None)
         if source is None:
-            default = choose_default_template(tokenizer.special_tokens)
-            return cls(default.source, tokenizer, origin=f"default ({default.name})")
+            return cls.default(tokenizer)
         return cls(
             source,
             tokenizer,
             tool_source=file.get_str("tokenizer.chat_template.tool_use", None),
             origin=_FROM_FILE,
         )
+
+    @classmethod
+    def default(cls, tokenizer: Tokenizer) -> Self:
+        """The format whose control tokens the vocabulary has; see `from_gguf`."""
+        default = choose_default_template(tokenizer.special_tokens)
+        return cls(default.source, tokenizer, origin=f"default ({default.name})")
 
     @property
     def is_default(self) -> bool:

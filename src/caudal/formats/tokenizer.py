@@ -145,6 +145,8 @@ class Tokenizer:
         """Most characters of text that a token stands for; None if there is no such limit."""
         if self._is_spm and len(self.vocabulary.ids_of_kind(TokenKind.BYTE)) < 256:
             return None  # a stretch of unknown text becomes one token
+        if self.vocabulary.model == "bert":
+            return None  # a word that is unknown, or too long, becomes one token
         return self._longest_token
 
     @property

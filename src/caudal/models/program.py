@@ -18,6 +18,9 @@ from caudal.pooling import Pooling
 ActivationName = Literal["silu", "gelu_tanh", "gelu", "relu", "tanh"]
 """`gelu` is x · Φ(x) (by erf), `gelu_tanh` its usual approximation."""
 
+Task = Literal["generate", "embed", "score"]
+"""Continue text; turn text into a vector; say how well two texts belong together."""
+
 EmbedBy = Literal["token", "position", "segment"]
 """What chooses a token's row: its id, its place, or which text of a pair it is in (0 or 1)."""
 
@@ -188,6 +191,13 @@ class Program:
     vocab_size: int
     context_length: int
     pooling: Pooling
+
+    @property
+    def tasks(self) -> frozenset[Task]:
+        """What requests may ask of the model."""
+        if not self.is_encoder:
+            return frozenset(("generate", "embed", "score"))
+        return frozenset(("score",) if self.pooling.scores_pairs else ("embed", "score"))
 
     @property
     def is_encoder(self) -> bool:

@@ -11,9 +11,17 @@ from caudal.server.auth import ApiKeyAuth
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
 from caudal.server.limits import BodyLimit, ReadinessGate
-from caudal.server.openai import chat, completions, models, responses, tokenize
+from caudal.server.openai import (
+    chat,
+    completions,
+    embeddings,
+    models,
+    rerank,
+    responses,
+    tokenize,
+)
 from caudal.server.openai.responses_store import ResponseStore
-from caudal.server.state import ModelSlot, served_model
+from caudal.server.state import ModelSlot, needs, served_model
 
 
 def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
@@ -34,8 +42,12 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
     )
     app.state.model_slot = slot
     app.state.response_store = ResponseStore()
-    for module in (models, chat, completions, responses, tokenize, messages):
+    for module in (models, tokenize):
         app.include_router(module.router)
+    for module in (chat, completions, responses, messages):
+        app.include_router(module.router, dependencies=[needs("generate")])
+    app.include_router(embeddings.router, dependencies=[needs("embed")])
+    app.include_router(rerank.router, dependencies=[needs("score")])
 
     @app.get("/health")
     async def health() -> Response:

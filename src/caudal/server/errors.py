@@ -5,7 +5,7 @@ Anthropic's on Anthropic's routes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -17,6 +17,7 @@ from caudal.errors import (
     CaudalError,
     ContextOverflowError,
     EngineDeadError,
+    InputTooLongError,
     ParameterError,
     QueueFullError,
     RequestFailedError,
@@ -47,6 +48,20 @@ class UnknownResponseError(CaudalError):
             f"There is no response {identity!r:.80}. The server keeps the latest ones only, in "
             "memory, and none that was made with store false."
         )
+
+
+class UnsupportedTaskError(CaudalError):
+    """A route is for something that the model can't do."""
+
+    def __init__(self, name: str, task: str, tasks: Collection[str]) -> None:
+        wanted = {"generate": "generate text", "embed": "make embeddings", "score": "score texts"}
+        routes = {
+            "generate": "/v1/chat/completions and /v1/completions",
+            "embed": "/v1/embeddings",
+            "score": "/v1/rerank and /v1/score",
+        }
+        offered = ", ".join(routes[each] for each in sorted(tasks))
+        super().__init__(f"The model {name!r} can't {wanted[task]}. It serves {offered}.")
 
 
 class ClientDisconnectedError(Exception):
@@ -95,7 +110,7 @@ def error_response(
 def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
     """Returns an error's HTTP status, the field to blame and OpenAI's code, where it has one."""
     match error:
-        case ContextOverflowError():
+        case ContextOverflowError() | InputTooLongError():
             return 400, error.param, "context_length_exceeded"
         case ParameterError():
             return 400, error.param, None
@@ -103,6 +118,8 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 400, "messages", None
         case UnknownModelError():
             return 404, "model", "model_not_found"
+        case UnsupportedTaskError():
+            return 400, "model", "unsupported_task"
         case UnknownResponseError():
             return 404, None, "response_not_found"
         case QueueFullError():

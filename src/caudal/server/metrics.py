@@ -60,9 +60,9 @@ class ServerMetrics:
         """A clock for one request that arrives now."""
         return RequestObserver(self, user)
 
-    def count(self, generation: Generation, seconds: float) -> None:
+    def count(self, outcome: str | None, seconds: float) -> None:
         """Add an ended request."""
-        self._requests.labels(generation.outcome).inc()
+        self._requests.labels(outcome).inc()
         self._end_to_end.observe(seconds)
 
     def render(self) -> bytes:
@@ -141,7 +141,7 @@ class RequestObserver:
     def on_end(self, generation: Generation) -> None:
         """Count the request and its tokens."""
         seconds = time.monotonic() - self._arrival
-        self._metrics.count(generation, seconds)
+        self._metrics.count(generation.outcome, seconds)
         logger.info(
             "%s: prompt %d tokens (%d cached), answer %d tokens, %.2f s%s",
             generation.outcome,

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -15,25 +16,33 @@ from caudal import __version__
 from caudal.chat.conversation import Conversation, Tool
 from caudal.chat.generation import ChatGeneration
 from caudal.chat.model import ChatModel, ChatPrompt
+from caudal.chat.thinking_budget import ThinkingBudget
+from caudal.embedding import EmbeddingModel
 from caudal.engine.async_engine import AsyncEngine
+from caudal.engine.grammar import Grammar
 from caudal.engine.request import Request
 from caudal.errors import ContextOverflowError, ParameterError
+from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammar_compiler import GrammarCompiler
 from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
-from caudal.server.errors import UnknownModelError
+from caudal.server.errors import UnknownModelError, UnsupportedTaskError
 from caudal.server.metrics import ServerMetrics
 from caudal.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
     from caudal.loader import LoadedModel
+    from caudal.models.program import Task
 
 INLINE_TOKENIZE_CHARS = 4096
 """Longer text is tokenised in a thread, so that it does not delay the streams of others."""
 
 COUNTED_CHARS = 2**20
 """Text up to this length is tokenised even if it can't fit the context."""
+
+MAX_DECODED_TOKENS = 2**18
+"""As many tokens as this become text on request, however short the model's context."""
 
 _DECIDING_FACTS = (
     "architecture",
@@ -57,6 +66,8 @@ class ServedModel:
         chat: Conversations to ids, and answers to events.
         grammars: Compiles what an answer must look like.
         engine: Runs requests.
+        embeddings: Texts to vectors and scores.
+        tasks: What requests may ask of the model.
         max_model_len: Most tokens of one sequence, prompt and answer together.
         facts: What was loaded and what runs it, for `/v1/models`.
         metrics: Told how each request goes.
@@ -68,6 +79,8 @@ class ServedModel:
     chat: ChatModel
     grammars: GrammarCompiler
     engine: AsyncEngine
+    embeddings: EmbeddingModel
+    tasks: frozenset[Task]
     max_model_len: int
     facts: Mapping[str, str]
     metrics: ServerMetrics
@@ -99,6 +112,12 @@ class ServedModel:
             tool_parser=tool_parser,
             reasoning_parser=reasoning_parser,
         )
+        parsers = {
+            "tool_parser": chat.dialect.tool_parser,
+            "reasoning_parser": chat.dialect.reasoning_parser,
+        }
+        if "generate" in loaded.tasks:
+            loaded.grammars.prepare()  # while nobody's answer has to wait for it
         engine = loaded.start_engine()
         return cls(
             names=tuple(names or [loaded.name]),
@@ -106,12 +125,10 @@ class ServedModel:
             chat=chat,
             grammars=loaded.grammars,
             engine=engine,
+            embeddings=loaded.embedding_model(engine),
+            tasks=loaded.tasks,
             max_model_len=loaded.max_model_len,
-            facts={
-                **loaded.facts,
-                "tool_parser": chat.dialect.tool_parser,
-                "reasoning_parser": chat.dialect.reasoning_parser,
-            },
+            facts={**loaded.facts, **(parsers if "generate" in loaded.tasks else {})},
             metrics=ServerMetrics(engine.stats),
         )
 
@@ -121,6 +138,11 @@ class ServedModel:
         deciding = [self.facts.get(name) for name in _DECIDING_FACTS]
         digest = hashlib.sha256(repr(deciding).encode()).hexdigest()
         return f"caudal-{__version__}-{digest[:8]}"
+
+    def check_task(self, task: Task) -> None:
+        """Raises `UnsupportedTaskError` where the model can't do what a route is for."""
+        if task not in self.tasks:
+            raise UnsupportedTaskError(self.names[0], task, self.tasks)
 
     def check_name(self, name: str) -> None:
         """Raises `UnknownModelError` where `name` is not one of this model's."""
@@ -141,7 +163,13 @@ class ServedModel:
         return encode() if len(text) <= INLINE_TOKENIZE_CHARS else await asyncio.to_thread(encode)
 
     async def decode(self, tokens: Sequence[int]) -> str:
-        """Text of token ids, with the names of control tokens."""
+        """Text of token ids, with the names of control tokens.
+
+        Raises:
+            ParameterError: There are too many, or an id doesn't exist.
+        """
+        if len(tokens) > max(self.max_model_len, MAX_DECODED_TOKENS):
+            raise ParameterError("tokens", f"tokens has {len(tokens)} ids, which is too many.")
 
         def decode() -> str:
             return self.tokenizer.decode(tokens, skip_special_tokens=False)
@@ -154,6 +182,9 @@ class ServedModel:
     ) -> ChatPrompt:
         """A conversation's prompt, with what reads the answer; raises what `start_chat` raises."""
         self._check_size("messages", conversation.num_characters)
+        count = len(conversation.messages)
+        if count > self.max_model_len:  # each takes a token at least
+            raise ContextOverflowError("messages", self.max_model_len, count, at_least=True)
         # A template is a stranger's program: it always runs beside the loop, however short.
         return await asyncio.to_thread(self.chat.prepare, conversation, wanted)
 
@@ -162,6 +193,7 @@ class ServedModel:
         conversation: Conversation,
         params: SamplingParams,
         *,
+        thinking_budget: int | None = None,
         field_names: Mapping[str, str] = MappingProxyType({}),
         priority: int | None = None,
         cache_salt: str | None = None,
@@ -173,6 +205,8 @@ class ServedModel:
             conversation: The conversation.
             params: Sampling parameters. Their `structured_outputs` are demanded of the content: the
                 model may still think first, and call tools where they are on offer.
+            thinking_budget: Most tokens that the model may think for; at the last, its thinking is
+                ended.
             field_names: What the API calls `prompt`, `max_tokens` and so on, where it differs;
                 by default `prompt` is called `messages`.
             priority: Lower runs first.
@@ -200,6 +234,7 @@ class ServedModel:
             prompt.tokens,
             params,
             visible_tokens=prompt.visible_tokens,
+            budget=self._budget(prompt, thinking_budget),
             field_names=names,
             priority=priority,
             cache_salt=cache_salt,
@@ -210,6 +245,21 @@ class ServedModel:
             prompt.new_parser,
             include_reasoning=conversation.include_reasoning,
             single_call=not conversation.parallel_tool_calls,
+        )
+
+    def _budget(self, prompt: ChatPrompt, tokens: int | None) -> ThinkingBudget | None:
+        """What bounds a model's thinking, where it thinks and there is a bound."""
+        end = self.chat.dialect.reasoning_end
+        if tokens is None or end is None:
+            return None
+        return ThinkingBudget(
+            tokens=tokens,
+            ending=self.tokenizer.encode(end, add_special=False, parse_special=True),
+            vocab_size=self.tokenizer.vocab_size,
+            new_parser=prompt.new_parser,
+            new_detokenizer=partial(
+                IncrementalDetokenizer, self.tokenizer, visible_tokens=prompt.visible_tokens
+            ),
         )
 
     async def _check_schemas(
@@ -263,6 +313,7 @@ class ServedModel:
         params: SamplingParams,
         *,
         visible_tokens: Collection[int] = (),
+        budget: ThinkingBudget | None = None,
         field_names: Mapping[str, str] = MappingProxyType({}),
         priority: int | None = None,
         cache_salt: str | None = None,
@@ -274,6 +325,7 @@ class ServedModel:
             prompt: Token ids.
             params: Sampling parameters.
             visible_tokens: See `Generation`.
+            budget: Bounds the model's thinking.
             field_names: What the API calls `prompt`, `max_tokens` and so on, where it
                 differs.
             priority: Lower runs first.
@@ -287,11 +339,16 @@ class ServedModel:
         """
         wanted = params.structured_outputs
         try:
+            grammar: Grammar | None = None
+            if wanted is not None:
+                grammar = await self.grammars.compile(wanted)
+            if budget is not None:
+                grammar = replace(budget, inner=grammar)
             request = Request(
                 request_id=uuid.uuid4().hex,
                 prompt=prompt,
                 params=params,
-                grammar=None if wanted is None else await self.grammars.compile(wanted),
+                grammar=grammar,
                 priority=priority or 0,
                 cache_salt=cache_salt,
             )

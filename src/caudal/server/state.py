@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import Request
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Depends, Request
 
 from caudal.server.served_model import ServedModel
+
+if TYPE_CHECKING:
+    from caudal.models.program import Task
 
 
 class ModelSlot:
@@ -27,6 +32,15 @@ class ModelSlot:
     def fill(self, model: ServedModel) -> None:
         """Open the gate."""
         self._model = model
+
+
+def needs(task: Task) -> Any:
+    """A dependency of routes that ask something of the model which not every model can do."""
+
+    def check(request: Request) -> None:
+        served_model(request).check_task(task)
+
+    return Depends(check)
 
 
 def served_model(request: Request) -> ServedModel:

@@ -18,10 +18,10 @@ _SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One GGUF file of a model.
+    """One file of a model.
 
     Attributes:
-        name: The file's name where it came from.
+        name: The file's name where it came from; of a model that is a folder, its path within that.
         blob: Its name in the store's blob directory.
         size: Its size in bytes.
         sha256: Its hash in hex.
@@ -75,7 +75,7 @@ class Manifest:
 class StoreLayout:
     """The directories of a store.
 
-    `blobs/` holds GGUF files named by their hash, `manifests/` one JSON file a model name, and
+    `blobs/` holds models' files named by their hash, `manifests/` one JSON file a model name, and
     `downloads/` wheels on their way in. Creating one of these touches nothing on disk.
     """
 
@@ -83,7 +83,7 @@ class StoreLayout:
 
     @property
     def blobs(self) -> Path:
-        """GGUF files, named by content."""
+        """Models' files, named by content."""
         return self.home / "blobs"
 
     @property

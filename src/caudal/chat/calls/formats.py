@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from caudal.chat.calls.deepseek_calls import (
@@ -17,11 +17,13 @@ from caudal.chat.calls.json_calls import read_calls, read_mistral, separated, ta
 from caudal.chat.calls.python_calls import read_marked_list, read_tool_code
 from caudal.chat.calls.reading import Reader
 from caudal.chat.calls.tag_calls import FUNCTION, gemma, read_qwen_coder
+from caudal.chat.conversation import Tool
+from caudal.chat.member_grammar import MemberSyntax, TextSyntax, can_write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSyntax:
-    """How calls with JSON arguments are written, for grammars and for prompts.
+    """How enforced calls are written.
 
     A call is `head`, with `NAME` in place of the tool's name, then the arguments, then `tail`.
 
@@ -31,6 +33,7 @@ class CallSyntax:
         begin: Before the first call.
         separator: Between calls; None where an answer has only one.
         end: After the last call.
+        members: How each argument is written; None where all are one JSON object.
     """
 
     head: str
@@ -38,6 +41,12 @@ class CallSyntax:
     begin: str = ""
     separator: str | None = ""
     end: str = ""
+    members: MemberSyntax | None = None
+
+    def can_write(self, tools: Iterable[Tool]) -> bool:
+        """Whether calls of all these tools can be held to their schemas in this syntax."""
+        members = self.members
+        return members is None or all(can_write(tool.parameters, members) for tool in tools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +59,7 @@ class ToolFormat:
         begins: Markers that begin a call, or a block of calls; none is part of another.
         bare: Characters that may begin a call where they are an answer's first.
         markers: Texts that steer a reader; where they are control tokens, it has to see them.
-        syntax: How an enforced call is written; None where arguments are not JSON, so that no
-            schema can be enforced on them.
+        syntax: How an enforced call is written.
     """
 
     name: str
@@ -59,7 +67,7 @@ class ToolFormat:
     begins: tuple[str, ...] = ()
     bare: str = ""
     markers: tuple[str, ...] = ()
-    syntax: CallSyntax | None = None
+    syntax: CallSyntax
 
 
 HERMES = ToolFormat(
@@ -74,6 +82,8 @@ HERMES = ToolFormat(
     ),
 )
 
+_KEYWORDS = MemberSyntax(head="KEY=", separator=", ")
+
 _DEEPSEEK_MARKERS = (CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, SEPARATOR)
 
 _ALL = (
@@ -83,6 +93,16 @@ _ALL = (
         read=read_qwen_coder,
         begins=("<tool_call>", FUNCTION),
         markers=("<tool_call>", "</tool_call>"),
+        syntax=CallSyntax(
+            head=f"<tool_call>\n{FUNCTION}NAME>\n",
+            tail="</function>\n</tool_call>",
+            separator="\n",
+            members=MemberSyntax(
+                head="<parameter=KEY>\n",
+                tail="\n</parameter>\n",
+                text=TextSyntax(begin="", end="</parameter>", pad="\n", tail="\n"),
+            ),
+        ),
     ),
     ToolFormat(
         name="llama3_json",
@@ -102,12 +122,23 @@ _ALL = (
         begins=("<|python_start|>",),
         bare="[",
         markers=("<|python_start|>", "<|python_end|>"),
+        syntax=CallSyntax(
+            begin="[", head="NAME(", tail=")", separator=", ", end="]", members=_KEYWORDS
+        ),
     ),
     ToolFormat(
         name="lfm2",
         read=read_marked_list("<|tool_call_end|>"),
         begins=("<|tool_call_start|>",),
         markers=("<|tool_call_start|>", "<|tool_call_end|>"),
+        syntax=CallSyntax(
+            begin="<|tool_call_start|>[",
+            head="NAME(",
+            tail=")",
+            separator=", ",
+            end="]<|tool_call_end|>",
+            members=_KEYWORDS,
+        ),
     ),
     ToolFormat(
         name="mistral",
@@ -172,18 +203,40 @@ _ALL = (
         name="gemma",
         read=read_tool_code,
         begins=("```tool_code\n",),
+        syntax=CallSyntax(
+            begin="```tool_code\n",
+            head="NAME(",
+            tail=")",
+            separator="\n",
+            end="\n```",
+            members=_KEYWORDS,
+        ),
     ),
     ToolFormat(
         name="functiongemma",
         read=gemma("<escape>", "<end_function_call>"),
         begins=("<start_function_call>",),
         markers=("<start_function_call>", "<end_function_call>", "<escape>"),
+        syntax=CallSyntax(
+            head="<start_function_call>call:NAME{",
+            tail="}<end_function_call>",
+            members=MemberSyntax(
+                head="KEY:", separator=",", text=TextSyntax(begin="<escape>", end="<escape>")
+            ),
+        ),
     ),
     ToolFormat(
         name="gemma4",
         read=gemma('<|"|>', "<tool_call|>"),
         begins=("<|tool_call>",),
         markers=("<|tool_call>", "<tool_call|>", '<|"|>'),
+        syntax=CallSyntax(
+            head="<|tool_call>call:NAME{",
+            tail="}<tool_call|>",
+            members=MemberSyntax(
+                head="KEY:", separator=",", text=TextSyntax(begin='<|"|>', end='<|"|>')
+            ),
+        ),
     ),
 )
 

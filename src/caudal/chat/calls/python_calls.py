@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,7 @@ from caudal.chat.calls.reading import (
     Chars,
     Reading,
 )
+from caudal.formats.tokenizer import without_surrogates
 
 MAX_CODE = 256 * 1024
 """Longest text that is parsed as Python."""
@@ -93,7 +95,9 @@ def _read_brackets(chars: Chars, context: CallContext) -> Reading[str]:
 
 def _parse_calls(code: str, context: CallContext) -> list[tuple[str, str]]:
     try:
-        module = ast.parse(code)
+        with warnings.catch_warnings():  # about escapes that Python doesn't know
+            warnings.simplefilter("ignore")
+            module = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BrokenCallError from error
     calls: list[ast.expr] = []
@@ -129,7 +133,9 @@ def _parse_call(node: ast.expr, context: CallContext) -> tuple[str, str]:
 
 def _literal(node: ast.expr) -> Any:
     match node:
-        case ast.Constant(value=str() | int() | float() | None as value):
+        case ast.Constant(value=str() as text):
+            return without_surrogates(text)  # JSON's escapes make pairs of them
+        case ast.Constant(value=int() | float() | None as value):
             return value
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_literal(item) for item in items]

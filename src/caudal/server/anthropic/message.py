@@ -68,7 +68,7 @@ class MessageWriter:
     def finish(self) -> list[dict[str, Any]]:
         """The events that a stream ends with, once everything has been written."""
         message = self.message()
-        ending = {name: message[name] for name in ("stop_reason", "stop_sequence")}
+        ending = {name: message[name] for name in message if name.startswith("stop_")}
         usage = {name: value for name, value in message["usage"].items() if name != "service_tier"}
         return [
             {"type": "message_delta", "delta": ending, "usage": usage},
@@ -90,6 +90,7 @@ class MessageWriter:
             "content": list(self.content),
             "stop_reason": reason,
             "stop_sequence": stop,
+            "stop_details": None,  # of refusals, which are no business of a server's
             "usage": self._usage(),
         }
 

@@ -37,6 +37,7 @@ async def create_message(body: MessageRequest, request: Request) -> Response:
         chat = await model.start_chat(
             body.conversation(model.chat.template.reads),
             body.sampling_params(),
+            thinking_budget=body.thinking_budget,
             user=body.user_id,
         )
     writer = MessageWriter(body.model, chat, omits_thinking=body.omits_thinking)

@@ -83,11 +83,15 @@ class CountTokensRequest(StrictModel):
             messages.insert(0, Message(role="system", content=texts))
         tools = self._tools()
         choice = self.tool_choice
+        # Who names a tool means one call of it.
+        single = choice is not None and bool(
+            choice.disable_parallel_tool_use or choice.type == "tool"
+        )
         return Conversation(
             messages=messages,
             tools=tools,
             tool_choice=_tool_choice(choice, tools),
-            parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
+            parallel_tool_calls=not single,
             add_generation_prompt=not is_prefilled,
             continue_final_message=is_prefilled,
             reasoning_effort=self._effort(),
@@ -157,6 +161,11 @@ class MessageRequest(CountTokensRequest):
         return self.thinking is not None and self.thinking.display == "omitted"
 
     @property
+    def thinking_budget(self) -> int | None:
+        """Most tokens of thinking."""
+        return None if self.thinking is None else self.thinking.budget_tokens
+
+    @property
     def user_id(self) -> str | None:
         """Who asks, for the log."""
         return None if self.metadata is None else self.metadata.user_id
@@ -167,8 +176,13 @@ class MessageRequest(CountTokensRequest):
         Raises:
             ParameterError: Names the offending field.
         """
-        if self.thinking is not None and self.thinking.budget_tokens is not None:
-            self._check_budget(self.thinking.budget_tokens)
+        budget = self.thinking_budget
+        if budget is not None and budget >= self.max_tokens:
+            raise ParameterError(
+                "thinking.budget_tokens",
+                f"thinking.budget_tokens ({budget}) must be less than max_tokens "
+                f"({self.max_tokens}).",
+            )
         given = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return SamplingParams(
@@ -177,14 +191,6 @@ class MessageRequest(CountTokensRequest):
             stop=self.stop_sequences or (),
             structured_outputs=self.form,
         )
-
-    def _check_budget(self, budget: int) -> None:
-        if budget >= self.max_tokens:
-            raise ParameterError(
-                "thinking.budget_tokens",
-                f"thinking.budget_tokens ({budget}) must be less than max_tokens "
-                f"({self.max_tokens}).",
-            )
 
 
 def _tool_choice(choice: ToolChoiceObject | None, tools: Sequence[Tool]) -> ToolChoice:

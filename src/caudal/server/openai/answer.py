@@ -25,13 +25,14 @@ logger = logging.getLogger("caudal.server")
 class Envelope:
     """The fields that an answer and all chunks of a stream have in common."""
 
-    def __init__(self, prefix: str, kind: str, model: str, fingerprint: str) -> None:
+    def __init__(self, prefix: str, kind: str, model: str, fingerprint: str, **more: Any) -> None:
         self._fields: dict[str, Any] = {
             "id": f"{prefix}-{uuid.uuid4().hex}",
             "object": kind,
             "created": int(time.time()),
             "model": model,
             "system_fingerprint": fingerprint,
+            **more,
         }
 
     def wrap(self, choices: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:

@@ -45,11 +45,12 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
         cache_salt=body.cache_salt,
         user=body.end_user,
     )
+    tier = {} if body.service_tier is None else {"service_tier": "default"}
     writer = _Writer(model, with_logprobs=params.logprobs is not None)
     if body.stream:
         events = stream_events(
             writer.stream(generation),
-            Envelope("chatcmpl", "chat.completion.chunk", body.model, model.fingerprint),
+            Envelope("chatcmpl", "chat.completion.chunk", body.model, model.fingerprint, **tier),
             (lambda: _usage(generation)) if body.include_usage else None,
             obfuscate=body.obfuscate,
         )
@@ -58,12 +59,10 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
         answers = await run_until_disconnect(request, generation.collect())
     finally:
         await generation.aclose()
-    envelope = Envelope("chatcmpl", "chat.completion", body.model, model.fingerprint)
+    envelope = Envelope("chatcmpl", "chat.completion", body.model, model.fingerprint, **tier)
     more: dict[str, Any] = {"usage": _usage(generation)}
     if body.metadata is not None:
         more["metadata"] = body.metadata
-    if body.service_tier is not None:
-        more["service_tier"] = "default"
     choices = [writer.choice(index, answer) for index, answer in enumerate(answers)]
     return JSONReply(envelope.wrap(choices, **more))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from caudal.chat.conversation import Message, Tool, ToolCall, ToolChoice
 from caudal.errors import ParameterError
@@ -30,6 +30,17 @@ class RefusalPart(StrictModel):
 
     type: Literal["refusal"]
     refusal: str
+
+
+def _kind_of_part(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", "text")
+    return "[refusal]" if kind == "refusal" else "[text]"
+
+
+Part = Annotated[
+    Annotated[TextPart, Tag("[text]")] | Annotated[RefusalPart, Tag("[refusal]")],
+    Discriminator(_kind_of_part),
+]
 
 
 class FunctionCall(StrictModel):
@@ -58,7 +69,7 @@ class ChatMessage(StrictModel):
     }
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart | RefusalPart] | None = None
+    content: str | list[Part] | None = None
     name: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = Field(None, description="What an assistant thought.")
@@ -145,7 +156,21 @@ class AllowedToolsChoice(StrictModel):
     allowed_tools: AllowedTools
 
 
-ToolChoiceField = Literal["none", "auto", "required"] | NamedTool | AllowedToolsChoice
+def _kind_of_choice(choice: Any) -> str:
+    if isinstance(choice, AllowedToolsChoice):
+        return "[allowed]"
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return "[allowed]"
+    return "[named]" if isinstance(choice, dict | NamedTool) else "[mode]"
+
+
+# The brackets keep the tags out of error messages, like the other names of unions' branches.
+ToolChoiceField = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("[mode]")]
+    | Annotated[NamedTool, Tag("[named]")]
+    | Annotated[AllowedToolsChoice, Tag("[allowed]")],
+    Discriminator(_kind_of_choice),
+]
 
 
 def read_tools(tools: Sequence[ToolObject]) -> list[Tool]:

@@ -35,6 +35,7 @@ def _card(model: ServedModel, name: str) -> dict[str, Any]:
         "owned_by": "caudal",
         "root": model.names[0],
         "max_model_len": model.max_model_len,
+        "capabilities": sorted(model.tasks),
         "max_num_seqs": model.engine.config.max_num_seqs,
         "max_queue": model.engine.config.max_queue,
         "facts": dict(model.facts),

@@ -1,0 +1,145 @@
+"""Grammars for arguments that are written one by one: `f(a=1)`, `<parameter=a>1</parameter>`.
+
+Each value follows its own schema. Strings may stand between a format's own marks, as they are; all
+other values are JSON. Schemas that say more than which arguments there are can't be written so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from caudal.structured_outputs import json_rule
+
+_PLAIN = frozenset(
+    ("type", "properties", "required", "additionalProperties", "title", "description", "$schema")
+)
+_PLAIN_STRING = frozenset(("type", "enum", "title", "description", "default", "examples"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextSyntax:
+    """How a string is written as it is.
+
+    Attributes:
+        begin: Before the text.
+        end: After it; the first that occurs ends it.
+        pad: What models write between the text and its end, and readers drop.
+        tail: After the end.
+    """
+
+    begin: str
+    end: str
+    pad: str = ""
+    tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSyntax:
+    """How one argument is written.
+
+    Attributes:
+        head: Before the value, with `KEY` in place of the argument's name.
+        tail: After it.
+        separator: Between arguments.
+        text: How strings are written; None where they are JSON too.
+    """
+
+    head: str
+    tail: str = ""
+    separator: str = ""
+    text: TextSyntax | None = None
+
+
+def can_write(schema: Mapping[str, Any], syntax: MemberSyntax) -> bool:
+    """Whether arguments of this schema can be written one by one."""
+    properties = schema.get("properties", {})
+    required = schema.get("required", [])
+    return (
+        schema.keys() <= _PLAIN
+        and isinstance(properties, dict)
+        and isinstance(required, list)
+        and set(map(str, required)) <= properties.keys()
+        and all(_is_name(key) for key in properties)
+        and '"$ref"' not in json.dumps(properties)
+        and all(_can_write_value(value, syntax) for value in properties.values())
+    )
+
+
+def member_rules(
+    rule: str,
+    schema: Mapping[str, Any],
+    syntax: MemberSyntax,
+    *,
+    literal: Callable[[str], str],
+    is_special: Callable[[str], bool],
+) -> list[str]:
+    """Lark rules for arguments in the order of the schema, optional ones left out or not.
+
+    Args:
+        rule: The name of the rule for all of them; the others' begin with it.
+        schema: Of an object for which `can_write` holds.
+        syntax: How arguments are written.
+        literal: What matches a text in the grammar.
+        is_special: Whether a text begins with a control token.
+    """
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    required = set(schema.get("required", ()))
+    count = len(properties)
+    separator = literal(syntax.separator)
+    rules = [f"{rule}: {rule}_first0\n", f'{rule}_first{count}: ""\n', f'{rule}_rest{count}: ""\n']
+    for place, (key, value) in enumerate(properties.items()):
+        member = f"{rule}_member{place}"
+        rules += _value_rules(member, key, value, syntax, literal, is_special)
+        for name, before in (("first", ""), ("rest", separator)):
+            skip = "" if key in required else f" | {rule}_{name}{place + 1}"
+            rules.append(f"{rule}_{name}{place}: {before} {member} {rule}_rest{place + 1}{skip}\n")
+    return rules
+
+
+def _value_rules(
+    member: str,
+    key: str,
+    schema: Any,
+    syntax: MemberSyntax,
+    literal: Callable[[str], str],
+    is_special: Callable[[str], bool],
+) -> list[str]:
+    head, text = syntax.head.replace("KEY", key), syntax.text
+    if text is None or not _is_string(schema):
+        return [
+            f"{member}: {literal(head)} {member}_value {literal(syntax.tail)}\n",
+            f"{member}_value: {json_rule(schema)}\n",
+        ]
+    begin, tail = literal(head + text.begin), literal(text.tail)
+    if "enum" in schema:
+        choices = " | ".join(map(literal, schema["enum"]))
+        return [f"{member}: {begin} ({choices}) {literal(text.pad + text.end)} {tail}\n"]
+    if is_special(text.end):
+        return [f"{member}: {begin} TEXT {literal(text.end)} {tail}\n"]
+    return [
+        f"{member}: {begin} {member}_text {tail}\n",
+        f"{member}_text[lazy]: TEXT {literal(text.end)}\n",  # it ends where its end first occurs
+    ]
+
+
+def _can_write_value(schema: Any, syntax: MemberSyntax) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    if syntax.text is None or not _is_string(schema):
+        return True
+    choices = schema.get("enum", [])
+    return schema.keys() <= _PLAIN_STRING and all(
+        isinstance(choice, str) and choice and choice == choice.strip() and "<" not in choice
+        for choice in choices
+    )
+
+
+def _is_string(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "string"
+
+
+def _is_name(key: str) -> bool:
+    return key.isascii() and key.isidentifier()

@@ -1,0 +1,354 @@
+"""Embeddings and scores, for HTTP and the library alike: text in, vectors and figures out.
+
+Each input is a request of its own to the engine, which batches them; nothing here computes states.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caudal.engine.config import EngineConfig
+from caudal.engine.request import FinishReason, Request
+from caudal.errors import (
+    EngineDeadError,
+    InputTooLongError,
+    ParameterError,
+    RequestFailedError,
+    RequestTimeoutError,
+)
+from caudal.formats.tokenizer import Tokenizer
+from caudal.output import UpdateStream
+from caudal.pooling import Pooling, cosine_similarity
+from caudal.sampling_params import SamplingParams
+
+_NO_TOKENS = SamplingParams(max_tokens=0)
+_CHARS_PER_TOKEN = 128
+_COUNTED_CHARS = 1 << 20
+
+
+class PoolingEngine(Protocol):
+    """What embedding needs of an engine."""
+
+    @property
+    def config(self) -> EngineConfig:
+        """The engine's limits."""
+
+    def submit(self, request: Request) -> UpdateStream:
+        """Queue a request; raises `ParameterError` or `QueueFullError` before anything runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInput:
+    """Tokens to pool.
+
+    Attributes:
+        tokens: Their ids, with whatever the model wants around them.
+        second_segment: Where the second text of a pair begins; None: it is one text.
+    """
+
+    tokens: Sequence[int]
+    second_segment: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """One input's vector.
+
+    Attributes:
+        vector: Shape (dimensions,).
+        tokens: Tokens of the input.
+    """
+
+    vector: NDArray[np.float32]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairScore:
+    """How well two texts belong together.
+
+    Attributes:
+        score: The cosine of their embeddings (-1 to 1), or a cross-encoder's own score.
+        tokens: Tokens that were read for it.
+    """
+
+    score: float
+    tokens: int
+
+
+class EmbeddingModel:
+    """Turns texts into embeddings and pairs of texts into scores. Safe to use from any event loop.
+
+    Args:
+        engine: Runs the model.
+        tokenizer: The model's.
+        pooling: How it makes embeddings.
+        width: Components of an embedding.
+
+    Attributes:
+        pooling: How it makes embeddings.
+        width: Components of an embedding.
+    """
+
+    def __init__(
+        self, engine: PoolingEngine, tokenizer: Tokenizer, pooling: Pooling, width: int
+    ) -> None:
+        self.pooling = pooling
+        self.width = width
+        self._engine = engine
+        self._tokenizer = tokenizer
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of one input."""
+        return self._engine.config.max_model_len
+
+    def encode(self, text: str, *, truncate: int | None = None, field: str = "input") -> list[int]:
+        """Token ids of a text, with [CLS] and [SEP] or what else the model wants around it.
+
+        Args:
+            text: The text.
+            truncate: Keep the first so many tokens; -1: as many as the model reads; None: a text
+                that is too long is an error.
+            field: What errors call the text.
+
+        Raises:
+            ParameterError: The text is too long, has no tokens, or `truncate` makes no sense.
+        """
+        limit = self.limit(truncate)
+        ids = self._tokenizer.encode(self._bounded(text, limit, truncate, field))
+        if not ids:
+            raise ParameterError(field, f"{field} is empty.")
+        return self._cut(ids, limit, truncate, field, closed=self._tokenizer.add_eos)
+
+    def check_tokens(
+        self, tokens: Sequence[int], *, truncate: int | None, field: str
+    ) -> Sequence[int]:
+        """Token ids that a client sent, cut where asked for; they are used as they are.
+
+        Raises:
+            ParameterError: There are none, too many, or ids that don't exist.
+        """
+        if not tokens:
+            raise ParameterError(field, f"{field} is empty.")
+        size = self._tokenizer.vocab_size
+        for token in tokens:
+            if not 0 <= token < size:
+                raise ParameterError(
+                    field,
+                    f"{field} has token id {token}, but this model's ids are 0 to {size - 1}.",
+                )
+        return self._cut(tokens, self.limit(truncate), truncate, field, closed=False)
+
+    def encode_pair(
+        self, first: str, second: str, *, truncate: int | None = None, field: str = "documents"
+    ) -> PoolInput:
+        """A pair for a cross-encoder: [CLS] first [SEP] second [SEP]; only `second` is ever cut.
+
+        Raises:
+            ParameterError: The pair is too long, or `truncate` makes no sense.
+        """
+        limit = self.limit(truncate)
+        encode = self._tokenizer.encode
+        head = encode(self._bounded(first, limit, None, field))
+        tail = encode(self._bounded(second, limit, truncate, field))[1:]  # without its [CLS]
+        room = limit - len(head)
+        if room < 2:
+            raise InputTooLongError(field, limit, len(head) + len(tail))
+        if len(tail) > room and truncate is None:
+            raise InputTooLongError(field, limit, len(head) + len(tail))
+        tail = tail if len(tail) <= room else [*tail[: room - 1], tail[-1]]
+        return PoolInput([*head, *tail], len(head))
+
+    async def embed(
+        self,
+        inputs: Sequence[PoolInput],
+        *,
+        dimensions: int | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> list[Embedding]:
+        """Embeddings of inputs, in order; if one fails, all do.
+
+        Args:
+            inputs: What to embed.
+            dimensions: Cut the vectors to this size; None: as they are.
+            priority: Lower runs first.
+            cache_salt: Shares cached prefixes only with requests of the same salt.
+
+        Raises:
+            ParameterError: An input or `dimensions` is refused.
+            QueueFullError: Too many requests are waiting.
+            RequestFailedError, RequestTimeoutError, EngineDeadError: It could not be computed.
+        """
+        if self.pooling.scores_pairs:
+            raise ParameterError(
+                "model", "This model scores pairs of texts; it makes no embeddings."
+            )
+        self.pooling.check_dimensions(dimensions, self.width)
+        totals = await self._pool_all(inputs, priority, cache_salt)
+        return [
+            Embedding(self.pooling.finish(total, len(each.tokens), dimensions), len(each.tokens))
+            for each, total in zip(inputs, totals, strict=True)
+        ]
+
+    async def score(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        truncate: int | None = None,
+        priority: int = 0,
+        fields: tuple[str, str] = ("text_1", "text_2"),
+    ) -> list[PairScore]:
+        """Scores of pairs, in order. A text that is in several is embedded once.
+
+        Args:
+            pairs: Two texts each.
+            truncate: See `encode`.
+            priority: Lower runs first.
+            fields: What errors call the texts.
+
+        Raises:
+            ParameterError, QueueFullError, RequestFailedError, RequestTimeoutError,
+            EngineDeadError: See `embed`.
+        """
+        if self.pooling.scores_pairs:
+            return await self._cross_scores(pairs, truncate, priority, fields)
+
+        def encode() -> dict[str, PoolInput]:
+            named = [
+                (text, field) for pair in pairs for text, field in zip(pair, fields, strict=True)
+            ]
+            return {
+                text: PoolInput(self.encode(text, truncate=truncate, field=field))
+                for text, field in dict(named).items()
+            }
+
+        inputs = await asyncio.to_thread(encode)
+        embeddings = dict(
+            zip(inputs, await self.embed(list(inputs.values()), priority=priority), strict=True)
+        )
+        counted: set[str] = set()
+
+        def tokens_of(text: str) -> int:
+            if text in counted:
+                return 0
+            counted.add(text)
+            return embeddings[text].tokens
+
+        return [
+            PairScore(
+                cosine_similarity(embeddings[a].vector, embeddings[b].vector),
+                tokens_of(a) + tokens_of(b),
+            )
+            for a, b in pairs
+        ]
+
+    async def _cross_scores(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        truncate: int | None,
+        priority: int,
+        fields: tuple[str, str],
+    ) -> list[PairScore]:
+        def encode() -> list[PoolInput]:
+            return [self.encode_pair(a, b, truncate=truncate, field=fields[1]) for a, b in pairs]
+
+        inputs = await asyncio.to_thread(encode)
+        totals = await self._pool_all(inputs, priority, None)
+        scores = []
+        for each, total in zip(inputs, totals, strict=True):
+            score = float(self.pooling.finish(total, len(each.tokens))[0])
+            if self.pooling.score_sigmoid:
+                score = 1 / (1 + math.exp(-max(min(score, 80.0), -80.0)))
+            scores.append(PairScore(score, len(each.tokens)))
+        return scores
+
+    def limit(self, truncate: int | None) -> int:
+        """Most tokens of an input.
+
+        Raises:
+            ParameterError: `truncate` is neither -1 nor a size that leaves room for text.
+        """
+        special = self._tokenizer.add_bos + self._tokenizer.add_eos
+        if truncate is None or truncate == -1:
+            return self.max_tokens
+        if truncate <= special:
+            raise ParameterError(
+                "truncate_prompt_tokens",
+                f"truncate_prompt_tokens must be -1 or at least {special + 1}, but is {truncate}.",
+            )
+        return min(truncate, self.max_tokens)
+
+    def _bounded(self, text: str, limit: int, truncate: int | None, field: str) -> str:
+        """What of a text to tokenise: that takes far more memory than the text itself."""
+        longest = max(_COUNTED_CHARS, _CHARS_PER_TOKEN * limit)
+        if len(text) <= longest:
+            return text
+        if truncate is None:
+            raise InputTooLongError(field, limit, characters=len(text))
+        return text[:longest]
+
+    def _cut(
+        self, ids: Sequence[int], limit: int, truncate: int | None, field: str, *, closed: bool
+    ) -> list[int]:
+        """At most `limit` ids, if cutting is wished; `closed`: the last id stays the last."""
+        if len(ids) <= limit:
+            return list(ids)
+        if truncate is None:
+            raise InputTooLongError(field, limit, len(ids))
+        return [*ids[: limit - 1], ids[-1]] if closed else list(ids[:limit])
+
+    async def _pool_all(
+        self, inputs: Sequence[PoolInput], priority: int, cache_salt: str | None
+    ) -> list[NDArray[np.float64]]:
+        # Enough in the queue for full batches, and never so many as to fill it.
+        config = self._engine.config
+        places = asyncio.Semaphore(max(1, min(2 * config.max_num_seqs, config.max_queue)))
+        prefix = uuid.uuid4().hex
+        numbers = itertools.count()
+
+        async def run_one(each: PoolInput) -> NDArray[np.float64]:
+            async with places:
+                return await self._pool(
+                    Request(
+                        request_id=f"{prefix}-{next(numbers)}",
+                        prompt=each.tokens,
+                        params=_NO_TOKENS,
+                        priority=priority,
+                        cache_salt=cache_salt,
+                        pooling=self.pooling.kind,
+                        second_segment=each.second_segment,
+                    )
+                )
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(run_one(each)) for each in inputs]
+        except BaseExceptionGroup as failures:  # the first says what went wrong
+            raise failures.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _pool(self, request: Request) -> NDArray[np.float64]:
+        stream = self._engine.submit(request)
+        async with contextlib.aclosing(stream):
+            async for updates in stream:
+                for update in updates:
+                    match update.finish_reason:
+                        case FinishReason.STOP if update.pooled is not None:
+                            return update.pooled
+                        case FinishReason.TIMEOUT:
+                            raise RequestTimeoutError(update.error or "The deadline passed.")
+                        case FinishReason.FAILED:
+                            raise RequestFailedError(update.error or "The model failed.")
+        raise EngineDeadError("The engine stopped before the embedding was complete.")

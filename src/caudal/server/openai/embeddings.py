@@ -1,0 +1,139 @@
+"""`POST /v1/embeddings`: texts or token ids to vectors."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from numpy.typing import NDArray
+from pydantic import Field
+
+from caudal.embedding import EmbeddingModel, PoolInput
+from caudal.errors import ParameterError
+from caudal.server.encoding import JSONReply
+from caudal.server.openai.strict import StrictModel
+from caudal.server.pooling_log import logged
+from caudal.server.state import served_model
+from caudal.server.streaming import run_until_disconnect
+
+router = APIRouter()
+
+MAX_INPUTS = 2048
+"""Most inputs of a request (OpenAI's limit)."""
+
+
+class PoolingFields(StrictModel):
+    """Fields that embeddings, reranking and scoring share; the last three are vLLM's."""
+
+    model: str
+    user: str | None = Field(None, description="Named in the server's log line of the request.")
+    truncate_prompt_tokens: int | None = Field(
+        None,
+        description="Read only the first so many tokens of each input; -1: as many as the model "
+        "reads. Without it, an input that is too long is an error.",
+    )
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+
+
+class EmbeddingRequest(PoolingFields):
+    """Body of `POST /v1/embeddings`. `input` is checked by `inputs`: pydantic's messages for a
+    union of four nested lists name everything but the mistake.
+    """
+
+    input: Any = Field(
+        description="A string, a list of strings, token ids, or a list of token id lists."
+    )
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    cache_salt: str | None = None
+
+    def inputs(self) -> Sequence[str | list[int]]:
+        """The inputs, one per vector.
+
+        Raises:
+            ParameterError: `input` is of another shape, empty or too long a list.
+        """
+        value = self.input
+        if isinstance(value, str) or _is_token_list(value):
+            return [value]
+        if not isinstance(value, list) or not all(
+            isinstance(item, str) or _is_token_list(item) for item in value
+        ):
+            raise ParameterError(
+                "input",
+                "input must be a string, a list of strings, a list of token ids, or a list of such "
+                "lists.",
+            )
+        if not 0 < len(value) <= MAX_INPUTS:
+            raise ParameterError(
+                "input", f"input must have 1 to {MAX_INPUTS} items, but has {len(value)}."
+            )
+        return value
+
+
+@router.post("/v1/embeddings")
+async def create_embeddings(body: EmbeddingRequest, request: Request) -> Response:
+    """Turn each input into a vector, whose direction says what it is about."""
+    model = served_model(request)
+    model.check_name(body.model)
+    texts = body.inputs()
+    embeddings = model.embeddings
+    embeddings.pooling.check_dimensions(body.dimensions, embeddings.width)
+
+    async def work() -> Response:
+        inputs = await asyncio.to_thread(_encode_all, embeddings, texts, body)
+        results = await embeddings.embed(
+            inputs,
+            dimensions=body.dimensions,
+            priority=body.priority or 0,
+            cache_salt=body.cache_salt,
+        )
+        encode = _as_base64 if body.encoding_format == "base64" else _as_floats
+        tokens = sum(result.tokens for result in results)
+        return JSONReply(
+            {
+                "object": "list",
+                "data": [
+                    {"object": "embedding", "index": index, "embedding": encode(result.vector)}
+                    for index, result in enumerate(results)
+                ],
+                "model": body.model,
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            }
+        )
+
+    with logged(model.metrics, f"embeddings of {len(texts)} inputs", body.user):
+        return await run_until_disconnect(request, work())
+
+
+def _encode_all(
+    embeddings: EmbeddingModel, texts: Sequence[str | list[int]], body: EmbeddingRequest
+) -> list[PoolInput]:
+    truncate = body.truncate_prompt_tokens
+    inputs = []
+    for index, text in enumerate(texts):
+        field = f"input[{index}]" if len(texts) > 1 else "input"
+        if isinstance(text, str):
+            tokens: Sequence[int] = embeddings.encode(text, truncate=truncate, field=field)
+        else:
+            tokens = embeddings.check_tokens(text, truncate=truncate, field=field)
+        inputs.append(PoolInput(tokens))
+    return inputs
+
+
+def _as_floats(vector: NDArray[np.float32]) -> list[float]:
+    values: list[float] = vector.tolist()
+    return values
+
+
+def _as_base64(vector: NDArray[np.float32]) -> str:
+    """The floats' bytes, little-endian, four each: what OpenAI's own client asks for."""
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def _is_token_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)

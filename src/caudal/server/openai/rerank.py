@@ -1,0 +1,154 @@
+"""`POST /v1/rerank` (the shape of Jina's and Cohere's) and `POST /v1/score` (vLLM's).
+
+A cross-encoder scores pairs itself; for any other model the score is the cosine of two embeddings.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from caudal.embedding import PairScore
+from caudal.errors import ParameterError
+from caudal.server.encoding import JSONReply
+from caudal.server.openai.embeddings import MAX_INPUTS, PoolingFields
+from caudal.server.openai.strict import StrictModel
+from caudal.server.pooling_log import logged
+from caudal.server.served_model import ServedModel
+from caudal.server.state import served_model
+from caudal.server.streaming import run_until_disconnect
+
+router = APIRouter()
+
+
+class TextDocument(StrictModel):
+    """A document as an object."""
+
+    text: str
+
+
+class RerankRequest(PoolingFields):
+    """Body of `POST /v1/rerank`."""
+
+    query: str
+    documents: Annotated[list[str | TextDocument], Field(min_length=1, max_length=MAX_INPUTS)]
+    top_n: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Return only so many of the documents; default: all."
+    )
+    return_documents: bool = True
+
+    def texts(self) -> list[str]:
+        """The documents' texts."""
+        return [each if isinstance(each, str) else each.text for each in self.documents]
+
+
+Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)]
+
+
+class ScoreRequest(PoolingFields):
+    """Body of `POST /v1/score`."""
+
+    text_1: str | Texts
+    text_2: str | Texts
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """The pairs: one text with each of many, or two lists side by side.
+
+        Raises:
+            ParameterError: The lists differ in length.
+        """
+        first = [self.text_1] if isinstance(self.text_1, str) else self.text_1
+        second = [self.text_2] if isinstance(self.text_2, str) else self.text_2
+        if len(first) == 1:
+            first = first * len(second)
+        if len(first) != len(second):
+            raise ParameterError(
+                "text_2",
+                f"text_1 has {len(first)} texts and text_2 {len(second)}; send as many of each, or "
+                "one text_1.",
+            )
+        return list(zip(first, second, strict=True))
+
+
+@router.post("/v1/rerank")
+async def rerank(body: RerankRequest, request: Request) -> Response:
+    """Order documents by how well they answer a query, the best first."""
+    model = served_model(request)
+    model.check_name(body.model)
+    texts = body.texts()
+
+    async def work() -> Response:
+        scores = await _scores(
+            model, body, [(body.query, text) for text in texts], ("query", "documents")
+        )
+        order = sorted(range(len(texts)), key=lambda index: -scores[index].score)
+        results: list[dict[str, Any]] = []
+        for index in order[: body.top_n]:
+            result: dict[str, Any] = {"index": index}
+            if body.return_documents:
+                result["document"] = {"text": texts[index]}
+            result["relevance_score"] = scores[index].score
+            results.append(result)
+        return JSONReply(
+            {
+                "id": f"rerank-{uuid.uuid4().hex}",
+                "object": "list",
+                "model": body.model,
+                "results": results,
+                "usage": _usage(scores),
+            }
+        )
+
+    with logged(model.metrics, f"reranking of {len(texts)} documents", body.user):
+        return await run_until_disconnect(request, work())
+
+
+@router.post("/v1/score")
+async def score(body: ScoreRequest, request: Request) -> Response:
+    """Say how well texts belong together, pair by pair."""
+    model = served_model(request)
+    model.check_name(body.model)
+    pairs = body.pairs()
+
+    async def work() -> Response:
+        scores = await _scores(model, body, pairs, ("text_1", "text_2"))
+        return JSONReply(
+            {
+                "id": f"score-{uuid.uuid4().hex}",
+                "object": "list",
+                "created": int(time.time()),
+                "model": body.model,
+                "data": [
+                    {"index": index, "object": "score", "score": each.score}
+                    for index, each in enumerate(scores)
+                ],
+                "usage": _usage(scores),
+            }
+        )
+
+    with logged(model.metrics, f"scoring of {len(pairs)} pairs", body.user):
+        return await run_until_disconnect(request, work())
+
+
+async def _scores(
+    model: ServedModel,
+    body: PoolingFields,
+    pairs: Sequence[tuple[str, str]],
+    fields: tuple[str, str],
+) -> list[PairScore]:
+    return await model.embeddings.score(
+        pairs,
+        truncate=body.truncate_prompt_tokens,
+        priority=body.priority or 0,
+        fields=fields,
+    )
+
+
+def _usage(scores: Sequence[PairScore]) -> dict[str, int]:
+    tokens = sum(each.tokens for each in scores)
+    return {"prompt_tokens": tokens, "total_tokens": tokens}

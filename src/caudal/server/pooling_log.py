@@ -1,0 +1,42 @@
+"""Counting and logging of requests that have embeddings for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+
+from caudal.errors import RequestTimeoutError
+from caudal.server.errors import ClientDisconnectedError
+from caudal.server.metrics import ServerMetrics
+
+logger = logging.getLogger("caudal.server")
+
+
+@contextlib.contextmanager
+def logged(metrics: ServerMetrics, what: str, user: str | None) -> Iterator[None]:
+    """Count what happens inside as one request, and log a line when it has ended.
+
+    Args:
+        metrics: Counts it.
+        what: The request in a few words.
+        user: Named in the log.
+    """
+    began = time.monotonic()
+    outcome = "failed"
+    try:
+        yield
+        outcome = "stop"
+    except (ClientDisconnectedError, asyncio.CancelledError):
+        outcome = "cancelled"
+        raise
+    except RequestTimeoutError:
+        outcome = "timeout"
+        raise
+    finally:
+        seconds = time.monotonic() - began
+        metrics.count(outcome, seconds)
+        who = "" if user is None else f", user {user!r}"
+        logger.info("%s: %s, %.2f s%s", outcome, what, seconds, who)

@@ -1,0 +1,45 @@
+"""What `caudal bench` measures on a real model."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+from typer.testing import CliRunner
+
+from caudal import LLM, SamplingParams, StructuredOutputsParams
+from caudal.bench.grammar import PROMPT, SCHEMA
+from caudal.cli.app import app
+
+
+def test_jump_ahead_makes_json_with_long_keys_faster(smollm2_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["bench", "engine", str(smollm2_path), "--grammar", "--runs", "1"]
+    )
+    assert done.exit_code == 0, done.output
+    ratio = re.search(r"^ratio +(\S+) x$", done.output, re.MULTILINE)
+    forced = re.search(r"(\d+) of (\d+) tokens forced", done.output)
+    assert ratio and forced and "us a token" in done.output
+    # The machine may be busy; alone, the ratio is above 3.
+    assert float(ratio[1]) > 1.5
+    assert int(forced[1]) > int(forced[2]) / 2
+
+
+def test_the_measured_answer_is_a_whole_one(smollm2_path: Path) -> None:
+    wanted = StructuredOutputsParams(json=SCHEMA)
+    with LLM(str(smollm2_path), max_model_len=512) as llm:
+        params = SamplingParams(temperature=0, max_tokens=256, structured_outputs=wanted)
+        [result] = llm.generate(PROMPT, params, use_tqdm=False)
+    jsonschema.validate(json.loads(result.outputs[0].text), SCHEMA)
+
+
+def test_it_measures_grammars_or_a_peer_not_both(tmp_path: Path) -> None:
+    peer = tmp_path / "llama-bench"
+    peer.touch()
+    done = CliRunner().invoke(
+        app, ["bench", "engine", "smollm2", "--grammar", "--llama-bench", str(peer)]
+    )
+    assert done.exit_code == 2
+    assert "exclude each other" in done.output

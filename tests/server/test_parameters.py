@@ -1,0 +1,201 @@
+"""Every parameter that the official client knows works, or is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai.types import completion_create_params as text_params
+from openai.types.chat import completion_create_params as chat_params
+
+from support.running_server import RunningServer
+
+CHAT: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
+TEXT: dict[str, Any] = {"model": "fake", "prompt": "Hi"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+# Values that work, and values that are refused. What they do is tested elsewhere.
+CHAT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
+    "audio": ([None], [{"voice": "alloy", "format": "wav"}]),
+    "frequency_penalty": ([0.5, None], []),
+    "function_call": ([None, "none"], ["auto", {"name": "f"}]),
+    "functions": ([None, []], [[{"name": "f"}]]),
+    "logit_bias": ([{"1": -100}, None], []),
+    "logprobs": ([True, False, None], []),
+    "max_completion_tokens": ([3, None], []),
+    "max_tokens": ([3, None], []),
+    "messages": ([CHAT["messages"]], []),
+    "metadata": ([{"a": "b"}, None], [{"a": 1}, {"a": "b" * 513}, {"a" * 65: "b"}]),
+    "modalities": ([["text"], None], [["text", "audio"]]),
+    "model": (["fake"], []),
+    "moderation": ([None], [{"model": "omni-moderation-latest"}]),
+    "n": ([2, None], []),
+    "parallel_tool_calls": ([None], []),  # needs tools
+    "prediction": ([None], [{"type": "content", "content": "x"}]),
+    "presence_penalty": ([0.5, None], []),
+    "prompt_cache_key": (["a", None], []),
+    "prompt_cache_options": ([{"mode": "implicit"}, None], [{"mode": "explicit"}]),
+    "prompt_cache_retention": (["in_memory", None], ["24h"]),
+    "reasoning_effort": (["none", None], ["high"]),
+    "response_format": ([{"type": "text"}, {"type": "json_object"}, None], []),
+    "safety_identifier": (["ana", None], []),
+    "seed": ([7, None], []),
+    "service_tier": (["auto", "default", None], ["flex", "priority", "scale"]),
+    "stop": (["x", ["x", "y"], None], []),
+    "store": ([False, None], [True]),
+    "stream": ([True, False, None], []),
+    "stream_options": ([None], []),  # needs stream
+    "temperature": ([0, 1.5, None], []),
+    "tool_choice": (["auto", "none", None], []),  # the rest needs tools
+    "tools": ([[], None], []),  # more in test_tools.py: this model's context is short
+    "top_logprobs": ([None], []),  # needs logprobs
+    "top_p": ([0.5, None], []),
+    "user": (["ana", None], []),
+    "verbosity": (["medium", None], ["low", "high"]),
+    "web_search_options": ([None], [{}]),
+}
+TEXT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
+    "best_of": ([1, None], [2]),
+    "echo": ([True, None], []),
+    "frequency_penalty": ([0.5, None], []),
+    "logit_bias": ([{"1": -100}, None], []),
+    "logprobs": ([2, None], []),
+    "max_tokens": ([3, None], []),
+    "model": (["fake"], []),
+    "n": ([2, None], []),
+    "presence_penalty": ([0.5, None], []),
+    "prompt": (["Hi", ["Hi", "Ho"], [72, 105], [[72], [105]]], []),
+    "seed": ([7, None], []),
+    "stop": (["x", ["x", "y"], None], []),
+    "stream": ([True, False, None], []),
+    "stream_options": ([None], []),
+    "suffix": ([None, ""], ["end"]),
+    "temperature": ([0, 1.5, None], []),
+    "top_p": ([0.5, None], []),
+    "user": (["ana", None], []),
+}
+# Beyond OpenAI's, for both.
+SHARED_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
+    "cache_salt": (["a", None], []),
+    "grammar": (['start: "a"', 'root ::= "a"', None], ["start: missing"]),
+    "ignore_eos": ([False, None], []),
+    "include_stop_str_in_output": ([True, None], []),
+    "json_schema": ([{"type": "integer"}, None], [{"type": "color"}]),
+    "min_p": ([0.1, None], []),
+    "min_tokens": ([2, None], []),
+    "priority": ([-3, None], []),
+    "repetition_penalty": ([1.1, None], []),
+    "skip_special_tokens": ([False, None], []),
+    "stop_token_ids": ([[65], None], []),
+    "structured_outputs": ([{"choice": ["a", "b"]}, None], [{}, {"regex": "foo**"}]),
+    "top_k": ([5, -1, None], []),
+    "typical_p": ([0.5, None], []),
+}
+CHAT_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
+    "add_generation_prompt": ([True, False, None], []),
+    "chat_template": ([None], [7]),
+    "chat_template_kwargs": ([{"mood": "calm"}, {}, None], [7]),
+    "continue_final_message": ([False, None], [True]),
+    "include_reasoning": ([True, False, None], []),
+}
+TEXT_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
+    "response_format": ([{"type": "json_object"}, None], [{"type": "xml"}]),
+}
+
+
+def keys(*dicts: Any) -> set[str]:
+    return {name for item in dicts for name in item.__annotations__}
+
+
+def test_the_tables_are_complete():
+    chat = keys(
+        chat_params.CompletionCreateParamsBase, chat_params.CompletionCreateParamsNonStreaming
+    )
+    text = keys(
+        text_params.CompletionCreateParamsBase, text_params.CompletionCreateParamsNonStreaming
+    )
+    assert chat == CHAT_FIELDS.keys()
+    assert text == TEXT_FIELDS.keys()
+
+
+def test_so_is_what_the_server_takes(hello: RunningServer):
+    schemas = hello.http.get("/openapi.json").json()["components"]["schemas"]
+    taken = schemas["ChatCompletionRequest"]["properties"].keys()
+    assert taken <= CHAT_FIELDS.keys() | SHARED_EXTRAS.keys() | CHAT_EXTRAS.keys()
+    assert SHARED_EXTRAS.keys() | CHAT_EXTRAS.keys() <= taken
+    taken = schemas["CompletionRequest"]["properties"].keys()
+    assert taken <= TEXT_FIELDS.keys() | SHARED_EXTRAS.keys() | TEXT_EXTRAS.keys()
+    assert SHARED_EXTRAS.keys() | TEXT_EXTRAS.keys() <= taken
+
+
+def cases(place: int) -> list[Any]:
+    return [
+        pytest.param(path, body, name, value, id=f"{path.split('/')[2]}-{name}-{value!r:.30}")
+        for path, body, *tables in (
+            ("/v1/chat/completions", CHAT, CHAT_FIELDS, SHARED_EXTRAS, CHAT_EXTRAS),
+            ("/v1/completions", TEXT, TEXT_FIELDS, SHARED_EXTRAS, TEXT_EXTRAS),
+        )
+        for table in tables
+        for name, values in table.items()
+        for value in values[place]
+    ]
+
+
+@pytest.mark.parametrize(("path", "body", "name", "value"), cases(0))
+def test_it_works(hello: RunningServer, path: str, body: dict[str, Any], name: str, value: Any):
+    response = hello.http.post(path, json={**body, name: value})
+    assert response.status_code == 200, response.text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "body", "name", "value"), cases(1))
+def test_it_is_refused_by_name(
+    hello: RunningServer, path: str, body: dict[str, Any], name: str, value: Any, stream: bool
+):
+    response = hello.http.post(path, json={**body, "stream": stream, name: value})
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert error["param"].startswith(name)
+    assert name in error["message"] or "can't be enforced" in error["message"]
+
+
+def test_the_tier_that_was_used_is_named(hello: RunningServer):
+    client = hello.openai()
+    answer = client.chat.completions.create(**CHAT, service_tier="auto")
+    assert answer.service_tier == "default"
+    chunks = list(client.chat.completions.create(**CHAT, service_tier="auto", stream=True))
+    assert {chunk.service_tier for chunk in chunks} == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/v1/chat/completions", CHAT), ("/v1/completions", TEXT)]
+)
+def test_padded_chunks_all_have_one_of_few_sizes(
+    hello: RunningServer, path: str, body: dict[str, Any]
+):
+    options = {"stream": True, "stream_options": {"include_obfuscation": True}}
+    response = hello.http.post(path, json=body | options)
+    events = [event for event in response.content.split(b"\n\n") if event.startswith(b"data: {")]
+    assert len(events) > 5
+    assert all(b'"obfuscation":' in event for event in events)
+    assert {(len(event) + 2) % 256 for event in events} == {0}
+
+
+def test_counting_the_tokens_of_a_conversation(hello: RunningServer):
+    count = len("user:Hi\nassistant:")
+    counted = hello.http.post("/v1/chat/completions/input_tokens", json=CHAT).json()
+    assert counted == {"object": "chat.completion.input_tokens", "input_tokens": count}
+    tokens = hello.http.post("/tokenize", json=CHAT).json()
+    assert tokens["count"] == count
+    assert bytes(tokens["tokens"]) == b"user:Hi\nassistant:"
+    shorter = hello.http.post("/tokenize", json=CHAT | {"add_generation_prompt": False}).json()
+    assert shorter["count"] == len("user:Hi")
+    wrong = hello.http.post("/tokenize", json={"messages": []})
+    assert wrong.status_code == 400
+    assert wrong.json()["error"]["param"] == "messages"
+
+
+def test_the_model_card_has_real_limits(hello: RunningServer):
+    card = hello.http.get("/v1/models/fake").json()
+    assert (card["max_model_len"], card["max_num_seqs"]) == (512, 8)
+    assert card["max_queue"] == hello.model.engine.config.max_queue
