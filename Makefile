@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MODEL ?= smollm2
 
-NATIVE_SOURCES := $(shell find csrc -type f) CMakeLists.txt pyproject.toml
+NATIVE_SOURCES := $(shell find csrc tests/native/cpp -type f) CMakeLists.txt pyproject.toml
 
 .PHONY: run test lint format build bench bench-setup bench-peers wheel clean
 
@@ -20,12 +20,12 @@ lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $$(find csrc benchmarks -name '*.cpp' -o -name '*.h')
+	$(BIN)/clang-format --dry-run --Werror $$(find csrc benchmarks tests/native/cpp -name '*.cpp' -o -name '*.h')
 
 format: build
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $$(find csrc benchmarks -name '*.cpp' -o -name '*.h')
+	$(BIN)/clang-format -i $$(find csrc benchmarks tests/native/cpp -name '*.cpp' -o -name '*.h')
 
 # An editable install: Python edits are live, and a change under csrc/ rebuilds the native library.
 build: $(STAMP)

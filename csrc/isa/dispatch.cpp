@@ -37,8 +37,9 @@ namespace {
 #if defined(CAUDAL_X86)
 
 void add_tables(std::vector<const KernelTable*>& tables) {
+    // F16C comes with every AVX2; not all compilers know how to ask for it.
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+                      __builtin_cpu_supports("bmi2");
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                         __builtin_cpu_supports("avx512vnni");

@@ -1,5 +1,5 @@
-// All kernels, compiled for NEON with dot products and products of byte matrices (the i8mm extension of Armv8.6); see
-// portable.cpp for how this works.
+// All kernels, compiled for NEON with dot products and products of byte matrices (the i8mm
+// extension of Armv8.6); see portable.cpp for how this works.
 #define CAUDAL_ISA neon_i8mm
 #define CAUDAL_NEON
 #define CAUDAL_NEON_I8MM

@@ -49,8 +49,7 @@ CAUDAL_INLINE void block_values_at(const Element* values, int64_t head_dim, int6
     Floats sums[Rows][Vectors];
     for (int row = 0; row < Rows; ++row) {
         for (int v = 0; v < Vectors; ++v) {
-            sums[row][v] =
-                load_as<Floats>(weighted + row * head_dim + v * lanes) * correction[row];
+            sums[row][v] = load_as<Floats>(weighted + row * head_dim + v * lanes) * correction[row];
         }
     }
     for (int64_t token = 0; token < tokens; ++token) {

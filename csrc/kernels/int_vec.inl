@@ -130,8 +130,7 @@ CAUDAL_INLINE i32x8 multiply_pairs(i32x8 a, i32x8 b) {
     const auto four = [](i32x4 x, i32x4 y) CAUDAL_INLINE_BODY {
         const auto p = (int16x8_t)x;
         const auto q = (int16x8_t)y;
-        return (i32x4)vpaddq_s32(vmull_s16(vget_low_s16(p), vget_low_s16(q)),
-                                 vmull_high_s16(p, q));
+        return (i32x4)vpaddq_s32(vmull_s16(vget_low_s16(p), vget_low_s16(q)), vmull_high_s16(p, q));
     };
     return {four(a.low, b.low), four(a.high, b.high)};
 #else

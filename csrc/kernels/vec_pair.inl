@@ -44,18 +44,18 @@ using i16x16 = Pair<int16_t __attribute__((vector_size(16)))>;
 using u16x16 = Pair<uint16_t __attribute__((vector_size(16)))>;
 using u8x32 = Pair<uint8_t __attribute__((vector_size(16)))>;
 
-#define CAUDAL_PAIR_OPERATOR(op)                                                             \
-    template <class Vector>                                                                  \
-    CAUDAL_INLINE Pair<Vector> operator op(Pair<Vector> a, Pair<Vector> b) {                 \
-        return {a.low op b.low, a.high op b.high};                                           \
-    }                                                                                        \
-    template <class Vector>                                                                  \
-    CAUDAL_INLINE Pair<Vector> operator op(Pair<Vector> a, ElementOf<Vector> b) {            \
-        return {a.low op b, a.high op b};                                                    \
-    }                                                                                        \
-    template <class Vector>                                                                  \
-    CAUDAL_INLINE Pair<Vector>& operator op##=(Pair<Vector>& a, Pair<Vector> b) {            \
-        return a = a op b;                                                                   \
+#define CAUDAL_PAIR_OPERATOR(op)                                                  \
+    template <class Vector>                                                       \
+    CAUDAL_INLINE Pair<Vector> operator op(Pair<Vector> a, Pair<Vector> b) {      \
+        return {a.low op b.low, a.high op b.high};                                \
+    }                                                                             \
+    template <class Vector>                                                       \
+    CAUDAL_INLINE Pair<Vector> operator op(Pair<Vector> a, ElementOf<Vector> b) { \
+        return {a.low op b, a.high op b};                                         \
+    }                                                                             \
+    template <class Vector>                                                       \
+    CAUDAL_INLINE Pair<Vector>& operator op##=(Pair<Vector>& a, Pair<Vector> b) { \
+        return a = a op b;                                                        \
     }
 CAUDAL_PAIR_OPERATOR(+)
 CAUDAL_PAIR_OPERATOR(-)
@@ -87,14 +87,14 @@ CAUDAL_INLINE Pair<Vector> operator-(Pair<Vector> a) {
 }
 
 // All bits of a lane set where the comparison holds. For lanes of 32 bits.
-#define CAUDAL_PAIR_COMPARISON(op)                                                     \
-    template <class Vector>                                                            \
-    CAUDAL_INLINE i32x8 operator op(Pair<Vector> a, Pair<Vector> b) {                  \
-        return {(i32x4)(a.low op b.low), (i32x4)(a.high op b.high)};                   \
-    }                                                                                  \
-    template <class Vector>                                                            \
-    CAUDAL_INLINE i32x8 operator op(Pair<Vector> a, ElementOf<Vector> b) {             \
-        return {(i32x4)(a.low op b), (i32x4)(a.high op b)};                            \
+#define CAUDAL_PAIR_COMPARISON(op)                                         \
+    template <class Vector>                                                \
+    CAUDAL_INLINE i32x8 operator op(Pair<Vector> a, Pair<Vector> b) {      \
+        return {(i32x4)(a.low op b.low), (i32x4)(a.high op b.high)};       \
+    }                                                                      \
+    template <class Vector>                                                \
+    CAUDAL_INLINE i32x8 operator op(Pair<Vector> a, ElementOf<Vector> b) { \
+        return {(i32x4)(a.low op b), (i32x4)(a.high op b)};                \
     }
 CAUDAL_PAIR_COMPARISON(<)
 CAUDAL_PAIR_COMPARISON(>)

@@ -20,11 +20,11 @@ struct TypeCase {
 
 const std::vector<TypeCase>& type_cases() {
     static const std::vector<TypeCase> cases = {
-        {TensorType::F32, {}},        {TensorType::F16, {}},         {TensorType::BF16, {}},
-        {TensorType::Q8_0, {0}},      {TensorType::Q4_0, {0}},       {TensorType::Q4_1, {0, 2}},
-        {TensorType::Q5_0, {0}},      {TensorType::Q5_1, {0, 2}},    {TensorType::IQ4_NL, {0}},
-        {TensorType::MXFP4, {}},      {TensorType::Q2_K, {80, 82}},  {TensorType::Q3_K, {108}},
-        {TensorType::Q4_K, {0, 2}},   {TensorType::Q5_K, {0, 2}},    {TensorType::Q6_K, {208}},
+        {TensorType::F32, {}},      {TensorType::F16, {}},        {TensorType::BF16, {}},
+        {TensorType::Q8_0, {0}},    {TensorType::Q4_0, {0}},      {TensorType::Q4_1, {0, 2}},
+        {TensorType::Q5_0, {0}},    {TensorType::Q5_1, {0, 2}},   {TensorType::IQ4_NL, {0}},
+        {TensorType::MXFP4, {}},    {TensorType::Q2_K, {80, 82}}, {TensorType::Q3_K, {108}},
+        {TensorType::Q4_K, {0, 2}}, {TensorType::Q5_K, {0, 2}},   {TensorType::Q6_K, {208}},
         {TensorType::IQ4_XS, {0}},
     };
     return cases;
@@ -171,8 +171,8 @@ class Layer {
         std::vector<double> expected(y.size());
         std::vector<double> magnitudes(y.size());
         for (size_t i = 0; i < y.size(); ++i) {
-            const double* activation = quantised.data() + i / static_cast<size_t>(rows()) *
-                                                              static_cast<size_t>(cols());
+            const double* activation =
+                quantised.data() + i / static_cast<size_t>(rows()) * static_cast<size_t>(cols());
             const float* weight =
                 numbers_.data() + i % static_cast<size_t>(rows()) * static_cast<size_t>(cols());
             for (int64_t k = 0; k < cols(); ++k) {

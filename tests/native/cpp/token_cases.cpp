@@ -73,8 +73,8 @@ void report_rope(const TokenKernels& kernels, const Report& report) {
                     expected[second] = before[first] * sine + before[second] * cosine;
                 }
             }
-            const std::string name = std::string("rope/") + (interleaved ? "interleaved/" : "") +
-                                     std::to_string(pairs);
+            const std::string name =
+                std::string("rope/") + (interleaved ? "interleaved/" : "") + std::to_string(pairs);
             report.bits(name, x);
             report.close(name, x, expected, std::vector<double>(x.size(), 4.0), 1e-7);
         }
@@ -136,8 +136,9 @@ void report_stored_halves(const TokenKernels& kernels, const Report& report) {
         const auto bits = static_cast<uint32_t>(random.next() >> 32);
         number = std::bit_cast<float>(bits);
         // Half of them in the range of halves, where rounding is between neighbours.
-        if (bits % 2 == 0) number = static_cast<float>(random.uniform(-1, 1) *
-                                                       std::ldexp(1.0, static_cast<int>(random.next() % 40) - 24));
+        if (bits % 2 == 0)
+            number = static_cast<float>(random.uniform(-1, 1) *
+                                        std::ldexp(1.0, static_cast<int>(random.next() % 40) - 24));
     }
     numbers[0] = std::numeric_limits<float>::infinity();
     numbers[1] = -std::numeric_limits<float>::infinity();
