@@ -299,7 +299,9 @@ class LLM:
     def _pool_input(self, prompt: Prompt, truncate: int | None) -> PoolInput:
         content, salt = _parse_prompt(prompt)
         if isinstance(content, str):
-            tokens = self._embeddings.encode(content, truncate=truncate, field="prompts")
+            tokens: Sequence[int] = self._embeddings.encode(
+                content, truncate=truncate, field="prompts"
+            )
         else:
             tokens = self._embeddings.check_tokens(content, truncate=truncate, field="prompts")
         return PoolInput(tokens, cache_salt=salt)
