@@ -193,6 +193,21 @@ class PyExecutor {
         : executor_(weights.kernels(), weights.threads(), weights.weights(), std::move(program),
                     {num_blocks, parse_kv_type(kv_type), float_activations, max_batch_tokens}) {}
 
+    // Runs a batch for its cost: [(stage, work seconds, wait seconds, bytes, operations, calls), …]
+    nb::list profile(PyBatch& batch) {
+        std::map<std::string, StageTimes> times;
+        {
+            const nb::gil_scoped_release release;
+            executor_.execute(batch.view(), times);
+        }
+        nb::list stages;
+        for (const auto& [name, cost] : times) {
+            stages.append(nb::make_tuple(name, cost.work_seconds, cost.wait_seconds, cost.bytes,
+                                         cost.operations, cost.calls));
+        }
+        return stages;
+    }
+
     // ([(token, score or None, error or None), …], [(score or None, error or None), …], [sum, …])
     nb::tuple execute(PyBatch& batch) {
         BatchResult result;
@@ -358,7 +373,8 @@ void bind_runtime(nb::module_& module) {
         .def(nb::init<PyWeights&, Program, int64_t, const std::string&, bool, int64_t>(),
              nb::keep_alive<1, 2>(), "weights"_a, "program"_a, "num_blocks"_a, "kv_type"_a,
              "float_activations"_a, "max_batch_tokens"_a)
-        .def("execute", &PyExecutor::execute, "batch"_a);
+        .def("execute", &PyExecutor::execute, "batch"_a)
+        .def("profile", &PyExecutor::profile, "batch"_a);
 }
 
 }  // namespace caudal

@@ -50,6 +50,13 @@ AttentionWork plan_attention(std::span<const SequenceSlice> sequences, const KVL
             const int64_t seen =
                 shape.causal ? first_position + count : sequence.context + sequence.tokens;
             const int64_t end = (seen + kPartitionTokens - 1) / kPartitionTokens;
+            const int64_t visible = seen - oldest;
+            const int64_t element = layer.type == KVType::F32 ? 4 : 2;
+            work.kv_bytes +=
+                static_cast<double>(2 * visible * layer.kv_heads * layer.head_dim * element);
+            // Causal queries see half of their own tile's keys on average.
+            work.operations += 4.0 * static_cast<double>(shape.heads * layer.head_dim * count) *
+                               (static_cast<double>(visible) - static_cast<double>(count - 1) / 2);
             for (int64_t head = 0; head < layer.kv_heads; ++head) {
                 AttentionItem item{};
                 item.sequence = static_cast<int32_t>(s);

@@ -38,6 +38,8 @@ struct AttentionWork {
     std::vector<AttentionSplit> splits;
     std::unique_ptr<std::atomic<int32_t>[]> finished_parts;  // per split; returns to 0 after use
     size_t workspace_floats = 0;
+    double kv_bytes = 0;    // that the queries see, each block once for a tile of queries
+    double operations = 0;  // multiply-adds of queries, keys and values count as two
 };
 
 // Query tokens of one tile: enough rows to share a block's conversion, few enough to stay in cache.

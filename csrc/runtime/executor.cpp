@@ -150,13 +150,33 @@ void Executor::validate(const Batch& batch) const {
 }
 
 BatchResult Executor::execute(const Batch& batch) {
+    return execute(batch, nullptr);
+}
+
+BatchResult Executor::execute(const Batch& batch, std::map<std::string, StageTimes>& profile) {
+    std::vector<StageProfile> profiles(static_cast<size_t>(threads_.size()));
+    BatchResult result = execute(batch, &profiles);
+    for (const StageProfile& of_thread : profiles) {
+        for (const auto& [name, times] : of_thread) {
+            StageTimes& total = profile[std::string(name)];
+            total.work_seconds += times.work_seconds;
+            total.wait_seconds += times.wait_seconds;
+            total.bytes += times.bytes;
+            total.operations += times.operations;
+            total.calls += times.calls;
+        }
+    }
+    return result;
+}
+
+BatchResult Executor::execute(const Batch& batch, std::vector<StageProfile>* profiles) {
     validate(batch);
     for (const auto& [source, destination] : batch.copies) kv_.copy_block(source, destination);
 
     BatchResult result;
     result.samples.resize(batch.samples.size());
     result.scores.resize(batch.scores.size());
-    Run run{batch, result, {}, {}, {}, {}, {}, {}, {}};
+    Run run{batch, result, profiles, {}, {}, {}, {}, {}, {}, {}};
     run.stage_numbers.resize(static_cast<size_t>(threads_.size()));
     for (const SequenceSlice& sequence : batch.sequences) {
         for (int64_t i = 0; i < sequence.tokens; ++i) {
@@ -211,7 +231,7 @@ BatchResult Executor::execute(const Batch& batch) {
 
     const auto rows = static_cast<int64_t>(batch.tokens.size());
     threads_.run([&](int thread) {
-        share(run, thread, rows, kRowTile,
+        share(run, thread, {"rope angles"}, rows, kRowTile,
               [&](int64_t begin, int64_t end) { fill_angles(run, begin, end); });
         run_plan(body_, run, rows, thread);
         run_head(run, thread);
@@ -221,16 +241,34 @@ BatchResult Executor::execute(const Batch& batch) {
 }
 
 template <class Work>
-void Executor::share(Run& run, int thread, int64_t total, int64_t piece, const Work& work) {
+void Executor::share(Run& run, int thread, const StageCost& cost, int64_t total, int64_t piece,
+                     const Work& work) {
     const uint64_t number = run.stage_numbers[static_cast<size_t>(thread)].value++;
     if (thread == 0) run.counters[(number + 1) % 3].next.store(0, std::memory_order_relaxed);
     std::atomic<int64_t>& next = run.counters[number % 3].next;
-    while (true) {
-        const int64_t begin = next.fetch_add(piece, std::memory_order_relaxed);
-        if (begin >= total) break;
-        work(begin, std::min(begin + piece, total));
+    const auto take_pieces = [&] {
+        while (true) {
+            const int64_t begin = next.fetch_add(piece, std::memory_order_relaxed);
+            if (begin >= total) break;
+            work(begin, std::min(begin + piece, total));
+        }
+    };
+    if (run.profiles == nullptr) {
+        take_pieces();
+        threads_.barrier();
+        return;
     }
+    const auto began = ProfileClock::now();
+    take_pieces();
+    const auto arrived = ProfileClock::now();
     threads_.barrier();
+    StageTimes& times = (*run.profiles)[static_cast<size_t>(thread)][cost.name];
+    times.work_seconds += seconds_between(began, arrived);
+    times.wait_seconds += seconds_between(arrived, ProfileClock::now());
+    if (thread != 0) return;  // the rest is counted once
+    times.bytes += cost.bytes;
+    times.operations += cost.operations;
+    times.calls += 1;
 }
 
 void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
@@ -240,19 +278,23 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
             const int64_t tiles = (rows + kRowTile - 1) / kRowTile;
             const int64_t piece =
                 std::max<int64_t>(1, tiles / (kPiecesPerThread * threads_.size())) * kRowTile;
-            share(run, thread, rows, piece, [&](int64_t begin, int64_t end) {
+            share(run, thread, {row_stage->name}, rows, piece, [&](int64_t begin, int64_t end) {
                 run_rows(*row_stage, storage, run, begin, end);
             });
         } else if (const auto* linear = std::get_if<LinearStage>(&stage)) {
             const int64_t piece =
                 std::max<int64_t>(1, linear->panels / (kPiecesPerThread * threads_.size()));
-            share(run, thread, linear->panels, piece, [&](int64_t begin, int64_t end) {
+            const StageCost cost{linear->name, linear->weight_bytes,
+                                 linear->operations_per_row * static_cast<double>(rows)};
+            share(run, thread, cost, linear->panels, piece, [&](int64_t begin, int64_t end) {
                 run_linear(*linear, storage, rows, begin, end);
             });
         } else {
             const auto& attention = std::get<AttentionStage>(stage);
-            const std::vector<AttentionItem>& items = attention_work(run, attention.op).items;
-            share(run, thread, static_cast<int64_t>(items.size()), 1,
+            const AttentionWork& planned = attention_work(run, attention.op);
+            const std::vector<AttentionItem>& items = planned.items;
+            const StageCost cost{attention.name, planned.kv_bytes, planned.operations};
+            share(run, thread, cost, static_cast<int64_t>(items.size()), 1,
                   [&](int64_t begin, int64_t end) {
                       for (int64_t i = begin; i < end; ++i) {
                           run_attention(attention, storage, run, items[static_cast<size_t>(i)],
@@ -294,7 +336,7 @@ void Executor::gather(Storage& to, Run& run, int64_t rows, int thread, const Tok
     const int64_t width = program_.buffer_widths[hidden];
     const float* from = body_.buffers[hidden].data();
     float* into = to.buffers[hidden].data();
-    share(run, thread, rows, kRowTile, [&](int64_t begin, int64_t end) {
+    share(run, thread, {"gather rows"}, rows, kRowTile, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
             std::copy_n(from + token_of(row) * width, width, into + row * width);
         }
@@ -311,7 +353,7 @@ void Executor::run_pools(Run& run, int thread) {
         const auto* pooled = run.pooled_rows.data() + first;
         gather(states_, run, rows, thread, [&](int64_t row) { return pooled[row].token; });
         run_plan(states_, run, rows, thread);
-        share(run, thread, width, kPoolColumns, [&](int64_t begin, int64_t end) {
+        share(run, thread, {"pool"}, width, kPoolColumns, [&](int64_t begin, int64_t end) {
             for (int64_t row = 0; row < rows; ++row) {
                 double* sum = run.result.pools[pooled[row].job].data();
                 for (int64_t i = begin; i < end; ++i) sum[i] += double{states[row * width + i]};
@@ -330,7 +372,7 @@ void Executor::run_head(Run& run, int thread) {
             return run.logits_rows[static_cast<size_t>(first + row)].token;
         });
         run_plan(head_, run, rows, thread);
-        share(run, thread, rows, 1, [&](int64_t begin, int64_t end) {
+        share(run, thread, {"sample"}, rows, 1, [&](int64_t begin, int64_t end) {
             SamplingScratch& scratch = sampling_scratch_[static_cast<size_t>(thread)];
             for (int64_t row = begin; row < end; ++row) {
                 const Run::LogitsRow& wanted = run.logits_rows[static_cast<size_t>(first + row)];

@@ -13,6 +13,7 @@
 #include "runtime/batch.h"
 #include "runtime/kv_pool.h"
 #include "runtime/plan.h"
+#include "runtime/profile.h"
 #include "runtime/program.h"
 #include "runtime/thread_pool.h"
 #include "runtime/weights.h"
@@ -38,6 +39,9 @@ class Executor {
     // or positions that don't exist.
     BatchResult execute(const Batch& batch);
 
+    // The same, and adds what each kind of stage cost to `profile`.
+    BatchResult execute(const Batch& batch, std::map<std::string, StageTimes>& profile);
+
   private:
     // The buffers of a plan, with room for a number of rows.
     struct Storage {
@@ -54,6 +58,7 @@ class Executor {
     // Rows of the embeddings that are looked up in by this; the largest number where none is.
     int64_t embedding_rows(EmbedBy by) const;
     void validate(const Batch& batch) const;
+    BatchResult execute(const Batch& batch, std::vector<StageProfile>* profiles);
     void run_plan(Storage& storage, Run& run, int64_t rows, int thread);
     void run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t begin,
                   int64_t end) const;
@@ -76,7 +81,8 @@ class Executor {
 
     // Hands [0, total) out in pieces of `piece` to whoever asks, then waits for all threads.
     template <class Work>
-    void share(Run& run, int thread, int64_t total, int64_t piece, const Work& work);
+    void share(Run& run, int thread, const StageCost& cost, int64_t total, int64_t piece,
+               const Work& work);
 
     const KernelTable& kernels_;
     ThreadPool& threads_;

@@ -81,7 +81,7 @@ class Planner {
         require(op.shape.heads % kv.kv_heads == 0, "number of query heads per KV head");
         require(op.shape.causal || op.shape.window == 0, "window of bidirectional attention");
         rows().ops.emplace_back(StoreKVOp{op.k, op.v, op.layer});
-        plan_.stages.emplace_back(AttentionStage{op});
+        plan_.stages.emplace_back(AttentionStage{"attention", op});
     }
 
     void operator()(const LinearOp& op) {
@@ -101,6 +101,13 @@ class Planner {
         }
         stage->parts.push_back({op, slot, stage->panels});
         stage->panels += matrix.panels();
+        const BlockGeometry geometry = block_geometry(matrix.type);
+        const auto elements = static_cast<double>(matrix.rows * matrix.cols);
+        stage->weight_bytes +=
+            elements * static_cast<double>(geometry.bytes) / static_cast<double>(geometry.elements);
+        stage->operations_per_row += 2 * elements;
+        stage->name += (stage->name.empty() ? "linear " : " + ") + std::string(geometry.name) +
+                       " " + std::to_string(matrix.rows) + "x" + std::to_string(matrix.cols);
     }
 
   private:
@@ -168,11 +175,44 @@ class Planner {
 
 }  // namespace
 
+namespace {
+
+// The parts of a row stage's name, in the order of its operations.
+struct RowOpName {
+    const char* operator()(const EmbedOp&) const { return "embed"; }
+    const char* operator()(const RmsNormOp&) const { return "norm"; }
+    const char* operator()(const LayerNormOp&) const { return "norm"; }
+    const char* operator()(const RopeOp&) const { return "rope"; }
+    const char* operator()(const StoreKVOp&) const { return "store KV"; }
+    const char* operator()(const GatedOp&) const { return "activation"; }
+    const char* operator()(const ActivateOp&) const { return "activation"; }
+    const char* operator()(const AddOp&) const { return "add"; }
+    const char* operator()(const SoftcapOp&) const { return "softcap"; }
+};
+
+std::string row_stage_name(const RowStage& stage) {
+    std::vector<std::string> parts;
+    for (const RowOp& op : stage.ops) parts.emplace_back(std::visit(RowOpName{}, op));
+    if (!stage.conversions.empty()) parts.emplace_back("quantise");
+    std::string name;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        if (i > 0 && parts[i] == parts[i - 1]) continue;  // rope of q, rope of k
+        name += (name.empty() ? "" : ", ") + parts[i];
+    }
+    return name;
+}
+
+}  // namespace
+
 Plan make_plan(const std::vector<Op>& ops, const Program& program, const Weights& weights,
                const LinearKernels& kernels, bool float_activations) {
     Planner planner(ops, program, weights, kernels, float_activations);
     for (const Op& op : ops) std::visit(planner, op);
-    return std::move(planner).take();
+    Plan plan = std::move(planner).take();
+    for (Stage& stage : plan.stages) {
+        if (auto* rows = std::get_if<RowStage>(&stage)) rows->name = row_stage_name(*rows);
+    }
+    return plan;
 }
 
 }  // namespace caudal

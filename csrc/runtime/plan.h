@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct Conversion {
 };
 
 struct RowStage {
+    std::string name;  // for profiles
     std::vector<RowOp> ops;
     std::vector<Conversion> conversions;
 };
@@ -41,11 +43,15 @@ struct LinearStage {
         int slot;             // the activations it reads
         int64_t first_panel;  // of the stage's panels
     };
+    std::string name;
     std::vector<Part> parts;
     int64_t panels = 0;
+    double weight_bytes = 0;
+    double operations_per_row = 0;
 };
 
 struct AttentionStage {
+    std::string name;
     AttentionOp op;
 };
 

@@ -15,6 +15,7 @@ namespace caudal {
 struct Executor::Run {
     const Batch& batch;
     BatchResult& result;
+    std::vector<StageProfile>* profiles;       // per thread; null unless asked for
     std::vector<int64_t> positions;            // per token
     std::vector<const SequenceSlice*> slices;  // per token
     struct LogitsRow {

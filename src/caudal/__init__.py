@@ -17,14 +17,22 @@ if TYPE_CHECKING:
     __version__: str
 
     from caudal.llm import LLM
-    from caudal.llm_results import CompletionOutput, Logprob, RequestOutput
+    from caudal.llm_results import (
+        CompletionOutput,
+        EmbeddingRequestOutput,
+        Logprob,
+        RequestOutput,
+        ScoringRequestOutput,
+    )
 
 __all__ = [
     "LLM",
     "CompletionOutput",
+    "EmbeddingRequestOutput",
     "Logprob",
     "RequestOutput",
     "SamplingParams",
+    "ScoringRequestOutput",
     "StructuredOutputsParams",
     "__version__",
 ]
@@ -36,7 +44,7 @@ def __getattr__(name: str) -> Any:
         from caudal.llm import LLM
 
         return LLM
-    if name in ("CompletionOutput", "Logprob", "RequestOutput"):
+    if name in __all__ and name.endswith(("Output", "Logprob")):
         from caudal import llm_results
 
         return getattr(llm_results, name)

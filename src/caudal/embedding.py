@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,10 +54,12 @@ class PoolInput:
     Attributes:
         tokens: Their ids, with whatever the model wants around them.
         second_segment: Where the second text of a pair begins; None: it is one text.
+        cache_salt: Cached prefixes are shared only with inputs of the same salt.
     """
 
     tokens: Sequence[int]
     second_segment: int | None = None
+    cache_salt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ class EmbeddingModel:
         *,
         dimensions: int | None = None,
         priority: int = 0,
-        cache_salt: str | None = None,
+        on_done: Callable[[], None] = lambda: None,
     ) -> list[Embedding]:
         """Embeddings of inputs, in order; if one fails, all do.
 
@@ -184,7 +186,7 @@ class EmbeddingModel:
             inputs: What to embed.
             dimensions: Cut the vectors to this size; None: as they are.
             priority: Lower runs first.
-            cache_salt: Shares cached prefixes only with requests of the same salt.
+            on_done: Called after each input.
 
         Raises:
             ParameterError: An input or `dimensions` is refused.
@@ -196,7 +198,7 @@ class EmbeddingModel:
                 "model", "This model scores pairs of texts; it makes no embeddings."
             )
         self.pooling.check_dimensions(dimensions, self.width)
-        totals = await self._pool_all(inputs, priority, cache_salt)
+        totals = await self._pool_all(inputs, priority, on_done)
         return [
             Embedding(self.pooling.finish(total, len(each.tokens), dimensions), len(each.tokens))
             for each, total in zip(inputs, totals, strict=True)
@@ -265,7 +267,7 @@ class EmbeddingModel:
             return [self.encode_pair(a, b, truncate=truncate, field=fields[1]) for a, b in pairs]
 
         inputs = await asyncio.to_thread(encode)
-        totals = await self._pool_all(inputs, priority, None)
+        totals = await self._pool_all(inputs, priority, lambda: None)
         scores = []
         for each, total in zip(inputs, totals, strict=True):
             score = float(self.pooling.finish(total, len(each.tokens))[0])
@@ -310,7 +312,7 @@ class EmbeddingModel:
         return [*ids[: limit - 1], ids[-1]] if closed else list(ids[:limit])
 
     async def _pool_all(
-        self, inputs: Sequence[PoolInput], priority: int, cache_salt: str | None
+        self, inputs: Sequence[PoolInput], priority: int, on_done: Callable[[], None]
     ) -> list[NDArray[np.float64]]:
         # Enough in the queue for full batches, and never so many as to fill it.
         config = self._engine.config
@@ -320,17 +322,19 @@ class EmbeddingModel:
 
         async def run_one(each: PoolInput) -> NDArray[np.float64]:
             async with places:
-                return await self._pool(
+                total = await self._pool(
                     Request(
                         request_id=f"{prefix}-{next(numbers)}",
                         prompt=each.tokens,
                         params=_NO_TOKENS,
                         priority=priority,
-                        cache_salt=cache_salt,
+                        cache_salt=each.cache_salt,
                         pooling=self.pooling.kind,
                         second_segment=each.second_segment,
                     )
                 )
+            on_done()
+            return total
 
         try:
             async with asyncio.TaskGroup() as group:

@@ -20,10 +20,19 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypedDict, TypeVar
 
+from caudal.embedding import PoolInput
 from caudal.engine.request import Request
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
-from caudal.llm_results import CompletionOutput, RequestOutput, prompt_logprob_dicts
+from caudal.llm_results import (
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+    ScoringOutput,
+    ScoringRequestOutput,
+    prompt_logprob_dicts,
+)
 from caudal.loader import LoadOptions, load_model
 from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
@@ -79,6 +88,7 @@ class LLM:
         # The queue's bound protects servers; here it is the caller who waits.
         self._model = load_model(os.fspath(model), LoadOptions(**{"max_queue": 2**31} | options))
         self._engine = self._model.start_engine()
+        self._embeddings = self._model.embedding_model(self._engine)
         self._ids = itertools.count()
 
     def __enter__(self) -> LLM:
@@ -196,31 +206,112 @@ class LLM:
         )
         return self._stream(_EncodedPrompt(None, tokens), sampling_params)
 
-    def _encode(self, prompt: Prompt) -> _EncodedPrompt:
-        if isinstance(prompt, str):
-            prompt = {"prompt": prompt}
-        if not isinstance(prompt, Mapping) or ("prompt" in prompt) == (
-            "prompt_token_ids" in prompt
-        ):
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        dimensions: int | None = None,
+        truncate_prompt_tokens: int | None = None,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingRequestOutput]:
+        """Turn texts into vectors: with an encoder such as `minilm`, or any other model.
+
+        Args:
+            prompts: As for `generate`; token ids are used as they are.
+            dimensions: Cut the vectors to this size, where the model was trained for it.
+            truncate_prompt_tokens: Read only the first so many tokens; -1: as many as the model
+                reads. Without it, a prompt that is too long is an error.
+            use_tqdm: Show a progress bar on stderr, where that is a terminal.
+
+        Returns:
+            One result per prompt, in order; its vector is `outputs.embedding`.
+
+        Raises:
+            ParameterError: A prompt or parameter is refused.
+        """
+        inputs = [self._pool_input(each, truncate_prompt_tokens) for each in _as_list(prompts)]
+
+        async def run_all() -> list[EmbeddingRequestOutput]:
+            with _progress_bar(len(inputs), use_tqdm) as advance:
+                results = await self._embeddings.embed(
+                    inputs, dimensions=dimensions, on_done=advance
+                )
+            return [
+                EmbeddingRequestOutput(
+                    request_id=str(next(self._ids)),
+                    outputs=EmbeddingOutput(result.vector.tolist()),
+                    prompt_token_ids=list(each.tokens),
+                    finished=True,
+                )
+                for each, result in zip(inputs, results, strict=True)
+            ]
+
+        return _run(run_all())
+
+    def encode(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        truncate_prompt_tokens: int | None = None,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingRequestOutput]:
+        """VLLM's older name for `embed`."""
+        return self.embed(prompts, truncate_prompt_tokens=truncate_prompt_tokens, use_tqdm=use_tqdm)
+
+    def score(
+        self,
+        text_1: str | Sequence[str],
+        text_2: str | Sequence[str],
+        *,
+        truncate_prompt_tokens: int | None = None,
+    ) -> list[ScoringRequestOutput]:
+        """Say how well texts belong together: a cross-encoder's score, else the cosine.
+
+        Args:
+            text_1: One text, paired with each of `text_2`; or as many as there.
+            text_2: One text or several.
+            truncate_prompt_tokens: See `embed`.
+
+        Returns:
+            One result per pair, in order; its score is `outputs.score`.
+
+        Raises:
+            ParameterError: The lists differ in length, or a text is refused.
+        """
+        first = [text_1] if isinstance(text_1, str) else list(text_1)
+        second = [text_2] if isinstance(text_2, str) else list(text_2)
+        if len(first) == 1:
+            first = first * len(second)
+        if len(first) != len(second):
             raise ParameterError(
-                "prompts",
-                'A prompt must be text, {"prompt": text} or {"prompt_token_ids": [ids]}.',
+                "text_2", f"text_1 has {len(first)} texts and text_2 {len(second)}."
             )
-        if unknown := prompt.keys() - PromptDict.__annotations__.keys():
-            raise ParameterError("prompts", f"A prompt has no key {min(unknown)!r}.")
-        salt = prompt.get("cache_salt")
-        if not isinstance(salt, str | None):
-            raise ParameterError("prompts", "cache_salt must be text.")
-        if "prompt_token_ids" in prompt:
-            ids = prompt["prompt_token_ids"]
-            if not isinstance(ids, Iterable):
-                raise ParameterError("prompts", "prompt_token_ids must be a list of token ids.")
-            return _EncodedPrompt(None, list(ids), salt)
-        text = prompt["prompt"]
-        if not isinstance(text, str):
-            raise ParameterError("prompts", f"A prompt must be text, not {type(text).__name__}.")
-        tokens = self._model.tokenizer.encode(text, add_special=True, parse_special=False)
-        return _EncodedPrompt(text, tokens, salt)
+        scores = _run(
+            self._embeddings.score(
+                list(zip(first, second, strict=True)), truncate=truncate_prompt_tokens
+            )
+        )
+        return [
+            ScoringRequestOutput(str(next(self._ids)), ScoringOutput(each.score), True)
+            for each in scores
+        ]
+
+    def _pool_input(self, prompt: Prompt, truncate: int | None) -> PoolInput:
+        content, salt = _parse_prompt(prompt)
+        if isinstance(content, str):
+            tokens: Sequence[int] = self._embeddings.encode(
+                content, truncate=truncate, field="prompts"
+            )
+        else:
+            tokens = self._embeddings.check_tokens(content, truncate=truncate, field="prompts")
+        return PoolInput(tokens, cache_salt=salt)
+
+    def _encode(self, prompt: Prompt) -> _EncodedPrompt:
+        content, salt = _parse_prompt(prompt)
+        if not isinstance(content, str):
+            return _EncodedPrompt(None, content, salt)
+        tokens = self._model.tokenizer.encode(content, add_special=True, parse_special=False)
+        return _EncodedPrompt(content, tokens, salt)
 
     def _encode_chat(
         self,
@@ -325,6 +416,31 @@ class LLM:
             finished=True,
             num_cached_tokens=generation.num_cached_tokens,
         )
+
+
+def _parse_prompt(prompt: Prompt) -> tuple[str | list[int], str | None]:
+    """Text or token ids, and the cache salt."""
+    if isinstance(prompt, str):
+        prompt = {"prompt": prompt}
+    if not isinstance(prompt, Mapping) or ("prompt" in prompt) == ("prompt_token_ids" in prompt):
+        raise ParameterError(
+            "prompts",
+            'A prompt must be text, {"prompt": text} or {"prompt_token_ids": [ids]}.',
+        )
+    if unknown := prompt.keys() - PromptDict.__annotations__.keys():
+        raise ParameterError("prompts", f"A prompt has no key {min(unknown)!r}.")
+    salt = prompt.get("cache_salt")
+    if not isinstance(salt, str | None):
+        raise ParameterError("prompts", "cache_salt must be text.")
+    if "prompt_token_ids" in prompt:
+        ids = prompt["prompt_token_ids"]
+        if not isinstance(ids, Iterable):
+            raise ParameterError("prompts", "prompt_token_ids must be a list of token ids.")
+        return list(ids), salt
+    text = prompt["prompt"]
+    if not isinstance(text, str):
+        raise ParameterError("prompts", f"A prompt must be text, not {type(text).__name__}.")
+    return text, salt
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:

@@ -89,6 +89,60 @@ class RequestOutput:
     num_cached_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingOutput:
+    """A vector.
+
+    Attributes:
+        embedding: Its components.
+    """
+
+    embedding: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequestOutput:
+    """One prompt with its vector.
+
+    Attributes:
+        request_id: Unique among the requests of this process.
+        outputs: The vector.
+        prompt_token_ids: The prompt's tokens.
+        finished: True.
+    """
+
+    request_id: str
+    outputs: EmbeddingOutput
+    prompt_token_ids: list[int]
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringOutput:
+    """How well two texts belong together.
+
+    Attributes:
+        score: The greater, the better.
+    """
+
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringRequestOutput:
+    """One pair's score.
+
+    Attributes:
+        request_id: Unique among the requests of this process.
+        outputs: The score.
+        finished: True.
+    """
+
+    request_id: str
+    outputs: ScoringOutput
+    finished: bool
+
+
 def logprob_dict(scored: TokenLogprob, tokenizer: Tokenizer) -> dict[int, Logprob]:
     """The chosen token and the likeliest ones, by token id."""
     entries = {

@@ -68,6 +68,27 @@ class NativeOptions:
     activations: Activations = "auto"
 
 
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What one kind of stage cost in an iteration.
+
+    Attributes:
+        name: E.g. `attention`, or `linear Q4_1 576x1536`.
+        work_seconds: Time threads worked on it, summed over them.
+        wait_seconds: Time threads waited for each other behind it, summed over them.
+        bytes: Weights, or keys and values, that it read.
+        operations: What it computed; a multiply-add counts as two. 0 where that isn't counted.
+        calls: How often it ran.
+    """
+
+    name: str
+    work_seconds: float
+    wait_seconds: float
+    bytes: float
+    operations: float
+    calls: int
+
+
 class NativeExecutor:
     """Executor (see backends/base.py) on the CPU.
 
@@ -133,22 +154,7 @@ class NativeExecutor:
         Raises:
             ValueError: The batch refers to tokens, blocks or positions that don't exist.
         """
-        if self._executor is None:
-            raise RuntimeError("the executor has been closed")
-        native = _native.Batch()
-        for source, destination in batch.copies:
-            native.add_copy(source, destination)
-        for step in batch.steps:
-            second = -1 if step.second_segment is None else step.second_segment
-            native.add_sequence(step.tokens, step.context, step.block_table, second)
-            if step.pool is not None:
-                carry = _NOTHING if step.pool.carry is None else step.pool.carry
-                native.add_pool(step.pool.first, step.pool.count, carry)
-            for row in step.samples:
-                _add_sample(native, row)
-            for index, target in enumerate(step.score_targets):
-                native.add_score(index, target, step.score_top)
-        samples, scores, pools = self._executor.execute(native)
+        samples, scores, pools = self._opened().execute(_pack(batch))
         next_sample, next_score, next_pool = iter(samples), iter(scores), iter(pools)
         return [
             _step_result(
@@ -159,9 +165,36 @@ class NativeExecutor:
             for step in batch.steps
         ]
 
+    def profile(self, batch: Batch) -> list[StageCost]:
+        """Run one iteration like `execute`, for what its stages cost rather than its results."""
+        costs = self._opened().profile(_pack(batch))
+        return [StageCost(*cost) for cost in costs]
+
     def close(self) -> None:
         """Release threads and memory."""
         self._executor = None
+
+    def _opened(self) -> _native.Executor:
+        if self._executor is None:
+            raise RuntimeError("the executor has been closed")
+        return self._executor
+
+
+def _pack(batch: Batch) -> _native.Batch:
+    native = _native.Batch()
+    for source, destination in batch.copies:
+        native.add_copy(source, destination)
+    for step in batch.steps:
+        second = -1 if step.second_segment is None else step.second_segment
+        native.add_sequence(step.tokens, step.context, step.block_table, second)
+        if step.pool is not None:
+            carry = _NOTHING if step.pool.carry is None else step.pool.carry
+            native.add_pool(step.pool.first, step.pool.count, carry)
+        for row in step.samples:
+            _add_sample(native, row)
+        for index, target in enumerate(step.score_targets):
+            native.add_score(index, target, step.score_top)
+    return native
 
 
 def _add_sample(native: _native.Batch, row: SamplingRow) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from caudal import __version__
 from caudal.chat.conversation import Conversation, Tool
 from caudal.chat.generation import ChatGeneration
-from caudal.chat.model import ChatModel, ChatPrompt
+from caudal.chat.model import ChatModel
+from caudal.chat.prompt import ChatPrompt
 from caudal.chat.thinking_budget import ThinkingBudget
 from caudal.embedding import EmbeddingModel
 from caudal.engine.async_engine import AsyncEngine

@@ -98,7 +98,8 @@ def _parse_calls(code: str, context: CallContext) -> list[tuple[str, str]]:
         with warnings.catch_warnings():  # about escapes that Python doesn't know
             warnings.simplefilter("ignore")
             module = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    # SystemError: Python 3.11's parser can trip over another thread that parses at the same time.
+    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError) as error:
         raise BrokenCallError from error
     calls: list[ast.expr] = []
     for statement in module.body:

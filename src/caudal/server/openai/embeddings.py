@@ -90,7 +90,6 @@ async def create_embeddings(body: EmbeddingRequest, request: Request) -> Respons
             inputs,
             dimensions=body.dimensions,
             priority=body.priority or 0,
-            cache_salt=body.cache_salt,
         )
         encode = _as_base64 if body.encoding_format == "base64" else _as_floats
         tokens = sum(result.tokens for result in results)
@@ -121,7 +120,7 @@ def _encode_all(
             tokens: Sequence[int] = embeddings.encode(text, truncate=truncate, field=field)
         else:
             tokens = embeddings.check_tokens(text, truncate=truncate, field=field)
-        inputs.append(PoolInput(tokens))
+        inputs.append(PoolInput(tokens, cache_salt=body.cache_salt))
     return inputs
 
 
