@@ -1,8 +1,6 @@
-"""Embeddings beside generation, on a fake model that knows when who ran."""
+"""Embeddings of a generative model, on a fake one (who waits for whom: engine/test_pooling.py)."""
 
 from __future__ import annotations
-
-import threading
 
 from support.fake_executor import state
 from support.fake_model import ScriptedExecutor
@@ -28,30 +26,6 @@ def test_a_generative_model_embeds_too(hello: RunningServer) -> None:
 def test_its_card_says_so(hello: RunningServer) -> None:
     card = hello.http.get("/v1/models/fake").json()
     assert card["capabilities"] == ["embed", "generate", "score"]
-
-
-def test_embeddings_do_not_wait_for_answers_under_way(serve: Serve) -> None:
-    """With every place taken by answers that go on and on, an embedding still gets through."""
-    gate = threading.Event()
-    executor = ScriptedExecutor(script=b"x" * 480, gate=gate)
-    server = serve(executor, max_num_seqs=2)
-    finished = []
-
-    def ask(route: str, fields: dict[str, object]) -> None:
-        finished.append((route, server.http.post(route, json=fields).status_code))
-
-    answer = {"model": "fake", "prompt": "a", "max_tokens": 480}
-    threads = [threading.Thread(target=ask, args=("/v1/completions", answer)) for _ in range(4)] + [
-        threading.Thread(target=ask, args=("/v1/embeddings", body()))
-    ]
-    for thread in threads:
-        thread.start()
-        assert executor.entered.wait(10)  # the first answer is being computed
-    gate.set()
-    for thread in threads:
-        thread.join()
-    assert finished[0] == ("/v1/embeddings", 200)
-    assert finished[1:] == [("/v1/completions", 200)] * 4
 
 
 def test_failures_are_reported(serve: Serve) -> None:
