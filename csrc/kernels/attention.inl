@@ -51,7 +51,7 @@ CAUDAL_INLINE void block_values_at(const Element* values, int64_t head_dim, int6
         for (int v = 0; v < Vectors; ++v) {
             Floats before;
             std::memcpy(&before, weighted + row * head_dim + v * lanes, sizeof(before));
-            sums[row][v] = before * correction[row];
+            sums[row][v] = before * splat_as<Floats>(correction[row]);
         }
     }
     for (int64_t token = 0; token < tokens; ++token) {
@@ -65,7 +65,7 @@ CAUDAL_INLINE void block_values_at(const Element* values, int64_t head_dim, int6
             }
         }
         for (int row = 0; row < Rows; ++row) {
-            const Floats weight = Floats{} + weights[row * kBlockTokens + token];
+            const Floats weight = splat_as<Floats>(weights[row * kBlockTokens + token]);
             for (int v = 0; v < Vectors; ++v) {
                 sums[row][v] = multiply_add(weight, value[v], sums[row][v]);
             }

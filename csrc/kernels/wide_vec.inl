@@ -18,7 +18,7 @@ using i16w = int16_t __attribute__((vector_size(64)));
 using u8w = uint8_t __attribute__((vector_size(64)));
 
 CAUDAL_INLINE f32w splat_wide(float value) {
-    return f32w{} + value;
+    return splat_as<f32w>(value);
 }
 CAUDAL_INLINE f32w load_wide(const float* from) {
     f32w value;

@@ -13,7 +13,8 @@ import pytest
 
 from caudal.chat.conversation import Conversation, Message, Tool, ToolChoice
 from caudal.chat.events import Answer
-from caudal.chat.model import ChatModel, ChatPrompt
+from caudal.chat.model import ChatModel
+from caudal.chat.prompt import ChatPrompt
 from caudal.engine.grammar import MatcherError
 from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.tokenizer import Tokenizer

@@ -259,6 +259,7 @@ def test_only_markers_become_visible(tmp_path: Path):
     chat, tokenizer = MODELS["mistral"].load(tmp_path)
     prompt = chat.prepare(Conversation(messages=[ASK], tools=[WEATHER]))
     assert prompt.visible_tokens == {tokenizer.special_tokens["[TOOL_CALLS]"]}
+    assert chat.prepare(Conversation(messages=[ASK])).visible_tokens == frozenset()
 
 
 def test_without_a_tool_parser_calls_cannot_be_enforced(tmp_path: Path):

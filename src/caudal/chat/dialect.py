@@ -87,15 +87,11 @@ class Dialect:
 
     @property
     def markers(self) -> Sequence[str]:
-        """Texts that have to be seen to read an answer."""
+        """Texts that have to be seen to read an answer without calls."""
         if self.is_harmony:
             return harmony.MARKERS
-        markers: list[str] = []
-        if self.tools is not None:
-            markers += self.tools.markers
-        if self.reasoning is not None:
-            markers += (*self.reasoning.begins, self.reasoning.end)
-        return markers
+        reasoning = self.reasoning
+        return () if reasoning is None else (*reasoning.begins, reasoning.end)
 
 
 def choose_dialect(

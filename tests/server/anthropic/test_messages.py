@@ -211,6 +211,15 @@ def test_a_call_that_is_cut_short(converse: Converse):
     assert message.stop_reason == "max_tokens"
 
 
+def test_numbers_that_json_cannot_write(converse: Converse):
+    call = CALL.replace('"Jaén"', "1e999")
+    server = converse(call)
+    body = {"model": "fake", "max_tokens": 400, "messages": MESSAGES, "tools": [WEATHER]}
+    text = server.http.post("/v1/messages", json=body).text
+    assert "Infinity" not in text
+    assert json.loads(text)["content"][0]["input"]["city"] > 1e308
+
+
 def test_stop_sequences(serve: Serve):
     server = serve(ScriptedExecutor(script=[*b"one ", word("O P Q"), *b" two"]))
     message = both(server, stop_sequences=["P Q", "zzz"])

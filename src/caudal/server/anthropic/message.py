@@ -5,8 +5,11 @@ Whole answers are put together by what makes the events, so that the two can't d
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import math
+import sys
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -171,7 +174,23 @@ def _parsed(arguments: str) -> Any:
 
     The official client reads streams in the same way.
     """
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return from_json(arguments, allow_partial=True) if arguments else {}
+    with contextlib.suppress(ValueError, RecursionError):
+        return _writable(json.loads(arguments))
+    with contextlib.suppress(ValueError, RecursionError):
+        return _writable(from_json(arguments, allow_partial=True))
+    return {}
+
+
+def _writable(value: Any) -> Any:
+    """A value without numbers that JSON can't write, which models can: 1e999 and the like."""
+    match value:
+        case dict():
+            return {name: _writable(item) for name, item in value.items()}
+        case list():
+            return [_writable(item) for item in value]
+        case float() if math.isnan(value):
+            return None
+        case float() if math.isinf(value):
+            return math.copysign(sys.float_info.max, value)
+        case _:
+            return value

@@ -1,0 +1,213 @@
+"""A prompt, and all that follows from how it ends: what its answer may be and what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from caudal.chat import harmony
+from caudal.chat.answer_grammar import AnswerGrammar, ReasoningSyntax
+from caudal.chat.calls.formats import HERMES, CallSyntax, ToolFormat
+from caudal.chat.calls.scanner import ToolScanner
+from caudal.chat.conversation import Conversation, Tool
+from caudal.chat.dialect import Dialect
+from caudal.chat.event_writer import EventWriter
+from caudal.chat.harmony import HarmonyParser
+from caudal.chat.parser import AnswerParser, MarkedAnswerParser, new_call_id
+from caudal.chat.reasoning import ReasoningSplitter
+from caudal.chat.tool_prompt import text_of
+from caudal.errors import ParameterError
+from caudal.formats.tokenizer import Tokenizer
+from caudal.structured_outputs import StructuredOutputsParams
+
+_TAIL = 48
+"""Tokens at a prompt's end that may be what begins an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatPrompt:
+    """A conversation, ready to be submitted.
+
+    Attributes:
+        tokens: The prompt.
+        new_parser: Makes what reads an answer; one for each sequence.
+        visible_tokens: Control tokens that the parser needs to see in the text.
+        structured_outputs: The form that the answer is held to, if any.
+    """
+
+    tokens: Sequence[int]
+    new_parser: Callable[[], AnswerParser]
+    visible_tokens: frozenset[int]
+    structured_outputs: StructuredOutputsParams | None
+
+
+class AnswerPlan:
+    """One conversation's answer: how it begins, what it may be, and what reads it.
+
+    Args:
+        tokenizer: The model's.
+        dialect: How the model writes reasoning and calls.
+        conversation: What is asked.
+        tools: The tools on offer.
+        tokens: The rendered conversation.
+        wanted: The form that the content must have.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        dialect: Dialect,
+        conversation: Conversation,
+        tools: Sequence[Tool],
+        tokens: Sequence[int],
+        wanted: StructuredOutputsParams | None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._dialect = dialect
+        self._conversation = conversation
+        self._tools = tools
+        self._tokens = tokens
+        self._wanted = wanted
+        self._required = conversation.tool_choice.mode == "required"
+        # Whether a grammar sees to it that calls are well-formed.
+        self._live = self._required or any(wanted is not None or tool.strict for tool in tools)
+        self._tail = tokenizer.decode(tokens[-_TAIL:], skip_special_tokens=False)
+
+    def prompt(self) -> ChatPrompt:
+        """Everything that is needed to submit it.
+
+        Raises:
+            ParameterError: What is wanted can't be had together.
+        """
+        special = self._special_tokens()
+        return ChatPrompt(
+            tokens=self._tokens,
+            new_parser=self._parser_factory(),
+            visible_tokens=frozenset(special.values()),
+            structured_outputs=self._form(special),
+        )
+
+    @property
+    def _format(self) -> ToolFormat | None:
+        """How calls are written; where no schema can be enforced on that, in Hermes's format."""
+        native = self._dialect.tools
+        if self._live and native is not None and not native.syntax.can_write(self._tools):
+            return HERMES
+        return native
+
+    def _special_tokens(self) -> Mapping[str, int]:
+        """Control tokens that answers to this conversation are read by."""
+        markers = [*self._dialect.markers]
+        if self._format is not None and self._tools:
+            markers += self._format.markers
+        return {
+            text: token
+            for text, token in self._tokenizer.special_tokens.items()
+            if len(text) > 1 and any(text in marker for marker in markers)
+        }
+
+    def _parser_factory(self) -> Callable[[], AnswerParser]:
+        dialect, live = self._dialect, self._live
+        if dialect.is_harmony:
+            with_calls = dialect.harmony_tools and bool(self._tools)
+            prompt_end = self._harmony_prompt_end()
+            return lambda: HarmonyParser(
+                EventWriter(new_call_id, live=live),
+                with_calls=with_calls,
+                with_reasoning=dialect.harmony_reasoning,
+                live=live,
+                prompt_end=prompt_end,
+            )
+        tool_format, tools = self._format, {tool.name: tool for tool in self._tools}
+        open_already, prefilled = self._reasoning_is_open(), self._prefill != ""
+
+        def new_parser() -> AnswerParser:
+            writer = EventWriter(new_call_id, live=live)
+            splitter = None
+            if dialect.reasoning is not None and (open_already or not prefilled):
+                splitter = ReasoningSplitter(dialect.reasoning, open_already=open_already)
+            scanner = None
+            if tool_format is not None and tools:
+                scanner = ToolScanner(tool_format, tools, writer, live=live)
+            return MarkedAnswerParser(splitter, scanner, writer)
+
+        return new_parser
+
+    def _form(self, special: Mapping[str, int]) -> StructuredOutputsParams | None:
+        """The whole answer's form, from what is demanded of its content and calls."""
+        wanted = self._wanted
+        if wanted is None and not self._live:
+            return None
+        grammar = AnswerGrammar(
+            special_tokens=special,
+            reasoning=self._reasoning_syntax(),
+            answer_begin=f"{harmony.CHANNEL}final{harmony.MESSAGE}"
+            if self._dialect.is_harmony and self._harmony_prompt_end() == ""
+            else "",
+        )
+        parallel = self._conversation.parallel_tool_calls
+        syntax, bare = self._call_syntax()
+        if self._required:
+            return grammar.calls(syntax, self._tools, parallel=parallel)
+        if wanted is None:
+            return grammar.calls_or_text(syntax, self._tools, parallel=parallel, bare=bare)
+        if self._tools:
+            form = grammar.calls_or_form(syntax, self._tools, wanted, parallel=parallel)
+            if form is None:
+                raise ParameterError(
+                    "structured_outputs",
+                    f"A {wanted.kind} can't be demanded of an answer that may have tool calls; "
+                    'set tool_choice to "none".',
+                )
+            return form
+        if grammar.reasoning is None and not grammar.answer_begin:
+            return wanted
+        return grammar.form(wanted) or wanted
+
+    def _call_syntax(self) -> tuple[CallSyntax, str]:
+        if self._dialect.is_harmony:
+            return harmony.SYNTAX, ""
+        tool_format = self._format or HERMES
+        return tool_format.syntax, tool_format.bare
+
+    def _reasoning_syntax(self) -> ReasoningSyntax | None:
+        if self._dialect.is_harmony:
+            if self._harmony_prompt_end():
+                return None
+            return ReasoningSyntax(
+                begin=harmony.REASONING_BEGIN, end=harmony.REASONING_END, open_already=False
+            )
+        reasoning = self._dialect.reasoning
+        open_already = self._reasoning_is_open()
+        if reasoning is None or (self._prefill and not open_already):
+            return None
+        return ReasoningSyntax(
+            begin=reasoning.begins[0], end=reasoning.end, open_already=open_already
+        )
+
+    @property
+    def _prefill(self) -> str:
+        """The part of the answer that the client wrote itself."""
+        if not self._conversation.continue_final_message:
+            return ""
+        return text_of(self._conversation.messages[-1])
+
+    def _reasoning_is_open(self) -> bool:
+        """Whether the prompt ends within reasoning: templates or clients may begin it."""
+        reasoning = self._dialect.reasoning
+        if reasoning is None:
+            return False
+        if self._prefill:
+            text = self._prefill.lstrip()
+            return text.startswith(reasoning.begins) and reasoning.end not in text
+        return self._tail.rstrip().endswith(tuple(begin.rstrip() for begin in reasoning.begins))
+
+    def _harmony_prompt_end(self) -> str:
+        """The header of the message that is to be written, as far as the prompt has it."""
+        start = self._tokenizer.special_tokens.get(harmony.START)
+        if start is None or start not in self._tokens:
+            return ""
+        tokens = list(self._tokens)
+        begin = len(tokens) - 1 - tokens[::-1].index(start)
+        header = self._tokenizer.decode(tokens[begin + 1 :], skip_special_tokens=False)
+        return header.removeprefix("assistant")
