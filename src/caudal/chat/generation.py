@@ -139,7 +139,8 @@ class ChatGeneration:
         sequence = self._sequences[delta.index]
         begin, length, tokens = sequence.read, len(delta.text), delta.tokens
         sequence.read += length
-        if self.generation.request.params.logprobs is None or len(tokens) < 2:
+        matters = self._single_call or self.generation.request.params.logprobs is not None
+        if not matters or len(tokens) < 2:
             yield delta
             return
         inner = [min(max(token.offset - begin, 0), length) for token in tokens[1:]]
@@ -165,7 +166,7 @@ class ChatGeneration:
         if self._single_call and ToolCallEnd(0) in events:
             events = events[: events.index(ToolCallEnd(0)) + 1]
             reason = "stop"
-            self.generation.end_sequence(delta.index)
+            self.generation.end_sequence(delta.index, len(sequence.offsets))
         if not self._include_reasoning:
             events = [event for event in events if not isinstance(event, ReasoningDelta)]
         if not events and reason is None:
