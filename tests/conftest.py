@@ -24,6 +24,12 @@ def gemma3_path() -> Path:
     return Store().ensure("gemma3:270m-base").path
 
 
+@pytest.fixture(scope="session")
+def minilm() -> str:
+    """The name of all-MiniLM-L6-v2, fetched into the user's own store the first time."""
+    return Store().ensure("minilm").name
+
+
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalIndex]:
     """A package index on this machine, the only one that pip is configured for."""

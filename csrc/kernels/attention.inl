@@ -9,32 +9,50 @@
 
 #include <algorithm>
 
+#include "kernels/output.inl"
 #include "kernels/token_ops.h"
 #include "kernels/wide_vec.inl"
 
 namespace caudal::CAUDAL_ISA {
 namespace {
 
-// Twelve vectors of accumulators: a block's 16 keys for each of so many rows.
-constexpr int kRowTile = 12 / kHalves;
+// Sums at work at once: twelve vectors hide the latency of a multiply-add and leave registers for
+// what is loaded. A tile of rows has as many blocks at once as that allows; each block's sums are
+// the same.
+constexpr int kRowTile = 6;
+constexpr int kMostBlocks = 4;
+
+constexpr int blocks_at_once(int rows) {
+    const int fitting = 12 / (kHalves * rows);
+    return fitting < 1 ? 1 : fitting > kMostBlocks ? kMostBlocks : fitting;
+}
+
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// scores[row][token] = Σ_channel queries[row][channel] · keys[channel][token]
-template <int Rows, class Element>
-CAUDAL_INLINE void block_scores(const Element* keys, int64_t head_dim, const float* queries,
-                                f32w (&scores)[Rows][kHalves]) {
+// scores[row][block][token] = Σ_channel queries[row][channel] · keys[block][channel][token]
+template <int Rows, int Blocks, class Element>
+CAUDAL_INLINE void block_scores(const Element* const* keys, int64_t head_dim, const float* queries,
+                                f32w (&scores)[Rows][Blocks][kHalves]) {
     for (int row = 0; row < Rows; ++row) {
-        for (int half = 0; half < kHalves; ++half) scores[row][half] = splat_wide(0.0f);
+        for (int block = 0; block < Blocks; ++block) {
+            for (int half = 0; half < kHalves; ++half) scores[row][block][half] = splat_wide(0.0f);
+        }
     }
     for (int64_t channel = 0; channel < head_dim; ++channel) {
-        f32w key[kHalves];
-        for (int half = 0; half < kHalves; ++half) {
-            key[half] = load_wide(keys + channel * kBlockTokens + half * kWideLanes);
+        f32w key[Blocks][kHalves];
+        for (int block = 0; block < Blocks; ++block) {
+            for (int half = 0; half < kHalves; ++half) {
+                key[block][half] =
+                    load_wide(keys[block] + channel * kBlockTokens + half * kWideLanes);
+            }
         }
         for (int row = 0; row < Rows; ++row) {
             const f32w query = splat_wide(queries[row * head_dim + channel]);
-            for (int half = 0; half < kHalves; ++half) {
-                scores[row][half] = multiply_add(query, key[half], scores[row][half]);
+            for (int block = 0; block < Blocks; ++block) {
+                for (int half = 0; half < kHalves; ++half) {
+                    scores[row][block][half] =
+                        multiply_add(query, key[block][half], scores[row][block][half]);
+                }
             }
         }
     }
@@ -49,7 +67,8 @@ CAUDAL_INLINE void block_values_at(const Element* values, int64_t head_dim, int6
     Floats sums[Rows][Vectors];
     for (int row = 0; row < Rows; ++row) {
         for (int v = 0; v < Vectors; ++v) {
-            sums[row][v] = load_as<Floats>(weighted + row * head_dim + v * lanes) * correction[row];
+            sums[row][v] = load_as<Floats>(weighted + row * head_dim + v * lanes) *
+                           splat_as<Floats>(correction[row]);
         }
     }
     for (int64_t token = 0; token < tokens; ++token) {
@@ -74,8 +93,7 @@ CAUDAL_INLINE void block_values_at(const Element* values, int64_t head_dim, int6
 template <int Rows, class Element>
 CAUDAL_INLINE void block_values(const Element* values, int64_t head_dim, int64_t tokens,
                                 const float* weights, const float* correction, float* weighted) {
-    // As many sums as rows allow: twelve vectors, or four for a single row.
-    constexpr int Vectors = Rows > 6 ? 1 : (Rows > 3 ? 2 : 4);
+    constexpr int Vectors = Rows > 3 ? 2 : 4;
     int64_t channel = 0;
     for (; channel + Vectors * kWideLanes <= head_dim; channel += Vectors * kWideLanes) {
         block_values_at<Rows, Vectors, f32w>(values + channel, head_dim, tokens, weights,
@@ -87,28 +105,35 @@ CAUDAL_INLINE void block_values(const Element* values, int64_t head_dim, int64_t
     }
 }
 
-// One block's contribution to `Rows` rows. `visible_begin/end[row]` bound the tokens a row may see.
-template <int Rows, class Element>
-void attend_block(const Element* keys, const Element* values, int64_t head_dim, int64_t tokens,
-                  const float* queries, const int32_t* visible_begin, const int32_t* visible_end,
-                  const AttentionPartial& out) {
-    f32w scores[Rows][kHalves];
-    block_scores<Rows>(keys, head_dim, queries, scores);
+// The rows that share a KV head's blocks, and which positions each may see.
+struct AttentionRows {
+    int64_t count;
+    const float* queries;          // [row][head_dim], scaled
+    const int64_t* visible_begin;  // per row
+    const int64_t* visible_end;
+};
 
+// One block's contribution, from its scores, to `Rows` rows; `base` is its first position.
+template <int Rows, class Element>
+CAUDAL_INLINE void weigh_block(const f32w (&block_scores)[Rows][kHalves], const Element* values,
+                               int64_t head_dim, int64_t base, int64_t tokens,
+                               const AttentionRows& rows, const AttentionPartial& out) {
+    f32w scores[Rows][kHalves];
     // The new maxima, and what the old sums must be multiplied by.
-    float change[16] = {};
-    static_assert(Rows <= 16);
+    float change[kLanes] = {};
+    static_assert(Rows <= kLanes);
     float new_maximum[Rows];
     for (int row = 0; row < Rows; ++row) {
-        if (visible_begin[row] > 0 || visible_end[row] < kBlockTokens) {
+        for (int half = 0; half < kHalves; ++half) scores[row][half] = block_scores[row][half];
+        const int64_t begin = rows.visible_begin[row] - base;
+        const int64_t end = rows.visible_end[row] - base;
+        if (begin > 0 || end < kBlockTokens) {
             float masked[kBlockTokens];
             for (int half = 0; half < kHalves; ++half) {
                 store(masked + half * kWideLanes, scores[row][half]);
             }
             for (int64_t token = 0; token < kBlockTokens; ++token) {
-                if (token < visible_begin[row] || token >= visible_end[row]) {
-                    masked[token] = kMinusInfinity;
-                }
+                if (token < begin || token >= end) masked[token] = kMinusInfinity;
             }
             for (int half = 0; half < kHalves; ++half) {
                 scores[row][half] = load_wide(masked + half * kWideLanes);
@@ -119,10 +144,8 @@ void attend_block(const Element* keys, const Element* values, int64_t head_dim, 
         // Nothing seen so far and nothing here: -inf - -inf would be NaN.
         if (new_maximum[row] != kMinusInfinity) change[row] = out.maximum[row] - new_maximum[row];
     }
-    float correction[16];
-    for (int first = 0; first < Rows; first += kLanes) {
-        store(correction + first, exponential(load(change + first)));
-    }
+    float correction[kLanes];
+    store(correction, exponential(load(change)));
     float weights[Rows * kBlockTokens];
     for (int row = 0; row < Rows; ++row) {
         const float shift = new_maximum[row] == kMinusInfinity ? 0.0f : new_maximum[row];
@@ -137,57 +160,70 @@ void attend_block(const Element* keys, const Element* values, int64_t head_dim, 
     block_values<Rows>(values, head_dim, tokens, weights, correction, out.weighted);
 }
 
-// The same for a number of rows known only now.
-template <class Element, int most = kRowTile>
-void attend_some_rows(int64_t rows, const Element* keys, const Element* values, int64_t head_dim,
-                      int64_t tokens, const float* queries, const int32_t* visible_begin,
-                      const int32_t* visible_end, const AttentionPartial& out) {
-    if constexpr (most > 1) {
-        if (rows < most) {
-            return attend_some_rows<Element, most - 1>(rows, keys, values, head_dim, tokens,
-                                                       queries, visible_begin, visible_end, out);
+// `Blocks` blocks from position `base` with `Rows` rows; keys end at position `end`.
+template <int Rows, int Blocks, class Element>
+void attend_blocks(const Element* const* keys, const Element* const* values, int64_t head_dim,
+                   int64_t base, int64_t end, const AttentionRows& rows,
+                   const AttentionPartial& out) {
+    f32w scores[Rows][Blocks][kHalves];
+    block_scores<Rows, Blocks>(keys, head_dim, rows.queries, scores);
+    for (int block = 0; block < Blocks; ++block) {
+        f32w of_block[Rows][kHalves];
+        for (int row = 0; row < Rows; ++row) {
+            for (int half = 0; half < kHalves; ++half) {
+                of_block[row][half] = scores[row][block][half];
+            }
         }
+        const int64_t first = base + block * kBlockTokens;
+        weigh_block<Rows>(of_block, values[block], head_dim, first,
+                          std::min(kBlockTokens, end - first), rows, out);
     }
-    attend_block<most>(keys, values, head_dim, tokens, queries, visible_begin, visible_end, out);
 }
 
-template <class Element>
-void attend_block_rows(int64_t rows, const Element* keys, const Element* values, int64_t head_dim,
-                       int64_t tokens, const float* queries, const int32_t* visible_begin,
-                       const int32_t* visible_end, const AttentionPartial& out) {
-    for (int64_t row = 0; row < rows; row += kRowTile) {
-        const AttentionPartial part{out.maximum + row, out.sum + row,
-                                    out.weighted + row * head_dim};
-        attend_some_rows(std::min<int64_t>(rows - row, kRowTile), keys, values, head_dim, tokens,
-                         queries + row * head_dim, visible_begin + row, visible_end + row, part);
+// Up to kMostBlocks blocks with a number of rows known only now.
+template <class Element, int most = kRowTile>
+void attend_some_rows(int blocks, const Element* const* keys, const Element* const* values,
+                      int64_t head_dim, int64_t base, int64_t end, const AttentionRows& rows,
+                      const AttentionPartial& out) {
+    if constexpr (most > 1) {
+        if (rows.count < most) {
+            return attend_some_rows<Element, most - 1>(blocks, keys, values, head_dim, base, end,
+                                                       rows, out);
+        }
+    }
+    constexpr int at_once = blocks_at_once(most);
+    int block = 0;
+    for (; block + at_once <= blocks; block += at_once) {
+        attend_blocks<most, at_once>(keys + block, values + block, head_dim,
+                                     base + block * kBlockTokens, end, rows, out);
+    }
+    for (; block < blocks; ++block) {
+        attend_blocks<most, 1>(keys + block, values + block, head_dim, base + block * kBlockTokens,
+                               end, rows, out);
     }
 }
 
 struct AttentionScratch {
+    int64_t* visible_begin;  // [rows]
+    int64_t* visible_end;    // [rows]
     float* queries;          // [rows][head_dim], scaled
-    float* keys;             // one block as floats
-    float* values;           // one block as floats
-    int32_t* visible_begin;  // [rows], relative to the block
-    int32_t* visible_end;    // [rows]
 };
 
-AttentionScratch lay_out(float* scratch, const KVLayer& layer, int64_t rows) {
+// A vector of floats isn't aligned for 64-bit numbers: one float of room to move.
+AttentionScratch lay_out(float* scratch, int64_t rows) {
+    const auto address = reinterpret_cast<uintptr_t>(scratch);
     AttentionScratch parts{};
-    parts.visible_begin = reinterpret_cast<int32_t*>(scratch);
+    parts.visible_begin = reinterpret_cast<int64_t*>((address + 7) / 8 * 8);
     parts.visible_end = parts.visible_begin + rows;
     parts.queries = reinterpret_cast<float*>(parts.visible_end + rows);
-    parts.keys = parts.queries + rows * layer.head_dim;
-    parts.values = parts.keys + layer.head_elements();
     return parts;
 }
 
 size_t attend_scratch(const KVLayer& layer, const AttentionShape& shape, int64_t tokens) {
     const int64_t rows = tokens * (shape.heads / layer.kv_heads);
-    return static_cast<size_t>(2 * rows + rows * layer.head_dim + 2 * layer.head_elements());
+    return static_cast<size_t>(1 + 4 * rows + rows * layer.head_dim);
 }
 
-// The block's elements as floats: in place for an fp32 pool; converted once where enough rows share
-// the conversion; otherwise converted in registers by whoever loads them.
 template <class Element>
 void attend_typed(const KVLayer& layer, const AttentionShape& shape,
                   const AttentionQueries& queries, int64_t kv_head, int64_t first_query,
@@ -196,71 +232,65 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
     const int64_t group = shape.heads / layer.kv_heads;
     const int64_t rows = count * group;
     const int64_t head_dim = layer.head_dim;
+    const int64_t first_position = queries.first_position + first_query;
+    const int64_t known = queries.first_position + queries.tokens;
+    const int64_t last_position = shape.causal ? first_position + count : known;
+    const int64_t window = shape.window > 0 ? shape.window : first_position + count;
     for (int64_t token = 0; token < count; ++token) {
         const float* from = queries.queries + (first_query + token) * queries.query_stride +
                             kv_head * group * head_dim;
         float* to = scratch.queries + token * group * head_dim;
         for (int64_t i = 0; i < group * head_dim; ++i) to[i] = from[i] * shape.scale;
+        const int64_t position = first_position + token;
+        for (int64_t row = token * group; row < (token + 1) * group; ++row) {
+            scratch.visible_begin[row] = position - window + 1;
+            scratch.visible_end[row] = shape.causal ? position + 1 : known;
+        }
     }
     std::fill_n(out.maximum, rows, kMinusInfinity);
     std::fill_n(out.sum, rows, 0.0f);
     std::fill_n(out.weighted, rows * head_dim, 0.0f);
 
-    const int64_t first_position = queries.first_position + first_query;
-    const int64_t known = queries.first_position + queries.tokens;
-    const int64_t last_position = shape.causal ? first_position + count : known;
-    const int64_t window = shape.window > 0 ? shape.window : first_position + count;
     const int64_t oldest_seen = std::max<int64_t>(0, first_position - window + 1);
     const int64_t begin =
         std::max(partition * kPartitionTokens, oldest_seen / kBlockTokens * kBlockTokens);
     const int64_t end = std::min((partition + 1) * kPartitionTokens, last_position);
-    const auto* all_keys = reinterpret_cast<const Element*>(layer.keys);
-    const auto* all_values = reinterpret_cast<const Element*>(layer.values);
-    const int64_t head_elements = layer.head_elements();
-    const auto offset_of = [&](int64_t position) {
-        const int64_t block = queries.block_table[static_cast<size_t>(position / kBlockTokens)];
-        return (block * layer.kv_heads + kv_head) * head_elements;
+    const auto block_of = [&](int64_t position) {
+        return int64_t{queries.block_table[static_cast<size_t>(position / kBlockTokens)]};
     };
-
-    for (int64_t base = begin; base < end; base += kBlockTokens) {
-        for (int64_t token = 0; token < count; ++token) {
-            const int64_t position = first_position + token - base;
-            for (int64_t row = token * group; row < (token + 1) * group; ++row) {
-                scratch.visible_begin[row] = static_cast<int32_t>(position - window + 1);
-                scratch.visible_end[row] =
-                    static_cast<int32_t>(shape.causal ? position + 1 : known - base);
+    constexpr int64_t kStep = kMostBlocks * kBlockTokens;
+    for (int64_t base = begin; base < end; base += kStep) {
+        const Element* keys[kMostBlocks];
+        const Element* values[kMostBlocks];
+        int blocks = 0;
+        for (int64_t at = base; at < end && at < base + kStep; at += kBlockTokens, ++blocks) {
+            const int64_t offset = layer.offset(block_of(at), kv_head);
+            keys[blocks] = reinterpret_cast<const Element*>(layer.keys) + offset;
+            values[blocks] = reinterpret_cast<const Element*>(layer.values) + offset;
+        }
+        if (rows <= kRowTile) {  // the next blocks are anywhere in memory: ask early
+            for (int64_t at = base + kStep; at < end && at < base + 2 * kStep; at += kBlockTokens) {
+                const int64_t offset = layer.offset(block_of(at), kv_head);
+                const auto bytes = layer.head_elements() * static_cast<int64_t>(sizeof(Element));
+                prefetch_bytes(reinterpret_cast<const Element*>(layer.keys) + offset, bytes);
+                prefetch_bytes(reinterpret_cast<const Element*>(layer.values) + offset, bytes);
             }
         }
-        const int64_t tokens = std::min(kBlockTokens, end - base);
-        const int64_t offset = offset_of(base);
-        if (rows <= kRowTile) {
-            if (base + kBlockTokens < end) {  // the next block is anywhere in memory: ask early
-                const int64_t next = offset_of(base + kBlockTokens);
-                constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(Element));
-                for (int64_t i = 0; i < head_elements; i += kLine) {
-                    __builtin_prefetch(all_keys + next + i);
-                    __builtin_prefetch(all_values + next + i);
-                }
-            }
-            attend_block_rows(rows, all_keys + offset, all_values + offset, head_dim, tokens,
-                              scratch.queries, scratch.visible_begin, scratch.visible_end, out);
-            continue;
+        for (int64_t row = 0; row < rows; row += kRowTile) {
+            const AttentionRows some{std::min<int64_t>(rows - row, kRowTile),
+                                     scratch.queries + row * head_dim, scratch.visible_begin + row,
+                                     scratch.visible_end + row};
+            const AttentionPartial part{out.maximum + row, out.sum + row,
+                                        out.weighted + row * head_dim};
+            attend_some_rows(blocks, keys, values, head_dim, base, end, some, part);
         }
-        for (int64_t i = 0; i < head_elements; i += kLanes) {
-            store(scratch.keys + i, load(all_keys + offset + i));
-        }
-        for (int64_t i = 0; i < tokens * head_dim; i += kLanes) {
-            store(scratch.values + i, load(all_values + offset + i));
-        }
-        attend_block_rows<float>(rows, scratch.keys, scratch.values, head_dim, tokens,
-                                 scratch.queries, scratch.visible_begin, scratch.visible_end, out);
     }
 }
 
 void attend(const KVLayer& layer, const AttentionShape& shape, const AttentionQueries& queries,
             int64_t kv_head, int64_t first_query, int64_t count, int64_t partition, float* scratch,
             const AttentionPartial& out) {
-    const AttentionScratch parts = lay_out(scratch, layer, count * (shape.heads / layer.kv_heads));
+    const AttentionScratch parts = lay_out(scratch, count * (shape.heads / layer.kv_heads));
     if (layer.type == KVType::F32) {
         attend_typed<float>(layer, shape, queries, kv_head, first_query, count, partition, parts,
                             out);

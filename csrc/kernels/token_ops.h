@@ -23,12 +23,17 @@ constexpr int64_t kPartitionTokens = 512;
 // Where one layer's keys and values live. Within a block and KV head, keys are [channel][token] (a
 // dot product then needs no horizontal sum) and values are [token][channel].
 struct KVLayer {
-    std::byte* keys = nullptr;    // [block][kv_head][head_dim][kBlockTokens]
-    std::byte* values = nullptr;  // [block][kv_head][kBlockTokens][head_dim]
+    std::byte* keys = nullptr;    // of block 0: [kv_head][head_dim][kBlockTokens]
+    std::byte* values = nullptr;  // of block 0: [kv_head][kBlockTokens][head_dim]
+    int64_t block_stride = 0;     // elements from one block to the next
     KVType type = KVType::F16;
     int64_t kv_heads = 0;
     int64_t head_dim = 0;
 
+    // Where a block's keys, or values, of a KV head begin, in elements.
+    int64_t offset(int64_t block, int64_t kv_head) const {
+        return block * block_stride + kv_head * head_elements();
+    }
     // Elements of one block and KV head.
     int64_t head_elements() const { return head_dim * kBlockTokens; }
 };

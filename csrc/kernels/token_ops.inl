@@ -189,9 +189,8 @@ void softcap(float* x, float cap, int64_t n) {
 // is this sequence's own failure.
 void store_kv(const KVLayer& layer, int64_t block, int64_t slot, const float* key,
               const float* value) {
-    const int64_t head_elements = layer.head_elements();
     for (int64_t head = 0; head < layer.kv_heads; ++head) {
-        const int64_t base = (block * layer.kv_heads + head) * head_elements;
+        const int64_t base = layer.offset(block, head);
         const float* k = key + head * layer.head_dim;
         const float* v = value + head * layer.head_dim;
         if (layer.type == KVType::F32) {

@@ -34,8 +34,9 @@ constexpr int kLanes = 8;
 using f32x8 = float __attribute__((vector_size(32)));
 using i32x8 = int32_t __attribute__((vector_size(32)));
 
+// Spelled out: adding to a vector of zeros would be an addition, as it turns -0 into 0.
 CAUDAL_INLINE f32x8 splat(float value) {
-    return f32x8{} + value;
+    return f32x8{value, value, value, value, value, value, value, value};
 }
 
 CAUDAL_INLINE f32x8 load(const float* from) {
@@ -138,12 +139,21 @@ CAUDAL_INLINE float max_lanes(f32x8 v) {
     return v[0] > v[1] ? v[0] : v[1];
 }
 
+// A vector type's value in all lanes.
+template <class Floats>
+CAUDAL_INLINE Floats splat_as(float value) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Floats) == 64) return (Floats)_mm512_set1_ps(value);
+#endif
+    if constexpr (sizeof(Floats) == 32) return splat(value);
+}
+
 // e^x with a relative error below 2e-7: range reduction by ln 2 in two parts, then the Taylor
 // polynomial of degree 7 on [-ln 2 / 2, ln 2 / 2]. Exactly 1 at 0, exactly 0 below -87.3 (and at
 // minus infinity), saturating at 88. NaN stays NaN.
 template <class Floats, class Ints>
 CAUDAL_INLINE Floats exponential_of(Floats x) {
-    const auto all = [](float value) { return Floats{} + value; };
+    const auto all = [](float value) { return splat_as<Floats>(value); };
     const Floats lowest = all(-87.3365f);
     const Floats highest = all(88.0f);
     Floats clamped = select(x > lowest, x, lowest);

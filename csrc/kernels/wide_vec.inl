@@ -18,7 +18,7 @@ using i16w = int16_t __attribute__((vector_size(64)));
 using u8w = uint8_t __attribute__((vector_size(64)));
 
 CAUDAL_INLINE f32w splat_wide(float value) {
-    return f32w{} + value;
+    return splat_as<f32w>(value);
 }
 CAUDAL_INLINE f32w load_wide(const float* from) {
     f32w value;
@@ -146,14 +146,6 @@ constexpr int64_t kWideBytes = sizeof(i32w);
 constexpr int kHalves = static_cast<int>(kPanelRows) / kWideLanes;
 
 // `Floats` is f32w or f32x8, where those differ.
-template <class Floats>
-CAUDAL_INLINE Floats splat_as(float value) {
-    if constexpr (sizeof(Floats) == sizeof(f32x8)) {
-        return splat(value);
-    } else {
-        return splat_wide(value);
-    }
-}
 template <class Floats, class Element>
 CAUDAL_INLINE Floats load_as(const Element* from) {
     if constexpr (sizeof(Floats) == sizeof(f32x8)) {

@@ -11,40 +11,48 @@ size_t element_bytes(KVType type) {
     return type == KVType::F32 ? sizeof(float) : 2;
 }
 
-size_t block_bytes(const KVLayer& layer) {
-    return static_cast<size_t>(layer.kv_heads * layer.head_elements()) * element_bytes(layer.type);
+int64_t checked_elements(const std::vector<KVGeometry>& layers) {
+    int64_t elements = 0;
+    for (const KVGeometry& layer : layers) {
+        if (layer.kv_heads <= 0 || layer.head_dim <= 0 || layer.head_dim % 8 != 0) {
+            throw std::invalid_argument("attention needs a head size that is a multiple of 8");
+        }
+        elements += 2 * layer.kv_heads * layer.head_dim * kBlockTokens;
+    }
+    return elements;
+}
+
+int64_t checked_blocks(int64_t num_blocks) {
+    if (num_blocks <= 0) throw std::invalid_argument("the KV pool needs at least one block");
+    return num_blocks;
 }
 
 }  // namespace
 
 KVPool::KVPool(const std::vector<KVGeometry>& layers, KVType type, int64_t num_blocks)
-    : num_blocks_(num_blocks) {
-    if (num_blocks <= 0) throw std::invalid_argument("the KV pool needs at least one block");
+    : num_blocks_(checked_blocks(num_blocks)),
+      block_bytes_(static_cast<size_t>(checked_elements(layers)) * element_bytes(type)),
+      memory_(block_bytes_ * static_cast<size_t>(num_blocks), /*huge_pages=*/true) {
+    std::byte* next = memory_.bytes().data();
     for (const KVGeometry& geometry : layers) {
-        if (geometry.kv_heads <= 0 || geometry.head_dim <= 0 || geometry.head_dim % 8 != 0) {
-            throw std::invalid_argument("attention needs a head size that is a multiple of 8");
-        }
         KVLayer layer;
         layer.type = type;
         layer.kv_heads = geometry.kv_heads;
         layer.head_dim = geometry.head_dim;
-        const size_t bytes = block_bytes(layer) * static_cast<size_t>(num_blocks);
-        memory_.emplace_back(bytes, /*huge_pages=*/false);
-        layer.keys = memory_.back().bytes().data();
-        memory_.emplace_back(bytes, /*huge_pages=*/false);
-        layer.values = memory_.back().bytes().data();
+        layer.block_stride = static_cast<int64_t>(block_bytes_ / element_bytes(type));
+        const size_t bytes =
+            static_cast<size_t>(layer.kv_heads * layer.head_elements()) * element_bytes(type);
+        layer.keys = next;
+        layer.values = next + bytes;
+        next += 2 * bytes;
         layers_.push_back(layer);
     }
 }
 
 void KVPool::copy_block(int64_t source, int64_t destination) {
-    for (const KVLayer& layer : layers_) {
-        const size_t bytes = block_bytes(layer);
-        const size_t from = bytes * static_cast<size_t>(source);
-        const size_t to = bytes * static_cast<size_t>(destination);
-        std::memcpy(layer.keys + to, layer.keys + from, bytes);
-        std::memcpy(layer.values + to, layer.values + from, bytes);
-    }
+    std::byte* data = memory_.bytes().data();
+    std::memcpy(data + block_bytes_ * static_cast<size_t>(destination),
+                data + block_bytes_ * static_cast<size_t>(source), block_bytes_);
 }
 
 }  // namespace caudal

@@ -1,5 +1,6 @@
-// The paged KV pool's memory (PagedAttention, arXiv 2309.06180): per layer one array of blocks for
-// keys and one for values.
+// The paged KV pool's memory (PagedAttention, arXiv 2309.06180): one array of blocks, in each of
+// which every layer has its keys and then its values. A block is thus copied in one piece, and
+// blocks in use share huge pages whatever the number of layers.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ class KVPool {
 
   private:
     int64_t num_blocks_;
-    std::vector<Reservation> memory_;
+    size_t block_bytes_;
+    Reservation memory_;
     std::vector<KVLayer> layers_;
 };
 

@@ -280,9 +280,15 @@ class Generation:
         finally:
             await self.aclose()
 
-    def end_sequence(self, index: int) -> None:
-        """Take no more of one of the sequences: what it has said is its answer."""
+    def end_sequence(self, index: int, num_tokens: int) -> None:
+        """Take no more of one of the sequences: its first tokens are its answer.
+
+        Args:
+            index: Which one.
+            num_tokens: How many tokens its answer has. The engine may have been further.
+        """
         sequence = self._sequences[index]
+        sequence.num_tokens = num_tokens
         if not sequence.finished:
             sequence.finished = True
             self._stop_sequence(index, ended=False)

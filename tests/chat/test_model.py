@@ -127,6 +127,16 @@ def test_ids_are_as_mistrals_templates_want_them(tokenizer: Tokenizer):
     assert lines[2] == f"[tool]Rain({called} weather)"
 
 
+@pytest.mark.parametrize("join", ["+", "~"])
+def test_a_template_may_join_arguments_to_other_texts(tokenizer: Tokenizer, join: str):
+    template = (
+        "{{ tools }}{% for m in messages %}{% for call in m.tool_calls or [] %}"
+        f"{{{{ '<' {join} call['function']['arguments'] {join} '>' }}}}"
+        "{% endfor %}{% endfor %}"
+    )
+    assert prompt_of(tokenizer, template, CALLED).endswith('<{"city": "Rome"}>')
+
+
 def test_a_template_refuses_in_its_own_words(tokenizer: Tokenizer):
     with pytest.raises(TemplateError, match=r"^Roles must alternate$"):
         prompt_of(tokenizer, "{{ raise_exception('Roles must alternate') }}", [ASK])

@@ -296,6 +296,11 @@ def test_an_answer_that_only_looks_like_a_call_is_content(tool_format: str, text
     [
         ("llama3_json", '<|python_tag|>{"name": "weather", "parameters": {"city": "Rome"}}'),
         ("pythonic", '<|python_start|>[weather("Rome")]<|python_end|>'),
+        (
+            "lfm2",
+            '<|tool_call_start|>[{"name": "weather", "arguments": {"city": "Rome"}}]'
+            "<|tool_call_end|>",
+        ),
         ("mistral_args", '[TOOL_CALLS]weather[CALL_ID]abc123def[ARGS]{"city": "Rome"}'),
         ("mistral_args", '[TOOL_CALLS]weather{"city": "Rome"}'),
         ("mistral", '[TOOL_CALLS]{"name": "weather", "arguments": {"city": "Rome"}}'),

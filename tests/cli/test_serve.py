@@ -86,6 +86,20 @@ def test_an_empty_key_or_name_is_refused(served: dict[str, Any], option: str):
     assert "must not be empty" in result.output
 
 
+def test_the_parsers_can_be_named(served: dict[str, Any]):
+    command = ["serve", "tiny", "--port", "0"]
+    result = CliRunner().invoke(app, command)
+    assert "tool calls as hermes, reasoning as none" in result.stdout
+    named = ["--tool-parser", "mistral", "--reasoning-parser", "deepseek_r1"]
+    result = CliRunner().invoke(app, [*command, *named])
+    assert "tool calls as mistral, reasoning as think" in result.stdout
+    for option in ("--tool-parser", "--reasoning-parser"):
+        result = CliRunner().invoke(app, [*command, option, "magic"])
+        assert result.exit_code == 2
+        assert option in result.output
+        assert "hermes" in result.output or "deepseek_r1" in result.output
+
+
 def test_options_reach_the_loader(served: dict[str, Any]):
     arguments = (
         "serve tiny --port 0 --max-model-len 100 --max-num-seqs 4 --max-num-batched-tokens 64 "

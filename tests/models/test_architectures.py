@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from caudal.backends.base import Batch, SequenceStep
+from caudal.backends.base import Batch, PoolRows, SequenceStep
 from caudal.backends.native import NativeExecutor, NativeOptions
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
@@ -63,6 +64,42 @@ def test_matches_the_reference(name: str, tmp_path: Path) -> None:
     model = MODELS[name]
     ours = log_probabilities(model, tmp_path, activations="f32", kv_type="f32")
     np.testing.assert_allclose(ours, expected(model), atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_pooled_states_match_the_reference(name: str, tmp_path: Path) -> None:
+    """And are the same to the bit however the prompt is cut."""
+    model = MODELS[name]
+    with GGUFFile.open(model.write(tmp_path / "tiny.gguf")) as file:
+        program = build_program(file)
+        options = NativeOptions(
+            num_blocks=16, max_batch_tokens=2 * LENGTH, threads=2, kv_type="f32", activations="f32"
+        )
+        executor = NativeExecutor(file, program, options)
+
+    def pool(cuts: list[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        total = last = None
+        for begin, end in itertools.pairwise([0, *cuts, LENGTH]):
+            steps = [
+                SequenceStep(TOKENS[begin:end], begin, blocks, pool=rows)
+                for blocks, rows in (
+                    (range(8), PoolRows(0, end - begin, total)),
+                    (range(8, 16), PoolRows(end - begin - 1, 1)),
+                )
+            ]
+            total, last = (result.pooled for result in executor.execute(Batch(steps)))
+        assert total is not None
+        assert last is not None
+        return total, last
+
+    states = model.states(TOKENS)
+    total, last = pool([])
+    np.testing.assert_allclose(total / LENGTH, states.mean(axis=0), atol=1e-4)
+    np.testing.assert_allclose(last, states[-1], atol=1e-3)
+    for cuts in ([1], [33, 34], [16, 32, 48]):
+        for whole, cut in zip((total, last), pool(cuts), strict=True):
+            assert whole.tolist() == cut.tolist()
+    executor.close()
 
 
 def test_half_precision_kv_stays_close(tmp_path: Path) -> None:

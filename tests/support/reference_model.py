@@ -132,14 +132,19 @@ class TinyModel:
             frequencies: RoPE's radians per position by pair, where they aren't the plain ones.
         """
         w = {name: values.astype(np.float64) for name, values in self.weights().items()}
+        states = self.states(tokens, frequencies)
+        return states @ w["token_embd.weight" if self.tied else "output.weight"].T
+
+    def states(self, tokens: list[int], frequencies: Floats | None = None) -> Floats:
+        """States after the final norm, shape (tokens, hidden); arguments as for `logits`."""
+        w = {name: values.astype(np.float64) for name, values in self.weights().items()}
         x = w["token_embd.weight"][tokens]
         if self.is_gemma:
             x = x * math.sqrt(self.hidden)
         for layer in range(self.layers):
             x = x + self._attention(x, w, layer, frequencies)
             x = x + self._mlp(x, w, layer)
-        x = self._norm(x, w["output_norm.weight"])
-        return x @ w["token_embd.weight" if self.tied else "output.weight"].T
+        return self._norm(x, w["output_norm.weight"])
 
     def _norm(self, x: Floats, weight: Floats) -> Floats:
         return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + self.eps) * weight

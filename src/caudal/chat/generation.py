@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from caudal.chat.events import Answer, ChatEvent, ReasoningDelta, ToolCallBegin, ToolCallEnd
 from caudal.chat.parser import AnswerParser
@@ -53,6 +53,7 @@ class CompleteAnswer:
 class _Sequence:
     parser: AnswerParser
     finished: bool = False
+    read: int = 0  # characters of the raw text
     unreported: list[OutputToken] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)  # of tokens, in the raw text
     has_calls: bool = False
@@ -103,7 +104,8 @@ class ChatGeneration:
         """
         async with contextlib.aclosing(self.generation.deltas()) as stream:
             async for deltas in stream:
-                found = [new for delta in deltas if (new := self._read(delta)) is not None]
+                pieces = (piece for delta in deltas for piece in self._pieces(delta))
+                found = [new for piece in pieces if (new := self._read(piece)) is not None]
                 if found:
                     yield found
 
@@ -129,6 +131,27 @@ class ChatGeneration:
         """Give up what still runs."""
         await self.generation.aclose()
 
+    def _pieces(self, delta: Delta) -> Iterator[Delta]:
+        """A delta cut at its tokens, where it matters which token an event comes from.
+
+        Otherwise what has come together stays together.
+        """
+        sequence = self._sequences[delta.index]
+        begin, length, tokens = sequence.read, len(delta.text), delta.tokens
+        sequence.read += length
+        matters = self._single_call or self.generation.request.params.logprobs is not None
+        if not matters or len(tokens) < 2:
+            yield delta
+            return
+        inner = [min(max(token.offset - begin, 0), length) for token in tokens[1:]]
+        for token, start, end in zip(tokens, [0, *inner], [*inner, length], strict=True):
+            piece = Delta(delta.index, delta.text[start:end], [token])
+            if token is tokens[-1]:
+                piece = replace(
+                    piece, finish_reason=delta.finish_reason, stop_reason=delta.stop_reason
+                )
+            yield piece
+
     def _read(self, delta: Delta) -> ChatDelta | None:
         sequence = self._sequences[delta.index]
         if sequence.finished:
@@ -143,7 +166,7 @@ class ChatGeneration:
         if self._single_call and ToolCallEnd(0) in events:
             events = events[: events.index(ToolCallEnd(0)) + 1]
             reason = "stop"
-            self.generation.end_sequence(delta.index)
+            self.generation.end_sequence(delta.index, len(sequence.offsets))
         if not self._include_reasoning:
             events = [event for event in events if not isinstance(event, ReasoningDelta)]
         if not events and reason is None:

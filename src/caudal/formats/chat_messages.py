@@ -10,19 +10,24 @@ from caudal.errors import ParameterError
 
 
 def normalize_messages(
-    messages: Sequence[Mapping[str, Any]], *, takes_parts: bool, takes_text: bool
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    takes_parts: bool,
+    takes_text: bool,
+    arguments_as_text: bool = False,
 ) -> list[dict[str, Any]]:
     """Copies of the messages whose content and tool calls are as templates expect them.
 
     Content that is a list of parts is joined to one text, with line breaks, where the template
     takes no parts; a text becomes a list of one part where it takes nothing else. Content that is
     null becomes the empty text. Arguments of tool calls, a string of JSON in OpenAI's API, become
-    the object they stand for.
+    the object they stand for, unless the template joins them to other texts.
 
     Args:
         messages: OpenAI-like messages: a `role`, a `content` and whatever else the template reads.
         takes_parts: Whether the template takes content as a list of parts.
         takes_text: Whether it takes content as a text.
+        arguments_as_text: Whether it takes a call's arguments as JSON text only.
 
     Raises:
         ParameterError: A message is malformed, or has a part that isn't text; names it.
@@ -40,7 +45,9 @@ def normalize_messages(
         copy = dict(message)
         copy["content"] = _normalize_content(message, where, takes_parts, takes_text)
         if message.get("tool_calls"):
-            copy["tool_calls"] = _normalize_tool_calls(message["tool_calls"], where)
+            copy["tool_calls"] = _normalize_tool_calls(
+                message["tool_calls"], where, arguments_as_text
+            )
         normalized.append(copy)
     return normalized
 
@@ -82,7 +89,7 @@ def _text_of(part: Any, where: str) -> str:
     return text
 
 
-def _normalize_tool_calls(calls: Any, where: str) -> list[Any]:
+def _normalize_tool_calls(calls: Any, where: str, as_text: bool) -> list[Any]:
     if not isinstance(calls, Sequence) or isinstance(calls, str):
         raise ParameterError("messages", f"{where}.tool_calls must be a list.")
     normalized = []
@@ -93,6 +100,8 @@ def _normalize_tool_calls(calls: Any, where: str) -> list[Any]:
                 "messages", f"{where}.tool_calls[{index}].function must be an object."
             )
         arguments = _parse_arguments(function.get("arguments"))
+        if as_text and not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
         normalized.append({**call, "function": {**function, "arguments": arguments}})
     return normalized
 

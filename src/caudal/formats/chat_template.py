@@ -205,6 +205,7 @@ class ChatTemplate:
                 messages,
                 takes_parts=template.facts.takes_parts,
                 takes_text=template.facts.takes_text,
+                arguments_as_text=template.facts.joins_arguments,
             ),
             "tools": list(tools) if tools else None,
             "kwargs": self._check_kwargs(template_kwargs or {}),

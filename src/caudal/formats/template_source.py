@@ -23,6 +23,7 @@ class TemplateSource:
         takes_text: It writes content as it is, or tells strings from lists.
         inspected_strings: Literals it compares content with or passes to functions, like the
             `</think>` of `content.split('</think>')`.
+        joins_arguments: It joins a call's arguments to other texts, so that they have to be one.
     """
 
     source: str
@@ -31,6 +32,7 @@ class TemplateSource:
     takes_parts: bool
     takes_text: bool
     inspected_strings: frozenset[str]
+    joins_arguments: bool
 
     @classmethod
     def compile(cls, environment: TemplateEnvironment, source: str) -> TemplateSource:
@@ -57,6 +59,7 @@ class TemplateSource:
             takes_text=not takes_parts
             or any(t.name == "string" for t in tree.find_all(nodes.Test)),
             inspected_strings=_inspected_strings(tree),
+            joins_arguments=_joins_arguments(tree),
         )
 
 
@@ -76,6 +79,21 @@ def _is_content(node: nodes.Node | None, aliases: set[str]) -> bool:
     if isinstance(node, nodes.Getitem):
         return isinstance(node.arg, nodes.Const) and node.arg.value == "content"
     return isinstance(node, nodes.Name) and node.name in aliases
+
+
+def _joins_arguments(tree: nodes.Template) -> bool:
+    operands = [operand for add in tree.find_all(nodes.Add) for operand in (add.left, add.right)]
+    # The environment has made a list of what `~` joins.
+    operands += (item for joined in tree.find_all(nodes.List) for item in joined.items)
+    return any(
+        (isinstance(operand, nodes.Getattr) and operand.attr == "arguments")
+        or (
+            isinstance(operand, nodes.Getitem)
+            and isinstance(operand.arg, nodes.Const)
+            and operand.arg.value == "arguments"
+        )
+        for operand in operands
+    )
 
 
 def _inspected_strings(tree: nodes.Template) -> frozenset[str]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from caudal import __version__
-from caudal.chat.conversation import Conversation, Tool
+from caudal.chat.conversation import Conversation
 from caudal.chat.generation import ChatGeneration
 from caudal.chat.model import ChatModel
 from caudal.chat.prompt import ChatPrompt
@@ -30,6 +30,7 @@ from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
 from caudal.server.errors import UnknownModelError, UnsupportedTaskError
 from caudal.server.metrics import ServerMetrics
+from caudal.server.tool_schemas import check_answer_form
 from caudal.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
@@ -224,13 +225,13 @@ class ServedModel:
         wanted = params.structured_outputs
         try:
             prompt = await self.prepare_chat(conversation, wanted)
+            form = prompt.structured_outputs
+            if form is not None and form is not wanted:
+                params = replace(params, structured_outputs=form)
+                await check_answer_form(self.grammars, form, wanted, conversation.tools)
         except ParameterError as error:
             error.param = names.get(error.param, error.param)
             raise
-        if prompt.structured_outputs is not wanted:
-            params = replace(params, structured_outputs=prompt.structured_outputs)
-            if wanted is None:
-                await self._check_schemas(prompt.structured_outputs, conversation.tools)
         generation = await self.submit(
             prompt.tokens,
             params,
@@ -262,22 +263,6 @@ class ServedModel:
                 IncrementalDetokenizer, self.tokenizer, visible_tokens=prompt.visible_tokens
             ),
         )
-
-    async def _check_schemas(
-        self, form: StructuredOutputsParams | None, tools: Sequence[Tool]
-    ) -> None:
-        """Raises `ParameterError`, naming the tool, where calls can't be held to their schemas."""
-        try:
-            if form is not None:
-                await self.grammars.compile(form)
-        except ParameterError as error:
-            for index, tool in enumerate(tools):
-                field_name = f"tools[{index}].function.parameters"
-                try:
-                    await self.grammars.compile(StructuredOutputsParams(json=tool.parameters))
-                except ParameterError as own:
-                    raise ParameterError(field_name, f"{field_name}: {own}") from error
-            raise ParameterError("tools", f"tools: {error}") from error
 
     def check_count(self, prompts: int) -> None:
         """Raises `ParameterError` for more prompts than can ever be taken at once.

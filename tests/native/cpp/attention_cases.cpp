@@ -36,7 +36,10 @@ class Sequence {
         const int64_t tokens = shape.context + shape.queries;
         const int64_t blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
         const int64_t element = shape.type == KVType::F32 ? 4 : 2;
-        layer_ = {nullptr, nullptr, shape.type, shape.kv_heads, shape.head_dim};
+        layer_.type = shape.type;
+        layer_.kv_heads = shape.kv_heads;
+        layer_.head_dim = shape.head_dim;
+        layer_.block_stride = shape.kv_heads * layer_.head_elements();
         const auto bytes =
             static_cast<size_t>(blocks * shape.kv_heads * layer_.head_elements() * element);
         key_bytes_.resize(bytes);

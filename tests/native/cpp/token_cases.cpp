@@ -129,7 +129,12 @@ void report_stored_halves(const TokenKernels& kernels, const Report& report) {
     constexpr int64_t kHeadDim = 16384;
     std::vector<std::byte> keys(kHeadDim * kBlockTokens * sizeof(Half));
     std::vector<std::byte> values(keys.size());
-    const KVLayer layer{keys.data(), values.data(), KVType::F16, 1, kHeadDim};
+    KVLayer layer;
+    layer.keys = keys.data();
+    layer.values = values.data();
+    layer.type = KVType::F16;
+    layer.kv_heads = 1;
+    layer.head_dim = kHeadDim;
     Random random(5);
     std::vector<float> numbers(kHeadDim);
     for (float& number : numbers) {

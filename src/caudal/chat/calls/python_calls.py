@@ -30,10 +30,11 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 def read_list(chars: Chars, context: CallContext) -> Reading[None]:
-    """A list of Python calls, in brackets."""
+    """A list of Python calls, in brackets; where they are marked, also of JSON objects."""
     yield from chars.space()
     text = yield from _read_brackets(chars, context)
-    yield from _parts(_parse_calls(text, context))
+    is_json = text[1:].lstrip().startswith("{")
+    yield from _parts((_json_calls if is_json else _parse_calls)(text, context))
 
 
 def read_marked_list(end: str) -> Any:
@@ -88,6 +89,8 @@ def _read_brackets(chars: Chars, context: CallContext) -> Reading[str]:
                 name = None
             elif char.isalnum() or char in "_-." or char.isspace():
                 name.append(char)
+            elif char == "{" and not context.bare and not "".join(name).strip():
+                name = None
             else:
                 raise BrokenCallError
     raise BrokenCallError

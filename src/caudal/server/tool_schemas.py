@@ -1,0 +1,43 @@
+"""Says which of a request's schemas can't be enforced, where their common grammar can't be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from caudal.chat.conversation import Tool
+from caudal.errors import ParameterError
+from caudal.grammar_compiler import GrammarCompiler
+from caudal.structured_outputs import StructuredOutputsParams
+
+
+async def check_answer_form(
+    grammars: GrammarCompiler,
+    form: StructuredOutputsParams,
+    wanted: StructuredOutputsParams | None,
+    tools: Sequence[Tool],
+) -> None:
+    """Compile the form of a whole answer.
+
+    Args:
+        grammars: Compiles it.
+        form: What the whole answer is held to.
+        wanted: What the request demands of the content.
+        tools: The request's tools, for whose arguments the form speaks too.
+
+    Raises:
+        ParameterError: It can't be enforced; blames `structured_outputs`, or the tool.
+    """
+    try:
+        await grammars.compile(form)
+    except ParameterError as error:
+        if wanted is not None:
+            await grammars.compile(wanted)
+        for index, tool in enumerate(tools):
+            field = f"tools[{index}].function.parameters"
+            try:
+                await grammars.compile(StructuredOutputsParams(json=tool.parameters))
+            except ParameterError as own:
+                raise ParameterError(field, f"{field}: {own}") from error
+        if tools:
+            raise ParameterError("tools", f"tools: {error}") from error
+        raise

@@ -1,0 +1,46 @@
+"""Embeddings of a generative model, on a fake one (who waits for whom: engine/test_pooling.py)."""
+
+from __future__ import annotations
+
+from support.fake_executor import state
+from support.fake_model import ScriptedExecutor
+from support.running_server import RunningServer, Serve
+
+TEXT = "Hello"
+
+
+def body(text: str = TEXT) -> dict[str, object]:
+    return {"model": "fake", "input": text, "encoding_format": "float"}
+
+
+def test_a_generative_model_embeds_too(hello: RunningServer) -> None:
+    answer = hello.http.post("/v1/embeddings", json=body()).json()
+    assert answer["data"][0]["embedding"] == [state(list(TEXT.encode()))]
+    assert answer["usage"] == {"prompt_tokens": len(TEXT), "total_tokens": len(TEXT)}
+    scores = hello.http.post(
+        "/v1/score", json={"model": "fake", "text_1": "a", "text_2": ["b", "c"]}
+    ).json()
+    assert len(scores["data"]) == 2
+
+
+def test_its_card_says_so(hello: RunningServer) -> None:
+    card = hello.http.get("/v1/models/fake").json()
+    assert card["capabilities"] == ["embed", "generate", "score"]
+
+
+def test_failures_are_reported(serve: Serve) -> None:
+    def fail(batch: object) -> None:
+        raise RuntimeError("the device fell off")
+
+    server = serve(ScriptedExecutor(fail=fail))
+    reply = server.http.post("/v1/embeddings", json=body())
+    assert reply.status_code == 500
+    assert "the device fell off" in reply.json()["error"]["message"]
+    assert server.metric('caudal_requests_finished_total{reason="failed"}') == 1
+
+
+def test_they_are_counted(hello: RunningServer) -> None:
+    name = 'caudal_requests_finished_total{reason="stop"}'
+    before = hello.metric(name)
+    hello.http.post("/v1/embeddings", json=body())
+    assert hello.metric(name) == before + 1
