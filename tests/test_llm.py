@@ -37,6 +37,7 @@ def llm(executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterator
             tokenizer=ByteTokenizer(),
             chat_template=RoleTemplate(),
             start_engine=lambda: start_engine(executor, max_queue=2, max_num_seqs=2),
+            embedding_model=lambda engine: None,
         )
 
     monkeypatch.setattr(caudal.llm, "load_model", load_model)
