@@ -12,7 +12,10 @@ import pytest
 
 import caudal.llm
 from caudal import LLM, SamplingParams
+from caudal.embedding import EmbeddingModel
 from caudal.errors import ContextOverflowError, ParameterError, TemplateError
+from caudal.pooling import Pooling
+from support.fake_executor import pooled_states
 from support.fake_model import (
     END,
     ByteTokenizer,
@@ -37,11 +40,43 @@ def llm(executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterator
             tokenizer=ByteTokenizer(),
             chat_template=RoleTemplate(),
             start_engine=lambda: start_engine(executor, max_queue=2, max_num_seqs=2),
+            embedding_model=lambda engine: EmbeddingModel(
+                engine,
+                ByteTokenizer(),  # type: ignore[arg-type]
+                Pooling(kind="mean", normalize=False),
+                1,
+            ),
         )
 
     monkeypatch.setattr(caudal.llm, "load_model", load_model)
     with LLM("fake", max_model_len=64) as llm:
         yield llm
+
+
+def test_embedding(llm: LLM):
+    results = llm.embed(["Hello", {"prompt_token_ids": [1, 2, 3]}])
+    assert [result.prompt_token_ids for result in results] == [list(b"Hello"), [1, 2, 3]]
+    means = [
+        pooled_states(result.prompt_token_ids, "mean") / len(result.prompt_token_ids)
+        for result in results
+    ]
+    assert [result.outputs.embedding for result in results] == [
+        [pytest.approx(mean)] for mean in means
+    ]
+    assert llm.encode("Hello")[0].outputs == results[0].outputs
+    with pytest.raises(ParameterError, match="prompts is empty"):
+        llm.embed(["Hello", ""])
+    with pytest.raises(ParameterError, match="truncate_prompt_tokens"):
+        llm.embed("x" * 1000)
+
+
+def test_scores(llm: LLM):
+    assert [pair.outputs.score for pair in llm.score("a", ["a", "b"])] == [
+        pytest.approx(1.0),
+        pytest.approx(1.0),
+    ]  # vectors of one component all point the same way
+    with pytest.raises(ParameterError, match="2 texts and text_2 3"):
+        llm.score(["a", "b"], ["a", "b", "c"])
 
 
 def test_one_prompt(llm: LLM):

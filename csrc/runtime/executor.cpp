@@ -23,6 +23,10 @@ constexpr int64_t kRowTile = 4;
 // doesn't hold up the rest, few enough that claiming them costs nothing.
 constexpr int64_t kPiecesPerThread = 8;
 
+constexpr size_t aligned(size_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
 struct BufferUse {
     std::vector<bool> used;
 
@@ -68,22 +72,33 @@ Executor::Executor(const KernelTable& kernels, ThreadPool& threads, const Weight
 }
 
 Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max_rows) const {
-    Storage storage{make_plan(ops, program_, weights_, kernels_.linear, options_.float_activations),
-                    max_rows,
-                    {},
-                    {}};
+    Plan plan = make_plan(ops, program_, weights_, kernels_.linear, options_.float_activations);
     BufferUse use{std::vector<bool>(program_.buffer_widths.size())};
     for (const Op& op : ops) std::visit(use, op);
     use.mark({program_.hidden, program_.state});
+
+    std::vector<size_t> sizes;  // in bytes: of the buffers, then of the activations
     for (size_t i = 0; i < use.used.size(); ++i) {
-        const auto floats = static_cast<size_t>(program_.buffer_widths[i] * max_rows);
-        storage.buffers.emplace_back(use.used[i] ? floats : 0);
+        const auto floats = static_cast<size_t>(stride(static_cast<int>(i)) * max_rows);
+        sizes.push_back(use.used[i] ? floats * sizeof(float) : 0);
     }
-    for (const ActivationSlot& slot : storage.plan.slots) {
+    for (const ActivationSlot& slot : plan.slots) {
         const int64_t width = program_.buffer_widths[static_cast<size_t>(slot.buffer)];
-        storage.activations.emplace_back(
-            kernels_.linear.activation_bytes(slot.kind, max_rows, width),
-            /*huge_pages=*/false);
+        sizes.push_back(kernels_.linear.activation_bytes(slot.kind, max_rows, width));
+    }
+    size_t total = 0;
+    for (const size_t size : sizes) total += aligned(size);
+    Storage storage{std::move(plan), max_rows, Reservation(total, /*huge_pages=*/true), {}, {}};
+    std::span<std::byte> left = storage.memory.bytes();
+    for (size_t i = 0; i < sizes.size(); ++i) {
+        const std::span<std::byte> part = left.first(sizes[i]);
+        left = left.subspan(aligned(sizes[i]));
+        if (i < use.used.size()) {
+            storage.buffers.emplace_back(reinterpret_cast<float*>(part.data()),
+                                         sizes[i] / sizeof(float));
+        } else {
+            storage.activations.push_back(part);
+        }
     }
     return storage;
 }
@@ -338,7 +353,8 @@ void Executor::gather(Storage& to, Run& run, int64_t rows, int thread, const Tok
     float* into = to.buffers[hidden].data();
     share(run, thread, {"gather rows"}, rows, kRowTile, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
-            std::copy_n(from + token_of(row) * width, width, into + row * width);
+            std::copy_n(from + token_of(row) * stride(program_.hidden), width,
+                        into + row * stride(program_.hidden));
         }
     });
 }
@@ -356,7 +372,8 @@ void Executor::run_pools(Run& run, int thread) {
         share(run, thread, {"pool"}, width, kPoolColumns, [&](int64_t begin, int64_t end) {
             for (int64_t row = 0; row < rows; ++row) {
                 double* sum = run.result.pools[pooled[row].job].data();
-                for (int64_t i = begin; i < end; ++i) sum[i] += double{states[row * width + i]};
+                for (int64_t i = begin; i < end; ++i)
+                    sum[i] += double{states[row * stride(program_.state) + i]};
             }
         });
     }
@@ -376,7 +393,7 @@ void Executor::run_head(Run& run, int thread) {
             SamplingScratch& scratch = sampling_scratch_[static_cast<size_t>(thread)];
             for (int64_t row = begin; row < end; ++row) {
                 const Run::LogitsRow& wanted = run.logits_rows[static_cast<size_t>(first + row)];
-                const std::span<const float> values(logits + row * vocab_size_,
+                const std::span<const float> values(logits + row * stride(program_.logits),
                                                     static_cast<size_t>(vocab_size_));
                 for (const size_t i : wanted.samples) {
                     run.result.samples[i] = sample(values, run.batch.samples[i].row, scratch);

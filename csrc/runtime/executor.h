@@ -43,16 +43,25 @@ class Executor {
     BatchResult execute(const Batch& batch, std::map<std::string, StageTimes>& profile);
 
   private:
+    static constexpr int64_t kRowPadding = 16;
+
     // The buffers of a plan, with room for a number of rows.
     struct Storage {
         Plan plan;
         int64_t max_rows;
-        std::vector<std::vector<float>> buffers;  // empty where the plan doesn't use one
-        std::vector<Reservation> activations;     // one per slot
+        Reservation memory;                             // what the spans below are parts of
+        std::vector<std::span<float>> buffers;          // empty where the plan doesn't use one
+        std::vector<std::span<std::byte>> activations;  // one per slot
     };
 
     // Everything threads need to know while a batch runs.
     struct Run;
+
+    // Floats from one row of a buffer to the next: a cache line more than its width, since rows a
+    // multiple of 2 KiB apart would compete for a few sets of the cache.
+    int64_t stride(int buffer) const {
+        return program_.buffer_widths[static_cast<size_t>(buffer)] + kRowPadding;
+    }
 
     Storage make_storage(const std::vector<Op>& ops, int64_t max_rows) const;
     // Rows of the embeddings that are looked up in by this; the largest number where none is.

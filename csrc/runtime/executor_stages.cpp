@@ -30,7 +30,7 @@ void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run,
     for (const RowOp& op : stage.ops) {
         for (int64_t row = begin; row < end; ++row) {
             const auto at = [&](int buffer) {
-                return storage.buffers[static_cast<size_t>(buffer)].data() + row * width_of(buffer);
+                return storage.buffers[static_cast<size_t>(buffer)].data() + row * stride(buffer);
             };
             if (const auto* norm = std::get_if<RmsNormOp>(&op)) {
                 const std::vector<float>& weight = weights_.vector(norm->weight);
@@ -79,10 +79,10 @@ void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run,
     }
     for (const Conversion& conversion : stage.conversions) {
         const int64_t width = width_of(conversion.buffer);
-        kernels_.linear.convert(
-            storage.plan.slots[static_cast<size_t>(conversion.slot)].kind,
-            storage.buffers[static_cast<size_t>(conversion.buffer)].data(), width, width, begin,
-            end, storage.activations[static_cast<size_t>(conversion.slot)].bytes().data());
+        kernels_.linear.convert(storage.plan.slots[static_cast<size_t>(conversion.slot)].kind,
+                                storage.buffers[static_cast<size_t>(conversion.buffer)].data(),
+                                stride(conversion.buffer), width, begin, end,
+                                storage.activations[static_cast<size_t>(conversion.slot)].data());
     }
 }
 
@@ -95,10 +95,10 @@ void Executor::run_linear(const LinearStage& stage, Storage& storage, int64_t ro
         if (first >= last) continue;
         const float* bias = part.op.bias < 0 ? nullptr : weights_.vector(part.op.bias).data();
         kernels_.linear.multiply(matrix, storage.plan.slots[static_cast<size_t>(part.slot)].kind,
-                                 storage.activations[static_cast<size_t>(part.slot)].bytes().data(),
-                                 rows, first, last, bias, part.op.accumulate,
+                                 storage.activations[static_cast<size_t>(part.slot)].data(), rows,
+                                 first, last, bias, part.op.accumulate,
                                  storage.buffers[static_cast<size_t>(part.op.out)].data(),
-                                 matrix.rows);
+                                 stride(part.op.out));
     }
 }
 
@@ -122,15 +122,16 @@ void Executor::run_attention(const AttentionStage& stage, Storage& storage, Run&
     const AttentionOp& op = stage.op;
     const KVLayer& layer = kv_.layer(op.layer);
     const SequenceSlice& sequence = run.batch.sequences[static_cast<size_t>(item.sequence)];
-    const int64_t width = program_.buffer_widths[static_cast<size_t>(op.q)];
+    const int64_t query_stride = stride(op.q);
+    const int64_t out_stride = stride(op.out);
     const int64_t group = op.shape.heads / layer.kv_heads;
     const int64_t rows = item.count * group;
     const size_t floats = partial_floats(rows, layer.head_dim);
 
     AttentionQueries queries;
     queries.queries =
-        storage.buffers[static_cast<size_t>(op.q)].data() + sequence.first_token * width;
-    queries.query_stride = width;
+        storage.buffers[static_cast<size_t>(op.q)].data() + sequence.first_token * query_stride;
+    queries.query_stride = query_stride;
     queries.tokens = sequence.tokens;
     queries.first_position = sequence.context;
     queries.block_table = sequence.block_table;
@@ -167,13 +168,14 @@ void Executor::run_attention(const AttentionStage& stage, Storage& storage, Run&
     }
 
     float* out = storage.buffers[static_cast<size_t>(op.out)].data() +
-                 (sequence.first_token + item.first_query) * width +
+                 (sequence.first_token + item.first_query) * out_stride +
                  item.kv_head * group * layer.head_dim;
     for (int64_t token = 0; token < item.count; ++token) {
         for (int64_t head = 0; head < group; ++head) {
             const int64_t row = token * group + head;
             kernels_.token.normalise(running.weighted + row * layer.head_dim, running.sum[row],
-                                     out + token * width + head * layer.head_dim, layer.head_dim);
+                                     out + token * out_stride + head * layer.head_dim,
+                                     layer.head_dim);
         }
     }
 }

@@ -58,6 +58,8 @@ class LoadOptions:
         schedule: See `EngineConfig`.
         batching: See `EngineConfig`.
         max_queue: See `EngineConfig`.
+        embedding_batch_size: See `EngineConfig`.
+        embedding_queue_delay: See `EngineConfig`.
     """
 
     max_model_len: int | None = None
@@ -71,6 +73,8 @@ class LoadOptions:
     schedule: ScheduleOrder = "prefix"
     batching: Batching = "continuous"
     max_queue: int | None = None
+    embedding_batch_size: int | None = None
+    embedding_queue_delay: float | None = None
 
     def __post_init__(self) -> None:
         """Check kinds; ranges are checked where they are known.
@@ -85,10 +89,17 @@ class LoadOptions:
             "kv_memory",
             "threads",
             "max_queue",
+            "embedding_batch_size",
         ):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise ParameterError(name, f"{name} must be an integer, but is {value!r}.")
+        delay = self.embedding_queue_delay
+        if delay is not None and (isinstance(delay, bool) or not isinstance(delay, int | float)):
+            raise ParameterError(
+                "embedding_queue_delay",
+                f"embedding_queue_delay must be a number of seconds, but is {delay!r}.",
+            )
         for name, allowed in (
             ("kv_type", get_args(KVType)),
             ("activations", get_args(Activations)),
@@ -241,13 +252,23 @@ def plan_engine(program: Program, options: LoadOptions) -> tuple[EngineConfig, i
     """
     limits: dict[str, Any] = {
         limit: value
-        for limit in ("max_num_seqs", "max_num_batched_tokens", "max_queue")
+        for limit in (
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_queue",
+            "embedding_batch_size",
+            "embedding_queue_delay",
+        )
         if (value := getattr(options, limit)) is not None
     }
     if program.is_encoder:
         if options.kv_memory is not None:
             raise ParameterError(
                 "kv_memory", "This model keeps no keys and values; leave kv_memory out."
+            )
+        if options.batching != "continuous":
+            raise ParameterError(
+                "batching", "Embeddings are always batched dynamically; leave batching out."
             )
         max_model_len = _context(program, options) or program.context_length
         tokens = limits.setdefault("max_num_batched_tokens", max(ENCODER_BATCH, max_model_len))

@@ -104,6 +104,7 @@ def test_options_reach_the_loader(served: dict[str, Any]):
     arguments = (
         "serve tiny --port 0 --max-model-len 100 --max-num-seqs 4 --max-num-batched-tokens 64 "
         "--kv-memory 2GiB --kv-type f32 --no-prefix-cache --schedule fcfs --batching static "
+        "--embedding-batch-size 3 --embedding-queue-delay 0.1 "
         "--max-queue 7 --threads 2 --activations f32 --api-key sesame "
         "--served-model-name a --served-model-name b"
     )
@@ -119,6 +120,8 @@ def test_options_reach_the_loader(served: dict[str, Any]):
         schedule="fcfs",
         batching="static",
         max_queue=7,
+        embedding_batch_size=3,
+        embedding_queue_delay=0.1,
         threads=2,
         activations="f32",
     )

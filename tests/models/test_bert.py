@@ -215,3 +215,5 @@ def test_an_encoder_keeps_no_keys_and_values(tmp_path: Path) -> None:
     folder = TinyBert().write_folder(tmp_path / "m")
     with pytest.raises(ParameterError, match="keeps no keys and values"):
         load_model(str(folder), LoadOptions(kv_memory=2**20))
+    with pytest.raises(ParameterError, match="always batched dynamically"):
+        load_model(str(folder), LoadOptions(batching="static"))

@@ -111,8 +111,8 @@ def run_cases(
 def prefill_rate(executor: Executor) -> float:
     """Tokens per second of computing a prompt in one chunk, first token included."""
     info = executor.info
-    prompt = _random_prompt(info.vocab_size, PROMPT_TOKENS)
-    step = SequenceStep(prompt, 0, _blocks(executor, PROMPT_TOKENS), [_greedy_row()])
+    prompt = random_prompt(info.vocab_size, PROMPT_TOKENS)
+    step = SequenceStep(prompt, 0, _blocks(executor, PROMPT_TOKENS), [greedy_row()])
     start = time.perf_counter()
     executor.execute(Batch([step]))
     return PROMPT_TOKENS / (time.perf_counter() - start)
@@ -124,7 +124,7 @@ def decode_rate(executor: Executor) -> float:
     token = 1
     start = time.perf_counter()
     for position in range(DECODE_TOKENS):
-        step = SequenceStep([token], position, blocks, [_greedy_row()])
+        step = SequenceStep([token], position, blocks, [greedy_row()])
         token = executor.execute(Batch([step]))[0].samples[0].token
     return DECODE_TOKENS / (time.perf_counter() - start)
 
@@ -140,7 +140,7 @@ def batch_rate(model: LoadedModel, size: int) -> float:
     engine = Engine(model.executor, config, frozenset())
     params = SamplingParams(temperature=0.0, max_tokens=BATCH_OUTPUT, ignore_eos=True)
     for number in range(size):
-        prompt = _random_prompt(model.executor.info.vocab_size, BATCH_PROMPT, seed=number)
+        prompt = random_prompt(model.executor.info.vocab_size, BATCH_PROMPT, seed=number)
         engine.submit(Request(request_id=str(number), prompt=prompt, params=params))
     start = time.perf_counter()
     while engine.has_work:
@@ -172,7 +172,8 @@ def llama_bench_rate(binary: Path, model: Path, case: str, threads: int) -> floa
         raise BenchmarkError(f"{binary} did not report a rate; it said: {last_words[0]}") from error
 
 
-def _random_prompt(vocab_size: int, length: int, seed: int = 0) -> list[int]:
+def random_prompt(vocab_size: int, length: int, seed: int = 0) -> list[int]:
+    """Token ids that share no prefix with those of another seed."""
     generator = random.Random(seed)
     return [generator.randrange(vocab_size) for _ in range(length)]
 
@@ -181,7 +182,8 @@ def _blocks(executor: Executor, tokens: int) -> range:
     return range(-(-tokens // executor.info.block_size))
 
 
-def _greedy_row() -> SamplingRow:
+def greedy_row() -> SamplingRow:
+    """The likeliest token, without log-probabilities."""
     return SamplingRow(params=_GREEDY, seed=0, stream=0, step=0)
 
 

@@ -13,9 +13,12 @@ from caudal.cli import options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rich.table import Table
+
     from caudal.bench.engine import CaseResult
     from caudal.bench.grammar import GrammarReport
     from caudal.bench.load import LoadReport
+    from caudal.bench.profile import CaseProfile
 
 app = typer.Typer(no_args_is_help=True, help="Measure how fast this machine runs a model.")
 
@@ -44,6 +47,9 @@ def engine(
     grammar: Annotated[
         bool, typer.Option("--grammar", help="Measure JSON held to a schema instead.")
     ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show where an iteration's time goes instead.")
+    ] = False,
     threads: options.Threads = None,
     kv_type: options.KvType = "f16",
     activations: options.Activations = "auto",
@@ -64,18 +70,24 @@ def engine(
     schema forces instead of generating it:
 
         caudal bench engine smollm2 --grammar
+
+    Time, memory traffic and arithmetic of each stage of an iteration:
+
+        caudal bench engine smollm2 --profile
     """
     from rich.console import Console
     from rich.table import Table
 
+    from caudal.backends.native import NativeExecutor
     from caudal.bench.engine import PROMPT_TOKENS, run_cases
     from caudal.bench.grammar import measure_grammar
+    from caudal.bench.profile import profile_cases
     from caudal.cli.pull_display import ensure_with_display
     from caudal.loader import LoadOptions, load_model
     from caudal.store import Store
 
-    if grammar and llama_bench is not None:
-        raise typer.BadParameter("--grammar and --llama-bench exclude each other.")
+    if grammar + profile + (llama_bench is not None) > 1:
+        raise typer.BadParameter("--grammar, --profile and --llama-bench exclude each other.")
     ensure_with_display(Store(), model)
     loaded = load_model(
         model,
@@ -99,20 +111,28 @@ def engine(
             )
         typer.echo(_grammar_table(report))
         return
+    if profile:
+        if not isinstance(loaded.executor, NativeExecutor):
+            raise typer.BadParameter("only the native backend can be profiled.")
+        with console.status("profiling …"):
+            cases = profile_cases(loaded.executor, 10 * runs)
+        for case in cases:
+            console.print(_profile_table(case, int(facts["threads"])))
+        return
     table = Table("case", "what")
     table.add_column("tok/s", justify="right")
     if llama_bench is not None:
         table.add_column("llama.cpp", justify="right")
         table.add_column("ratio", justify="right")
     with console.status("") as status:
-        cases = run_cases(
+        results = run_cases(
             loaded,
             runs=runs,
             llama_bench=llama_bench,
             progress=lambda name: status.update(f"measuring {name} …"),
         )
-        for case in cases:
-            table.add_row(*_cells(case, with_peer=llama_bench is not None))
+        for result in results:
+            table.add_row(*_cells(result, with_peer=llama_bench is not None))
     console.print(table)
 
 
@@ -208,6 +228,26 @@ def _load_table(report: LoadReport) -> str:
 def _lines(lines: Mapping[str, str]) -> str:
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+
+
+def _profile_table(case: CaseProfile, threads: int) -> Table:
+    from rich.table import Table
+
+    rate = threads * case.tokens / case.thread_seconds
+    table = Table("stage", title=f"{case.name}: {rate:.0f} tok/s if no thread ever waited")
+    for heading in ("calls", "ms", "share", "GB/s", "GOP/s"):
+        table.add_column(heading, justify="right")
+    for stage in case.stages:
+        seconds = stage.work_seconds / threads
+        table.add_row(
+            stage.name,
+            str(stage.calls),
+            f"{seconds * 1e3:.3f}",
+            f"{stage.work_seconds / case.thread_seconds:.1%}",
+            f"{stage.bytes / seconds / 1e9:.1f}" if stage.bytes else "",
+            f"{stage.operations / seconds / 1e9:.0f}" if stage.operations else "",
+        )
+    return table
 
 
 def _cells(case: CaseResult, *, with_peer: bool) -> list[str]:

@@ -32,8 +32,8 @@ def _default(limit: str) -> str:
 Model = Annotated[
     str,
     typer.Argument(
-        help="A name as for `caudal pull`, or the path of a GGUF file. A named model that is not "
-        "on this machine yet is fetched.",
+        help="A name as for `caudal pull`, or the path of a GGUF file or of a model's "
+        "folder. A named model that is not on this machine yet is fetched.",
         metavar="MODEL",
     ),
 ]
@@ -123,6 +123,23 @@ MaxQueue = Annotated[
     int | None,
     typer.Option(
         help="Most requests that may wait; one more is answered 429." + _default("max_queue"),
+        rich_help_panel=_ENGINE,
+        show_default=False,
+    ),
+]
+EmbeddingBatchSize = Annotated[
+    int | None,
+    typer.Option(
+        help="Inputs to embed that make a batch worth starting at once."
+        + _default("embedding_batch_size"),
+        rich_help_panel=_ENGINE,
+        show_default=False,
+    ),
+]
+EmbeddingQueueDelay = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds after which fewer are started, too." + _default("embedding_queue_delay"),
         rich_help_panel=_ENGINE,
         show_default=False,
     ),

@@ -74,6 +74,8 @@ def serve(
     schedule: options.Schedule = "prefix",
     batching: options.Batching = "continuous",
     max_queue: options.MaxQueue = None,
+    embedding_batch_size: options.EmbeddingBatchSize = None,
+    embedding_queue_delay: options.EmbeddingQueueDelay = None,
 ) -> None:
     """Serve a model over HTTP, with the API that OpenAI's clients speak.
 
@@ -88,6 +90,10 @@ def serve(
     Any GGUF file, under a name of your own:
 
         caudal serve ./model.gguf --served-model-name house-model
+
+    A model for embeddings:
+
+        caudal serve minilm
 
     Then point any OpenAI client at http://127.0.0.1:8000/v1. GET /health, /metrics (Prometheus) and
     /openapi.json are there too.
@@ -125,6 +131,8 @@ def serve(
         schedule=schedule,
         batching=batching,
         max_queue=max_queue,
+        embedding_batch_size=embedding_batch_size,
+        embedding_queue_delay=embedding_queue_delay,
     )
     ensure_with_display(Store(), model)
     sock = serving.listen(host, port)

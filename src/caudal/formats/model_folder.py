@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 from caudal.errors import ModelLoadError
 
-MAX_JSON_BYTES = 64 << 20
+MAX_JSON_BYTES = 32 << 20
 """Larger than any configuration or tokenizer: more is a mistake or an attack."""
 
 CONFIG = "config.json"

@@ -23,8 +23,9 @@ from caudal.errors import ModelLoadError
 from caudal.formats.gguf_header import TensorInfo
 from caudal.formats.tensor_types import TensorType
 
-MAX_HEADER_BYTES = 100 << 20
-"""The format's own limit."""
+MAX_HEADER_BYTES = 16 << 20
+"""More than the largest models need; the format's own limit is six times as much, which as JSON
+would take a gigabyte of memory."""
 
 _LENGTH_BYTES = 8
 _MAX_DIMENSIONS = 8
@@ -123,7 +124,7 @@ def _read_header(
         raise ModelLoadError(
             source,
             f"its first eight bytes announce a header of {length} bytes, but the file has {size} "
-            f"(the format allows {MAX_HEADER_BYTES}); it is truncated, or no safetensors file",
+            f"(at most {MAX_HEADER_BYTES} are read); it is truncated, or no safetensors file",
         )
     try:
         header = json.loads(

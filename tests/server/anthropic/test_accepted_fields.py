@@ -290,3 +290,10 @@ def test_conversations_that_make_no_sense(hello: RunningServer, messages: list[A
     status, message = post(hello, messages=messages)
     assert status == 400
     assert blamed in message
+
+
+def test_a_schema_that_cannot_be_enforced_is_named(hello: RunningServer):
+    schema = {"type": "object", "properties": {"a": {"contains": 1}}}
+    status, message = post(hello, tools=[TOOL | {"strict": True, "input_schema": schema}])
+    assert status == 400
+    assert message.startswith("tools[0].input_schema: ")
