@@ -180,6 +180,11 @@ static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int
         const int64_t panel_stride = matrix.type == TensorType::F32 ? stride : scratch_bytes;
         for (int64_t row = 0; row < some;) {
             const int64_t tokens = next_tile(some - row);
+            if (end == matrix.cols) {
+                for (int64_t t = 0; t < tokens; ++t) {
+                    for (int p = 0; p < panels; ++p) output.prefetch(panel + p, first + row + t);
+                }
+            }
             // A tile's sums are [panel][token]: those of earlier rows fill panels · row before
             // them.
             multiply_float_tile<TensorType::F32, panels>(

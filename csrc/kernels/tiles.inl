@@ -126,7 +126,14 @@ static void multiply_panels(const PackedMatrix& matrix, const typename Kernel::A
                 unpacked[which][index].fill(packed);
             }
         }
+        const bool last_stretch = begin + kGroupsAtOnce >= groups;
         for (int64_t tile = first; tile < last; ++tile) {
+            if (last_stretch) {
+                for (int64_t row = tile * kTileRows; row < (tile + 1) * kTileRows; ++row) {
+                    for (int which = 0; which < panels; ++which)
+                        output.prefetch(panel + which, row);
+                }
+            }
             for (int64_t term = 0; term < terms; ++term) {
                 multiply_stretch<Kernel, panels, kTileRows>(
                     group_at, count, a + (tile * terms + term) * groups + begin,
