@@ -19,6 +19,7 @@ struct Shape {
     int64_t window;
     int64_t context;  // tokens before the queries
     int64_t queries;
+    bool causal = true;
 };
 
 constexpr Shape kShapes[] = {
@@ -27,6 +28,7 @@ constexpr Shape kShapes[] = {
     {"fp32", 4, 4, 40, KVType::F32, 0, 20, 11},
     {"window", 4, 1, 32, KVType::F16, 19, 500, 14},
     {"from_the_start", 7, 1, 8, KVType::F32, 0, 0, 5},
+    {"both_ways", 3, 3, 24, KVType::F32, 0, 0, 37, false},
 };
 
 // One layer's pool with a sequence in scattered blocks.
@@ -71,7 +73,7 @@ class Sequence {
 
     // [query][heads][head_dim], from tiles of `tile` queries.
     std::vector<float> attend(int64_t tile) const {
-        const AttentionShape shape = {shape_.heads, scale(), shape_.window, true};
+        const AttentionShape shape = {shape_.heads, scale(), shape_.window, shape_.causal};
         const AttentionQueries queries = {queries_.data(), query_width(), shape_.queries,
                                           shape_.context, block_table_};
         const int64_t group = shape_.heads / shape_.kv_heads;
@@ -82,7 +84,8 @@ class Sequence {
             const int64_t oldest =
                 shape_.window > 0 ? std::max<int64_t>(0, shape_.context + first - shape_.window + 1)
                                   : 0;
-            const int64_t last = shape_.context + first + count - 1;
+            const int64_t last =
+                shape_.context + (shape_.causal ? first + count : shape_.queries) - 1;
             for (int64_t head = 0; head < shape_.kv_heads; ++head) {
                 Partial running(count * group, shape_.head_dim);
                 Partial later(count * group, shape_.head_dim);
@@ -144,7 +147,8 @@ class Sequence {
             static_cast<size_t>(head / (shape_.heads / shape_.kv_heads) * shape_.head_dim);
         std::vector<double> result(static_cast<size_t>(shape_.head_dim));
         double sum = 0;
-        for (int64_t token = begin; token <= position; ++token) {
+        const int64_t end = shape_.causal ? position + 1 : shape_.context + shape_.queries;
+        for (int64_t token = begin; token < end; ++token) {
             const float* key = keys_[static_cast<size_t>(token)].data() + channel;
             const float* value = values_[static_cast<size_t>(token)].data() + channel;
             double score = 0;

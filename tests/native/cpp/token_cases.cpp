@@ -44,6 +44,30 @@ void report_norm(const TokenKernels& kernels, const Report& report) {
     }
 }
 
+void report_layer_norm(const TokenKernels& kernels, const Report& report) {
+    for (const int64_t width : {384, 387}) {
+        Random random(8);
+        const auto count = static_cast<size_t>(width);
+        const std::vector<float> x = random.normals(count);
+        const std::vector<float> weight = random.normals(count);
+        const std::vector<float> bias = random.normals(count);
+        std::vector<float> out(count);
+        kernels.layer_norm(x.data(), weight.data(), bias.data(), out.data(), width, 1e-12f);
+        double mean = 0;
+        for (const float value : x) mean += value / static_cast<double>(width);
+        double variance = 0;
+        for (const float value : x) variance += (value - mean) * (value - mean);
+        variance /= static_cast<double>(width);
+        std::vector<double> expected(count);
+        for (size_t i = 0; i < count; ++i) {
+            expected[i] = (x[i] - mean) / std::sqrt(variance + 1e-12) * weight[i] + bias[i];
+        }
+        const std::string name = "layer_norm/" + std::to_string(width);
+        report.bits(name, out);
+        report.close(name, out, expected, std::vector<double>(count, 4.0), 1e-6);
+    }
+}
+
 void report_rope(const TokenKernels& kernels, const Report& report) {
     constexpr int64_t kHeads = 3;
     constexpr int64_t kHeadDim = 64;
@@ -81,6 +105,24 @@ void report_rope(const TokenKernels& kernels, const Report& report) {
     }
 }
 
+double activated(Activation activation, double x) {
+    switch (activation) {
+        case Activation::Silu:
+            return x / (1 + std::exp(-x));
+        case Activation::GeluTanh:
+            return 0.5 * x *
+                   (1 +
+                    std::tanh(std::sqrt(2 / 3.141592653589793) * (x + 0.044715 * std::pow(x, 3))));
+        case Activation::Gelu:
+            return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+        case Activation::Relu:
+            return x > 0 ? x : 0;
+        case Activation::Tanh:
+            return std::tanh(x);
+    }
+    return 0;
+}
+
 void report_elementwise(const TokenKernels& kernels, const Report& report) {
     constexpr int64_t kCount = 203;
     Random random(4);
@@ -93,18 +135,27 @@ void report_elementwise(const TokenKernels& kernels, const Report& report) {
     std::vector<double> expected(kCount);
 
     kernels.gated(Activation::Silu, a.data(), b.data(), out.data(), kCount);
-    for (size_t i = 0; i < kCount; ++i) expected[i] = a[i] / (1 + std::exp(-double{a[i]})) * b[i];
+    for (size_t i = 0; i < kCount; ++i) expected[i] = activated(Activation::Silu, a[i]) * b[i];
     report.bits("gated/silu", out);
     report.close("gated/silu", out, expected, magnitudes_of(expected), 1e-6);
 
     kernels.gated(Activation::GeluTanh, a.data(), b.data(), out.data(), kCount);
     for (size_t i = 0; i < kCount; ++i) {
-        const double u = std::sqrt(2 / 3.141592653589793) * (a[i] + 0.044715 * std::pow(a[i], 3));
-        expected[i] = 0.5 * a[i] * (1 + std::tanh(u)) * b[i];
+        expected[i] = activated(Activation::GeluTanh, a[i]) * b[i];
     }
     report.bits("gated/gelu", out);
     // x · sigmoid(2u) where the reference cancels: absolute.
     report.close("gated/gelu", out, expected, std::vector<double>(kCount, 20.0), 1e-6);
+
+    for (const Activation activation : {Activation::Silu, Activation::GeluTanh, Activation::Gelu,
+                                        Activation::Relu, Activation::Tanh}) {
+        out = a;
+        kernels.activate(activation, out.data(), kCount);
+        for (size_t i = 0; i < kCount; ++i) expected[i] = activated(activation, a[i]);
+        const std::string name = "activate/" + std::to_string(static_cast<int>(activation));
+        report.bits(name, out);
+        report.close(name, out, expected, std::vector<double>(kCount, 20.0), 1e-6);
+    }
 
     kernels.add(a.data(), b.data(), out.data(), kCount);
     for (size_t i = 0; i < kCount; ++i) expected[i] = double{a[i]} + b[i];
@@ -176,6 +227,7 @@ void report_stored_halves(const TokenKernels& kernels, const Report& report) {
 
 void report_token_operations(const KernelTable& table, const Report& report) {
     report_norm(table.token, report);
+    report_layer_norm(table.token, report);
     report_rope(table.token, report);
     report_elementwise(table.token, report);
     report_stored_halves(table.token, report);
