@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from caudal import __version__
@@ -21,6 +22,7 @@ from caudal.server.openai import (
     tokenize,
 )
 from caudal.server.openai.responses_store import ResponseStore
+from caudal.server.openapi import ANTHROPIC_FAILURES, NOT_HEALTHY, OPENAI_FAILURES
 from caudal.server.state import ModelSlot, needs, served_model
 
 
@@ -43,13 +45,15 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
     app.state.model_slot = slot
     app.state.response_store = ResponseStore()
     for module in (models, tokenize):
-        app.include_router(module.router)
-    for module in (chat, completions, responses, messages):
-        app.include_router(module.router, dependencies=[needs("generate")])
-    app.include_router(embeddings.router, dependencies=[needs("embed")])
-    app.include_router(rerank.router, dependencies=[needs("score")])
+        app.include_router(module.router, responses=OPENAI_FAILURES)
+    generates, embeds, scores = ([needs(task)] for task in ("generate", "embed", "score"))
+    for module in (chat, completions, responses):
+        app.include_router(module.router, dependencies=generates, responses=OPENAI_FAILURES)
+    app.include_router(messages.router, dependencies=generates, responses=ANTHROPIC_FAILURES)
+    app.include_router(embeddings.router, dependencies=embeds, responses=OPENAI_FAILURES)
+    app.include_router(rerank.router, dependencies=scores, responses=OPENAI_FAILURES)
 
-    @app.get("/health")
+    @app.get("/health", responses=NOT_HEALTHY)
     async def health() -> Response:
         """Whether requests can be answered; needs no key, and no model to be loaded."""
         if not slot.ready:
@@ -58,7 +62,7 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
             return JSONReply({"status": "failed"}, 503)
         return JSONReply({"status": "ok"})
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse, responses=OPENAI_FAILURES)
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
         model = served_model(request)

@@ -18,6 +18,7 @@ from caudal.server.anthropic.schema import FIELD_NAMES, CountTokensRequest, Mess
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import describe
 from caudal.server.field_names import renamed_fields
+from caudal.server.openapi import STREAMED
 from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
@@ -27,7 +28,7 @@ logger = logging.getLogger("caudal.server")
 router = APIRouter()
 
 
-@router.post("/v1/messages")
+@router.post("/v1/messages", responses=STREAMED)
 async def create_message(body: MessageRequest, request: Request) -> Response:
     """Answer a conversation, whole or as a stream of events."""
     model = served_model(request)

@@ -21,6 +21,7 @@ from caudal.server.encoding import JSONReply
 from caudal.server.openai.answer import Envelope, stream_events, usage
 from caudal.server.openai.chat_schema import ChatCompletionRequest
 from caudal.server.openai.logprobs import chat_logprobs
+from caudal.server.openapi import STREAMED
 from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, run_until_disconnect
@@ -28,7 +29,7 @@ from caudal.server.streaming import EventStream, run_until_disconnect
 router = APIRouter()
 
 
-@router.post("/v1/chat/completions")
+@router.post("/v1/chat/completions", responses=STREAMED)
 async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
     """Answer a conversation, whole or as a stream of chunks."""
     model = served_model(request)

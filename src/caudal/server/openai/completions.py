@@ -14,6 +14,7 @@ from caudal.server.encoding import JSONReply
 from caudal.server.openai.answer import Envelope, close_all, merge, stream_events, usage
 from caudal.server.openai.logprobs import CompletionLogprobs
 from caudal.server.openai.schema import CompletionRequest
+from caudal.server.openapi import STREAMED
 from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, run_until_disconnect
@@ -21,7 +22,7 @@ from caudal.server.streaming import EventStream, run_until_disconnect
 router = APIRouter()
 
 
-@router.post("/v1/completions")
+@router.post("/v1/completions", responses=STREAMED)
 async def create_completion(body: CompletionRequest, request: Request) -> Response:
     """Continue one prompt or several, whole or as a stream of chunks."""
     model = served_model(request)

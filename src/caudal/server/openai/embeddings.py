@@ -16,6 +16,7 @@ from caudal.embedding import EmbeddingModel, PoolInput
 from caudal.errors import ParameterError
 from caudal.server.encoding import JSONReply
 from caudal.server.openai.strict import StrictModel
+from caudal.server.openapi import TEXTS_OR_TOKENS
 from caudal.server.pooling_log import logged
 from caudal.server.state import served_model
 from caudal.server.streaming import run_until_disconnect
@@ -45,7 +46,8 @@ class EmbeddingRequest(PoolingFields):
     """
 
     input: Any = Field(
-        description="A string, a list of strings, token ids, or a list of token id lists."
+        description="A string, a list of strings, token ids, or a list of token id lists.",
+        json_schema_extra=TEXTS_OR_TOKENS,
     )
     dimensions: Annotated[int, Field(ge=1)] | None = None
     encoding_format: Literal["float", "base64"] | None = None

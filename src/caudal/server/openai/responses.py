@@ -19,6 +19,7 @@ from caudal.server.openai.responses_items import read_stored, stored_form
 from caudal.server.openai.responses_output import Event, ResponseWriter
 from caudal.server.openai.responses_schema import FIELD_NAMES, InputFields, ResponseRequest
 from caudal.server.openai.responses_store import ResponseStore, StoredResponse
+from caudal.server.openapi import STREAMED
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
 
@@ -35,7 +36,7 @@ def response_store(request: Request) -> ResponseStore:
     return store
 
 
-@router.post("/v1/responses")
+@router.post("/v1/responses", responses=STREAMED)
 async def create_response(body: ResponseRequest, request: Request) -> Response:
     """Answer, whole or as a stream of events."""
     model = served_model(request)

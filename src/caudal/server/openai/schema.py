@@ -15,6 +15,7 @@ from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.openai.strict import StrictModel
 from caudal.server.openai.structured import FormFields
+from caudal.server.openapi import TEXTS_OR_TOKENS
 
 MAX_CHOICES = 128
 """Most choices per prompt that HTTP clients may ask for (OpenAI's limit)."""
@@ -130,7 +131,8 @@ class CompletionRequest(GenerationFields):
     }
 
     prompt: Any = Field(
-        description="A string, a list of strings, token ids, or a list of token id lists."
+        description="A string, a list of strings, token ids, or a list of token id lists.",
+        json_schema_extra=TEXTS_OR_TOKENS,
     )
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
