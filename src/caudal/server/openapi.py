@@ -1,0 +1,73 @@
+"""What the OpenAPI document says of answers, which the routes' signatures do not show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _nullable(kind: str) -> dict[str, Any]:
+    return {"anyOf": [{"type": kind}, {"type": "null"}]}
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _failures(body: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Every failure of a route. FastAPI's own 422, which the server never sends, makes way."""
+    content = {"application/json": {"schema": body}}
+    return {
+        "4XX": {"description": "The request was refused.", "content": content},
+        "5XX": {"description": "The server could not answer.", "content": content},
+    }
+
+
+_TEXT = {"type": "string"}
+
+OPENAI_FAILURES = _failures(
+    _object(
+        error=_object(
+            message=_TEXT, type=_TEXT, param=_nullable("string"), code=_nullable("string")
+        )
+    )
+)
+"""Responses of routes that use `caudal.server.errors.envelope`."""
+
+ANTHROPIC_FAILURES = _failures(
+    _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT), request_id=_TEXT)
+)
+"""Responses of routes that use `caudal.server.anthropic.errors.error_body`."""
+
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The whole answer, or with `stream` its events.",
+        "content": {"text/event-stream": {"schema": _TEXT}},
+    }
+}
+"""Responses of routes that stream where the request says so."""
+
+NOT_HEALTHY: dict[int | str, dict[str, Any]] = {
+    503: {
+        "description": "The model is still loading, or the engine has failed.",
+        "content": {
+            "application/json": {
+                "schema": _object(status={"type": "string", "enum": ["loading", "failed"]})
+            }
+        },
+    }
+}
+"""Responses of `/health`."""
+
+TEXTS_OR_TOKENS: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+        {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+            "minItems": 1,
+        },
+    ]
+}
+"""Schema of a field that holds one or several prompts, each a text or token ids."""
