@@ -41,7 +41,8 @@ ANTHROPIC_FAILURES = _failures(
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The whole answer, or with `stream` its events.",
-        "content": {"text/event-stream": {"schema": _TEXT}},
+        # OpenAPI 3.1 has no schema for a sequence of events.
+        "content": {"text/event-stream": {}},
     }
 }
 """Responses of routes that stream where the request says so."""
