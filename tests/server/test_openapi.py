@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -148,3 +149,11 @@ def test_requests_that_the_document_allows_get_an_answer_or_a_reason(server: Run
 @pytest.mark.parametrize("label", WRONG)
 def test_requests_that_the_document_rules_out_are_refused(server: RunningServer, label: str):
     send_examples(server, WRONG[label], GenerationMode.NEGATIVE)
+
+
+def test_half_a_surrogate_pair_in_a_requests_template_is_read_as_unknown(server: RunningServer):
+    body = {"messages": [{"role": "user", "content": "x"}], "chat_template": "a\ud800"}
+    response = server.http.post(
+        "/tokenize", content=json.dumps(body), headers={"content-type": "application/json"}
+    )
+    assert response.json()["tokens"] == list("a\N{REPLACEMENT CHARACTER}".encode())

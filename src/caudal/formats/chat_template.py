@@ -296,7 +296,8 @@ class _Template:
     def tokenize(self, text: str, marks: Marks, tokenizer: Tokenizer) -> list[int]:
         """Token ids of a rendered text that still has its marks, without BOS added."""
         pieces: list[str | int] = []
-        for piece in self._written.split(text):
+        # The messages have no lone surrogates any more, but a template may write some itself.
+        for piece in self._written.split(without_surrogates(text)):
             if isinstance(piece, int):
                 pieces.append(piece)
             else:
