@@ -188,7 +188,7 @@ def _banner(served: ServedModel, address: str, *, needs_key: bool) -> str:
     key = " -H 'Authorization: Bearer YOUR_KEY'" if needs_key else ""
     route, rest = (
         "chat/completions",
-        ('"messages": [{"role": "user", "content": "Who was Albert Einstein?"}]'),
+        '"max_tokens": 100, "messages": [{"role": "user", "content": "What is gravity?"}]',
     )
     if "embed" in served.tasks and not generates:
         route, rest = "embeddings", '"input": "Who was Albert Einstein?"'
