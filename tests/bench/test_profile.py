@@ -22,7 +22,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> list[CaseProfile]:
         executor = NativeExecutor(
             file,
             build_program(file),
-            NativeOptions(num_blocks=320, max_batch_tokens=PROMPT_TOKENS, threads=2),
+            NativeOptions(num_blocks=352, max_batch_tokens=PROMPT_TOKENS, threads=2),
         )
     return profile_cases(executor, runs=1)
 
