@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -146,8 +148,16 @@ def generate(executor: ScriptedExecutor, params: SamplingParams) -> tuple[list[D
     return asyncio.run(main())
 
 
+class PacedExecutor(ScriptedExecutor):
+    """Takes as long for a token as a fast model does, so that others get their turn."""
+
+    def execute(self, batch: Batch) -> Any:
+        time.sleep(0.002)
+        return super().execute(batch)
+
+
 def test_a_stop_string_ends_the_request_in_the_engine():
-    executor = ScriptedExecutor(script=list(b"abcSTOP" + b"x" * 400))
+    executor = PacedExecutor(script=list(b"abcSTOP" + b"x" * 400))
     deltas, generation = generate(executor, SamplingParams(stop=["STOP"], max_tokens=400))
     assert "".join(delta.text for delta in deltas) == "abc"
     assert generation.num_output_tokens == 7
@@ -176,7 +186,7 @@ def test_an_executor_failure_is_the_requests_failure():
 
 def test_shutting_the_engine_down_ends_the_stream_with_an_error():
     async def main() -> str | None:
-        engine = start_engine(ScriptedExecutor(script=[ord("x")] * 500))
+        engine = start_engine(PacedExecutor(script=[ord("x")] * 500))
         request = Request(request_id="r", prompt=[1], params=SamplingParams(max_tokens=500))
         generation = Generation(engine, TOKENIZER, request)
         async with contextlib.aclosing(generation.deltas()) as stream:
@@ -192,7 +202,7 @@ def test_shutting_the_engine_down_ends_the_stream_with_an_error():
 
 def test_giving_a_request_up_before_reading_it_cancels_it():
     async def main() -> tuple[str | None, int]:
-        engine = start_engine(ScriptedExecutor(script=[ord("x")] * 500))
+        engine = start_engine(PacedExecutor(script=[ord("x")] * 500))
         request = Request(request_id="r", prompt=[1], params=SamplingParams(max_tokens=500))
         generation = Generation(engine, TOKENIZER, request)
         await generation.aclose()
