@@ -182,7 +182,8 @@ class SequenceText:
         if not text:  # tokens that have no text yet wait for those that complete it
             return None
         outputs: list[OutputToken] = []
-        while self._held_tokens and self._held_tokens[0][2] <= end:
+        # A token at the very end has no text yet: what completes it may become a stop string.
+        while self._held_tokens and self._held_tokens[0][1] < end >= self._held_tokens[0][2]:
             token, begin, _ = self._held_tokens.pop(0)
             outputs.append(OutputToken(token, begin, True))
         return Delta(self._index, text, outputs)
