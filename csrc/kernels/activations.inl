@@ -1,45 +1,13 @@
-// Activations as the linear kernels read them.
-//
-// F32 is row-major. The integer kinds are tiles of four rows, cut along k into groups of 32 with
-// one scale a row; within a group the four rows alternate every four bytes, so that a kernel
-// broadcasts 32 bits at a time. A tile that is not full holds zeros. Int8Twice has a tile's groups
-// of the second term behind those of the first.
+// Conversion of activations into the groups of activation_groups.inl.
 #pragma once
 
+#include "kernels/activation_groups.inl"
 #include "kernels/int_vec.inl"
-#include "kernels/panel.h"
-
-namespace caudal::CAUDAL_ISA {
-
-constexpr int64_t kTileRows = 4;
-
-struct Int8Group {
-    float scale[kTileRows];
-    float sum[kTileRows];  // of the dequantised values: what a minimum is multiplied by
-    // For each half of the group: Σ of elements 0, 1 and Σ of elements 2, 3 of every four. The
-    // kernels' 16-bit lanes add up just these pairs, so an offset can be subtracted up front.
-    int16_t pair_sums[2][kTileRows][2];
-    int8_t codes[kGroup / 4][kTileRows][4];
-};
-
-#if defined(CAUDAL_NEON)
-struct Int16Group {  // in two bytes, for dot products of bytes; four columns of a row together
-    float scale[kTileRows];
-    int32_t lower_sum[kTileRows];  // of the lower bytes
-    int8_t upper[kGroup / 4][kTileRows][4];
-    uint8_t lower[kGroup / 4][kTileRows][4];
-};
-#else
-struct Int16Group {
-    float scale[kTileRows];
-    int32_t sum[kTileRows];  // of the codes
-    int16_t codes[kGroup / 2][kTileRows][2];
-};
+#if defined(__AVX512VNNI__)
+#include "kernels/activations_wide.inl"
 #endif
 
-static int64_t tiles_of(int64_t rows) {
-    return (rows + kTileRows - 1) / kTileRows;
-}
+namespace caudal::CAUDAL_ISA {
 
 static size_t activation_bytes(ActivationKind kind, int64_t rows, int64_t cols) {
     const int64_t groups = tiles_of(rows) * (cols / kGroup);
@@ -55,6 +23,8 @@ static size_t activation_bytes(ActivationKind kind, int64_t rows, int64_t cols) 
     }
     return 0;
 }
+
+#if !defined(__AVX512VNNI__)
 
 CAUDAL_INLINE i32x8 larger(i32x8 a, i32x8 b) {
     return select(a > b, a, b);
@@ -168,6 +138,28 @@ CAUDAL_INLINE void convert_group(const float* x, int64_t stride, int64_t rows, I
 #endif
 }
 
+// x minus what the group stands for, 32 values of up to four rows.
+static void subtract_group(const float* x, int64_t stride, int64_t rows, const Int8Group& group,
+                           float (&rest)[kTileRows][kGroup]) {
+    for (int64_t slot = 0; slot < rows; ++slot) {
+        for (int64_t i = 0; i < kGroup; ++i) {
+            const auto code = static_cast<float>(group.codes[i / 4][slot][i % 4]);
+            rest[slot][i] = x[slot * stride + i] - group.scale[slot] * code;
+        }
+    }
+}
+
+// Converts one group of up to four rows of x, and the rounding error of that.
+CAUDAL_INLINE void convert_group_twice(const float* x, int64_t stride, int64_t rows,
+                                       Int8Group& first, Int8Group& second) {
+    convert_group(x, stride, rows, first);
+    float rest[kTileRows][kGroup];
+    subtract_group(x, stride, rows, first, rest);
+    convert_group(rest[0], kGroup, rows, second);
+}
+
+#endif
+
 template <class Group>
 static void convert_tiles(const float* x, int64_t stride, int64_t cols, int64_t row_begin,
                           int64_t row_end, std::byte* activations) {
@@ -186,17 +178,6 @@ static void convert_tiles(const float* x, int64_t stride, int64_t cols, int64_t 
     }
 }
 
-// x minus what the group stands for, 32 values of up to four rows.
-static void subtract_group(const float* x, int64_t stride, int64_t rows, const Int8Group& group,
-                           float (&rest)[kTileRows][kGroup]) {
-    for (int64_t slot = 0; slot < rows; ++slot) {
-        for (int64_t i = 0; i < kGroup; ++i) {
-            const auto code = static_cast<float>(group.codes[i / 4][slot][i % 4]);
-            rest[slot][i] = x[slot * stride + i] - group.scale[slot] * code;
-        }
-    }
-}
-
 static void convert_tiles_twice(const float* x, int64_t stride, int64_t cols, int64_t row_begin,
                                 int64_t row_end, std::byte* activations) {
     const int64_t groups = cols / kGroup;
@@ -204,11 +185,8 @@ static void convert_tiles_twice(const float* x, int64_t stride, int64_t cols, in
         auto* tile = reinterpret_cast<Int8Group*>(activations) + row / kTileRows * 2 * groups;
         const int64_t rows = row_end - row < kTileRows ? row_end - row : kTileRows;
         for (int64_t index = 0; index < groups; ++index) {
-            const float* from = x + row * stride + index * kGroup;
-            convert_group(from, stride, rows, tile[index]);
-            float rest[kTileRows][kGroup];
-            subtract_group(from, stride, rows, tile[index], rest);
-            convert_group(rest[0], kGroup, rows, tile[groups + index]);
+            convert_group_twice(x + row * stride + index * kGroup, stride, rows, tile[index],
+                                tile[groups + index]);
         }
     }
 }

@@ -2,62 +2,86 @@
 
 #include "kernels/attention.inl"
 #include "kernels/token_ops.h"
-#include "kernels/vec.inl"
+#include "kernels/wide_vec.inl"
 
 namespace caudal::CAUDAL_ISA {
 namespace {
 
-// Calls `vectors(i)` for every full vector of [0, n) and `scalars(i)` for each element after.
+// Calls `vectors(i, zero)` for every full vector of [0, n), the widest first, where `zero` is a
+// zero of the vector's type, and `scalars(i)` for each element after.
 template <class Vectors, class Scalars>
 CAUDAL_INLINE void for_each_vector(int64_t n, Vectors vectors, Scalars scalars) {
     int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) vectors(i);
+    if constexpr (kWideLanes > kLanes) {
+        for (; i + kWideLanes <= n; i += kWideLanes) vectors(i, splat_wide(0.0f));
+    }
+    for (; i + kLanes <= n; i += kLanes) vectors(i, splat(0.0f));
     for (; i < n; ++i) scalars(i);
+}
+
+// Σ term(i) over [0, n) in an order of its own: four chains of eight lanes hide the latency of an
+// addition. `term` adds the vector, or number, at i to what it is given.
+template <class Term>
+CAUDAL_INLINE float sum_terms(int64_t n, Term term) {
+    f32w chains[2][kHalves];
+    for (auto& chain : chains) {
+        for (f32w& sums : chain) sums = splat_wide(0.0f);
+    }
+    int64_t i = 0;
+    for (; i + 2 * kPanelRows <= n; i += 2 * kPanelRows) {
+        for (int chain = 0; chain < 2; ++chain) {
+            for (int half = 0; half < kHalves; ++half) {
+                f32w& sums = chains[chain][half];
+                sums = term(i + chain * kPanelRows + half * kWideLanes, sums);
+            }
+        }
+    }
+    f32x8 sums = add_halves(chains[0]) + add_halves(chains[1]);
+    for (; i + kLanes <= n; i += kLanes) sums = term(i, sums);
+    float total = sum_lanes(sums);
+    for (; i < n; ++i) total = term(i, total);
+    return total;
 }
 
 void rms_norm(const float* x, const float* weight, float* out, int64_t groups, int64_t width,
               float eps) {
     for (int64_t group = 0; group < groups; ++group, x += width, out += width) {
-        f32x8 squares = splat(0.0f);
-        float rest = 0.0f;
-        for_each_vector(
-            width, [&](int64_t i) { squares = multiply_add(load(x + i), load(x + i), squares); },
-            [&](int64_t i) { rest += x[i] * x[i]; });
-        const float mean = (sum_lanes(squares) + rest) / static_cast<float>(width);
+        const float squares = sum_terms(width, [&]<class Number>(int64_t i, Number sum) {
+            const auto value = load_as<Number>(x + i);
+            return multiply_add(value, value, sum);
+        });
+        const float mean = squares / static_cast<float>(width);
         const float factor = 1.0f / std::sqrt(mean + eps);
         for_each_vector(
             width,
-            [&](int64_t i) { store(out + i, load(x + i) * splat(factor) * load(weight + i)); },
+            [&]<class Floats>(int64_t i, Floats) {
+                store(out + i, load_as<Floats>(x + i) * splat_as<Floats>(factor) *
+                                   load_as<Floats>(weight + i));
+            },
             [&](int64_t i) { out[i] = x[i] * factor * weight[i]; });
     }
 }
 
 void layer_norm(const float* x, const float* weight, const float* bias, float* out, int64_t width,
                 float eps) {
-    f32x8 sums = splat(0.0f);
-    float rest = 0.0f;
-    for_each_vector(
-        width, [&](int64_t i) { sums = sums + load(x + i); }, [&](int64_t i) { rest += x[i]; });
-    const float mean = (sum_lanes(sums) + rest) / static_cast<float>(width);
+    const float sum = sum_terms(
+        width, [&]<class Number>(int64_t i, Number sum) { return sum + load_as<Number>(x + i); });
+    const float mean = sum / static_cast<float>(width);
     // The variance from the differences: from the squares it would cancel where the mean is large.
-    f32x8 squares = splat(0.0f);
-    rest = 0.0f;
-    for_each_vector(
-        width,
-        [&](int64_t i) {
-            const f32x8 difference = load(x + i) - splat(mean);
-            squares = multiply_add(difference, difference, squares);
-        },
-        [&](int64_t i) { rest += (x[i] - mean) * (x[i] - mean); });
-    const float variance = (sum_lanes(squares) + rest) / static_cast<float>(width);
+    const float squares = sum_terms(width, [&]<class Number>(int64_t i, Number sum) {
+        const auto difference = load_as<Number>(x + i) - splat_as<Number>(mean);
+        return multiply_add(difference, difference, sum);
+    });
+    const float variance = squares / static_cast<float>(width);
     const float factor = 1.0f / std::sqrt(variance + eps);
     for_each_vector(
         width,
-        [&](int64_t i) {
-            store(out + i, multiply_add((load(x + i) - splat(mean)) * splat(factor),
-                                        load(weight + i), load(bias + i)));
+        [&]<class Floats>(int64_t i, Floats) {
+            const Floats difference = load_as<Floats>(x + i) - splat_as<Floats>(mean);
+            store(out + i, multiply_add(difference * splat_as<Floats>(factor),
+                                        load_as<Floats>(weight + i), load_as<Floats>(bias + i)));
         },
-        [&](int64_t i) { out[i] = (x[i] - mean) * factor * weight[i] + bias[i]; });
+        [&](int64_t i) { out[i] = multiply_add((x[i] - mean) * factor, weight[i], bias[i]); });
 }
 
 void rope(float* x, int64_t heads, int64_t head_dim, int64_t pairs, bool interleaved,
@@ -74,11 +98,11 @@ void rope(float* x, int64_t heads, int64_t head_dim, int64_t pairs, bool interle
         }
         for_each_vector(
             pairs,
-            [&](int64_t i) {
-                const f32x8 a = load(x + i);
-                const f32x8 b = load(x + pairs + i);
-                const f32x8 c = load(cosines + i);
-                const f32x8 s = load(sines + i);
+            [&]<class Floats>(int64_t i, Floats) {
+                const auto a = load_as<Floats>(x + i);
+                const auto b = load_as<Floats>(x + pairs + i);
+                const auto c = load_as<Floats>(cosines + i);
+                const auto s = load_as<Floats>(sines + i);
                 store(x + i, a * c - b * s);
                 store(x + pairs + i, a * s + b * c);
             },
@@ -91,96 +115,120 @@ void rope(float* x, int64_t heads, int64_t head_dim, int64_t pairs, bool interle
     }
 }
 
-CAUDAL_INLINE f32x8 sigmoid(f32x8 x) {
-    return splat(1.0f) / (splat(1.0f) + exponential(-x));
+template <class Floats>
+CAUDAL_INLINE Floats sigmoid(Floats x) {
+    const auto one = splat_as<Floats>(1.0f);
+    return one / (one + exponential(-x));
 }
 
 // tanh(x) = 2 · sigmoid(2x) - 1
-CAUDAL_INLINE f32x8 hyperbolic_tangent(f32x8 x) {
-    return splat(2.0f) * sigmoid(x + x) - splat(1.0f);
+template <class Floats>
+CAUDAL_INLINE Floats hyperbolic_tangent(Floats x) {
+    return splat_as<Floats>(2.0f) * sigmoid(x + x) - splat_as<Floats>(1.0f);
 }
 
 // 1 - erf(x) for x ≥ 0 with an error below 2e-7 (Abramowitz and Stegun, 7.1.26).
-CAUDAL_INLINE f32x8 complementary_error(f32x8 x) {
-    const f32x8 t = splat(1.0f) / multiply_add(splat(0.3275911f), x, splat(1.0f));
-    f32x8 p = splat(1.061405429f);
-    p = multiply_add(p, t, splat(-1.453152027f));
-    p = multiply_add(p, t, splat(1.421413741f));
-    p = multiply_add(p, t, splat(-0.284496736f));
-    p = multiply_add(p, t, splat(0.254829592f));
+template <class Floats>
+CAUDAL_INLINE Floats complementary_error(Floats x) {
+    const Floats t = splat_as<Floats>(1.0f) /
+                     multiply_add(splat_as<Floats>(0.3275911f), x, splat_as<Floats>(1.0f));
+    Floats p = splat_as<Floats>(1.061405429f);
+    p = multiply_add(p, t, splat_as<Floats>(-1.453152027f));
+    p = multiply_add(p, t, splat_as<Floats>(1.421413741f));
+    p = multiply_add(p, t, splat_as<Floats>(-0.284496736f));
+    p = multiply_add(p, t, splat_as<Floats>(0.254829592f));
     return p * t * exponential(-(x * x));
 }
 
-CAUDAL_INLINE f32x8 activated(Activation activation, f32x8 x) {
+template <class Floats>
+CAUDAL_INLINE Floats activated(Activation activation, Floats x) {
     switch (activation) {
         case Activation::Silu:
             return x * sigmoid(x);
         case Activation::Gelu: {
             // x/2 · (1 + erf(x/√2)); for x < 0, 1 + erf(-y) is 1 - erf(y), without cancellation.
-            const f32x8 magnitude = maximum(x, -x);
-            const f32x8 tail = complementary_error(magnitude * splat(0.70710678f));
-            const f32x8 twice = select(x < splat(0.0f), tail, splat(2.0f) - tail);
-            return splat(0.5f) * x * twice;
+            const Floats magnitude = maximum(x, -x);
+            const Floats tail = complementary_error(magnitude * splat_as<Floats>(0.70710678f));
+            const Floats twice =
+                select(x < splat_as<Floats>(0.0f), tail, splat_as<Floats>(2.0f) - tail);
+            return splat_as<Floats>(0.5f) * x * twice;
         }
         case Activation::Relu:
-            return select(x < splat(0.0f), splat(0.0f), x);
+            return select(x < splat_as<Floats>(0.0f), splat_as<Floats>(0.0f), x);
         case Activation::Tanh:
             return hyperbolic_tangent(x);
         case Activation::GeluTanh:
             break;
     }
     // gelu(x) ≈ x/2 · (1 + tanh(u)) = x · sigmoid(2u), u = sqrt(2/π)(x + 0.044715 x³)
-    const f32x8 cube = x * x * x;
-    const f32x8 u = splat(0.7978845608f) * multiply_add(splat(0.044715f), cube, x);
+    const Floats cube = x * x * x;
+    const Floats u =
+        splat_as<Floats>(0.7978845608f) * multiply_add(splat_as<Floats>(0.044715f), cube, x);
     return x * sigmoid(u + u);
 }
 
-// One vector's function applied to `n` floats; a tail is padded to a full vector.
+// One vector's function applied to `n` floats, the widest vectors first; a tail is padded to a full
+// vector. `function` gets a zero of the vector's type, the index and the number of floats there.
 template <class Function>
 CAUDAL_INLINE void map_padded(int64_t n, float* out, Function function) {
     int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) store(out + i, function(i, int64_t{kLanes}));
+    if constexpr (kWideLanes > kLanes) {
+        for (; i + kWideLanes <= n; i += kWideLanes) {
+            store(out + i, function(splat_wide(0.0f), i, int64_t{kWideLanes}));
+        }
+    }
+    for (; i + kLanes <= n; i += kLanes) {
+        store(out + i, function(splat(0.0f), i, int64_t{kLanes}));
+    }
     if (i < n) {
-        const f32x8 tail = function(i, n - i);
+        const f32x8 tail = function(splat(0.0f), i, n - i);
         std::memcpy(out + i, &tail, static_cast<size_t>(n - i) * sizeof(float));
     }
 }
 
-CAUDAL_INLINE f32x8 load_part(const float* from, int64_t count) {
-    if (count == kLanes) return load(from);
-    f32x8 value = splat(0.0f);
+template <class Floats>
+CAUDAL_INLINE Floats load_part(const float* from, int64_t count) {
+    if (count * static_cast<int64_t>(sizeof(float)) == sizeof(Floats)) return load_as<Floats>(from);
+    auto value = splat_as<Floats>(0.0f);
     std::memcpy(&value, from, static_cast<size_t>(count) * sizeof(float));
     return value;
 }
 
 void gated(Activation activation, const float* gate, const float* up, float* out, int64_t n) {
-    map_padded(n, out, [&](int64_t i, int64_t count) {
-        return activated(activation, load_part(gate + i, count)) * load_part(up + i, count);
+    map_padded(n, out, [&]<class Floats>(Floats, int64_t i, int64_t count) {
+        return activated(activation, load_part<Floats>(gate + i, count)) *
+               load_part<Floats>(up + i, count);
     });
 }
 
 void activate(Activation activation, float* x, int64_t n) {
-    map_padded(n, x, [&](int64_t i, int64_t count) {
-        return activated(activation, load_part(x + i, count));
+    map_padded(n, x, [&]<class Floats>(Floats, int64_t i, int64_t count) {
+        return activated(activation, load_part<Floats>(x + i, count));
     });
 }
 
 void add(const float* a, const float* b, float* out, int64_t n) {
     for_each_vector(
-        n, [&](int64_t i) { store(out + i, load(a + i) + load(b + i)); },
+        n,
+        [&]<class Floats>(int64_t i, Floats) {
+            store(out + i, load_as<Floats>(a + i) + load_as<Floats>(b + i));
+        },
         [&](int64_t i) { out[i] = a[i] + b[i]; });
 }
 
 void scale(float* x, float factor, int64_t n) {
     for_each_vector(
-        n, [&](int64_t i) { store(x + i, load(x + i) * splat(factor)); },
+        n,
+        [&]<class Floats>(int64_t i, Floats) {
+            store(x + i, load_as<Floats>(x + i) * splat_as<Floats>(factor));
+        },
         [&](int64_t i) { x[i] *= factor; });
 }
 
 void softcap(float* x, float cap, int64_t n) {
-    map_padded(n, x, [&](int64_t i, int64_t count) {
-        const f32x8 y = load_part(x + i, count) / splat(cap);
-        return splat(cap) * hyperbolic_tangent(y);
+    map_padded(n, x, [&]<class Floats>(Floats, int64_t i, int64_t count) {
+        const Floats y = load_part<Floats>(x + i, count) / splat_as<Floats>(cap);
+        return splat_as<Floats>(cap) * hyperbolic_tangent(y);
     });
 }
 

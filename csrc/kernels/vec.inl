@@ -119,10 +119,12 @@ CAUDAL_INLINE float multiply_add(float a, float b, float c) {
 #endif
 }
 
-CAUDAL_INLINE f32x8 maximum(f32x8 a, f32x8 b) {
+template <class Floats>
+CAUDAL_INLINE Floats maximum(Floats a, Floats b) {
     return select(a > b, a, b);
 }
-CAUDAL_INLINE f32x8 minimum(f32x8 a, f32x8 b) {
+template <class Floats>
+CAUDAL_INLINE Floats minimum(Floats a, Floats b) {
     return select(a < b, a, b);
 }
 
@@ -139,9 +141,10 @@ CAUDAL_INLINE float max_lanes(f32x8 v) {
     return v[0] > v[1] ? v[0] : v[1];
 }
 
-// A vector type's value in all lanes.
+// A value in all lanes of a vector type, or just the value.
 template <class Floats>
 CAUDAL_INLINE Floats splat_as(float value) {
+    if constexpr (sizeof(Floats) == sizeof(float)) return value;
 #if defined(__AVX512F__)
     if constexpr (sizeof(Floats) == 64) return (Floats)_mm512_set1_ps(value);
 #endif

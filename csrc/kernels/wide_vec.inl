@@ -145,10 +145,12 @@ constexpr int64_t kWideBytes = sizeof(i32w);
 // Vectors that cover the 16 rows of a panel: two halves, or one that is the whole.
 constexpr int kHalves = static_cast<int>(kPanelRows) / kWideLanes;
 
-// `Floats` is f32w or f32x8, where those differ.
+// `Floats` is f32w or f32x8, where those differ, or a single float.
 template <class Floats, class Element>
 CAUDAL_INLINE Floats load_as(const Element* from) {
-    if constexpr (sizeof(Floats) == sizeof(f32x8)) {
+    if constexpr (sizeof(Floats) == sizeof(float)) {
+        return *from;
+    } else if constexpr (sizeof(Floats) == sizeof(f32x8)) {
         return load(from);
     } else {
         return load_wide(from);
