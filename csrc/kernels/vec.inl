@@ -119,13 +119,29 @@ CAUDAL_INLINE float multiply_add(float a, float b, float c) {
 #endif
 }
 
+// The larger and the smaller; b where either is NaN.
 template <class Floats>
 CAUDAL_INLINE Floats maximum(Floats a, Floats b) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Floats) == 64) return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#endif
+#if defined(__AVX2__)
+    if constexpr (sizeof(Floats) == 32) return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
+#else
     return select(a > b, a, b);
+#endif
 }
+
 template <class Floats>
 CAUDAL_INLINE Floats minimum(Floats a, Floats b) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Floats) == 64) return (Floats)_mm512_min_ps((__m512)a, (__m512)b);
+#endif
+#if defined(__AVX2__)
+    if constexpr (sizeof(Floats) == 32) return (Floats)_mm256_min_ps((__m256)a, (__m256)b);
+#else
     return select(a < b, a, b);
+#endif
 }
 
 // Sums of lanes in one fixed order, so that every caller rounds alike.
@@ -151,35 +167,31 @@ CAUDAL_INLINE Floats splat_as(float value) {
     if constexpr (sizeof(Floats) == 32) return splat(value);
 }
 
-// e^x with a relative error below 2e-7: range reduction by ln 2 in two parts, then the Taylor
-// polynomial of degree 7 on [-ln 2 / 2, ln 2 / 2]. Exactly 1 at 0, exactly 0 below -87.3 (and at
-// minus infinity), saturating at 88. NaN stays NaN.
+// e^x with a relative error below 2e-7: range reduction by ln 2 in two parts, then a polynomial of
+// degree 5 on [-ln 2 / 2, ln 2 / 2] whose largest relative error is least (1.05e-7), given that it
+// begins with 1 + r. Exactly 1 at 0, exactly 0 below -87.7 (and at minus infinity), saturating at
+// 88. NaN stays NaN, as both limits let it through.
 template <class Floats, class Ints>
 CAUDAL_INLINE Floats exponential_of(Floats x) {
     const auto all = [](float value) { return splat_as<Floats>(value); };
-    const Floats lowest = all(-87.3365f);
-    const Floats highest = all(88.0f);
-    Floats clamped = select(x > lowest, x, lowest);
-    clamped = select(clamped < highest, clamped, highest);
+    // -127 · ln 2, where the exponent bits become those of zero.
+    const Floats clamped = minimum(all(88.0f), maximum(all(-88.0296919f), x));
     // Adding and subtracting 1.5 · 2^23 rounds to the nearest integer.
     const Floats magic = all(12582912.0f);
     const Floats rounded = multiply_add(clamped, all(1.44269504f), magic);
     const Floats n = rounded - magic;
     Floats r = multiply_add(n, all(-0.693359375f), clamped);
     r = multiply_add(n, all(2.12194440e-4f), r);
-    Floats p = all(1.0f / 5040.0f);
-    p = multiply_add(p, r, all(1.0f / 720.0f));
-    p = multiply_add(p, r, all(1.0f / 120.0f));
-    p = multiply_add(p, r, all(1.0f / 24.0f));
-    p = multiply_add(p, r, all(1.0f / 6.0f));
-    p = multiply_add(p, r, all(0.5f));
+    Floats p = all(8.3125018e-3f);
+    p = multiply_add(p, r, all(4.18903330e-2f));
+    p = multiply_add(p, r, all(1.66671154e-1f));
+    p = multiply_add(p, r, all(4.99992303e-1f));
     p = multiply_add(p, r, all(1.0f));
     p = multiply_add(p, r, all(1.0f));
-    // 2^n through the exponent bits: the low bits of `rounded` are n.
-    const Ints exponent = ((Ints)rounded - (Ints)magic + 127) << 23;
-    const Floats result = p * (Floats)exponent;
-    const Floats in_range = select(x < lowest, all(0.0f), result);
-    return select(x == x, in_range, x);
+    // 2^n through the exponent bits: the low bits of `rounded` are n, and those of 1.5 · 2^23 are
+    // shifted out.
+    const Ints exponent = ((Ints)rounded << 23) + (127 << 23);
+    return p * (Floats)exponent;
 }
 
 CAUDAL_INLINE f32x8 exponential(f32x8 x) {
