@@ -330,7 +330,8 @@ void bind_runtime(nb::module_& module) {
             [](Program* self, std::vector<int64_t> buffer_widths,
                const std::vector<std::tuple<std::vector<float>, float, bool>>& rope_tables,
                const std::vector<std::tuple<int64_t, int64_t>>& kv_layers, std::vector<Op> body,
-               std::vector<Op> head, std::vector<Op> states, int hidden, int logits, int state) {
+               std::vector<Op> tail, std::vector<Op> head, std::vector<Op> states,
+               std::vector<int> carried, int hidden, int logits, int state) {
                 Program program;
                 program.buffer_widths = std::move(buffer_widths);
                 for (const auto& [frequencies, magnitude, interleaved] : rope_tables) {
@@ -340,15 +341,17 @@ void bind_runtime(nb::module_& module) {
                     program.kv_layers.push_back({kv_heads, head_dim});
                 }
                 program.body = std::move(body);
+                program.tail = std::move(tail);
                 program.head = std::move(head);
                 program.states = std::move(states);
+                program.carried = std::move(carried);
                 program.hidden = hidden;
                 program.logits = logits;
                 program.state = state;
                 new (self) Program(std::move(program));
             },
-            "buffer_widths"_a, "rope_tables"_a, "kv_layers"_a, "body"_a, "head"_a, "states"_a,
-            "hidden"_a, "logits"_a, "state"_a);
+            "buffer_widths"_a, "rope_tables"_a, "kv_layers"_a, "body"_a, "tail"_a, "head"_a,
+            "states"_a, "carried"_a, "hidden"_a, "logits"_a, "state"_a);
 
     nb::class_<PyWeights>(module, "Weights")
         .def(nb::init<int>(), "threads"_a)

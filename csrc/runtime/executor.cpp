@@ -13,18 +13,37 @@ namespace caudal {
 
 namespace {
 
-// Columns of a sum that one thread adds up at a time.
-constexpr int64_t kPoolColumns = 64;
 // Rows of logits held at once: 32 rows of a 262k vocabulary are 33 MB.
 constexpr int64_t kHeadRows = 32;
-// Activations are laid out in tiles of four rows, so row stages hand out whole tiles.
-constexpr int64_t kRowTile = 4;
 // Pieces of a linear stage per thread: enough that a thread that is held up by another process
 // doesn't hold up the rest, few enough that claiming them costs nothing.
 constexpr int64_t kPiecesPerThread = 8;
 
 constexpr size_t aligned(size_t bytes) {
     return (bytes + 63) / 64 * 64;
+}
+
+// One piece of memory for parts of these sizes, each in cache lines of its own.
+Reservation reserve(const std::vector<size_t>& sizes) {
+    size_t total = 0;
+    for (const size_t size : sizes) total += aligned(size);
+    return Reservation(total, /*huge_pages=*/true);
+}
+
+std::vector<std::span<std::byte>> split(std::span<std::byte> memory,
+                                        const std::vector<size_t>& sizes) {
+    std::vector<std::span<std::byte>> parts;
+    for (const size_t size : sizes) {
+        parts.push_back(memory.first(size));
+        memory = memory.subspan(aligned(size));
+    }
+    return parts;
+}
+
+// Whether an operation needs nothing but its row: not the token, its position, or others.
+bool reads_only_its_row(const Op& op) {
+    return !std::holds_alternative<EmbedOp>(op) && !std::holds_alternative<RopeOp>(op) &&
+           !std::holds_alternative<AttentionOp>(op);
 }
 
 struct BufferUse {
@@ -58,23 +77,40 @@ Executor::Executor(const KernelTable& kernels, ThreadPool& threads, const Weight
       vocab_size_(program_.logits < 0
                       ? 0
                       : program_.buffer_widths.at(static_cast<size_t>(program_.logits))),
-      body_(make_storage(program_.body, options.max_batch_tokens)),
+      body_(make_storage(program_.body, options.max_batch_tokens, program_.tail)),
+      tail_(make_storage(program_.tail, options.max_batch_tokens, body_)),
       head_(make_storage(program_.head, std::min(kHeadRows, options.max_batch_tokens))),
       states_(make_storage(program_.states, std::min(kHeadRows, options.max_batch_tokens))),
       thread_scratch_(static_cast<size_t>(threads.size())),
       sampling_scratch_(static_cast<size_t>(threads.size())) {
     if (options.max_batch_tokens <= 0)
         throw std::invalid_argument("max_batch_tokens must be positive");
+    for (const auto* ops : {&program_.tail, &program_.head, &program_.states}) {
+        if (!std::all_of(ops->begin(), ops->end(), reads_only_its_row)) {
+            throw std::invalid_argument("only the body may look up, rotate and attend");
+        }
+    }
     for (const RopeTable& table : program_.rope_tables) {
         angles_.emplace_back(2 * table.inverse_frequencies.size() *
                              static_cast<size_t>(options.max_batch_tokens));
     }
 }
 
-Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max_rows) const {
-    Plan plan = make_plan(ops, program_, weights_, kernels_.linear, options_.float_activations);
+Plan Executor::plan_of(const std::vector<Op>& ops) const {
+    return make_plan(ops, program_, weights_, kernels_.linear, options_.float_activations);
+}
+
+size_t Executor::slot_bytes(const ActivationSlot& slot, int64_t max_rows) const {
+    const int64_t width = program_.buffer_widths[static_cast<size_t>(slot.buffer)];
+    return kernels_.linear.activation_bytes(slot.kind, max_rows, width);
+}
+
+Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max_rows,
+                                         const std::vector<Op>& others) const {
+    Plan plan = plan_of(ops);
     BufferUse use{std::vector<bool>(program_.buffer_widths.size())};
     for (const Op& op : ops) std::visit(use, op);
+    for (const Op& op : others) std::visit(use, op);
     use.mark({program_.hidden, program_.state});
 
     std::vector<size_t> sizes;  // in bytes: of the buffers, then of the activations
@@ -82,24 +118,27 @@ Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max
         const auto floats = static_cast<size_t>(stride(static_cast<int>(i)) * max_rows);
         sizes.push_back(use.used[i] ? floats * sizeof(float) : 0);
     }
-    for (const ActivationSlot& slot : plan.slots) {
-        const int64_t width = program_.buffer_widths[static_cast<size_t>(slot.buffer)];
-        sizes.push_back(kernels_.linear.activation_bytes(slot.kind, max_rows, width));
-    }
-    size_t total = 0;
-    for (const size_t size : sizes) total += aligned(size);
-    Storage storage{std::move(plan), max_rows, Reservation(total, /*huge_pages=*/true), {}, {}};
-    std::span<std::byte> left = storage.memory.bytes();
-    for (size_t i = 0; i < sizes.size(); ++i) {
-        const std::span<std::byte> part = left.first(sizes[i]);
-        left = left.subspan(aligned(sizes[i]));
+    for (const ActivationSlot& slot : plan.slots) sizes.push_back(slot_bytes(slot, max_rows));
+    Storage storage{std::move(plan), max_rows, reserve(sizes), {}, {}};
+    std::vector<std::span<std::byte>> parts = split(storage.memory.bytes(), sizes);
+    for (size_t i = 0; i < parts.size(); ++i) {
         if (i < use.used.size()) {
-            storage.buffers.emplace_back(reinterpret_cast<float*>(part.data()),
+            storage.buffers.emplace_back(reinterpret_cast<float*>(parts[i].data()),
                                          sizes[i] / sizeof(float));
         } else {
-            storage.activations.push_back(part);
+            storage.activations.push_back(parts[i]);
         }
     }
+    return storage;
+}
+
+Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max_rows,
+                                         const Storage& lender) const {
+    Plan plan = plan_of(ops);
+    std::vector<size_t> sizes;
+    for (const ActivationSlot& slot : plan.slots) sizes.push_back(slot_bytes(slot, max_rows));
+    Storage storage{std::move(plan), max_rows, reserve(sizes), lender.buffers, {}};
+    storage.activations = split(storage.memory.bytes(), sizes);
     return storage;
 }
 
@@ -191,7 +230,7 @@ BatchResult Executor::execute(const Batch& batch, std::vector<StageProfile>* pro
     BatchResult result;
     result.samples.resize(batch.samples.size());
     result.scores.resize(batch.scores.size());
-    Run run{batch, result, profiles, {}, {}, {}, {}, {}, {}, {}};
+    Run run{batch, result, profiles, {}, {}, {}, {}, {}, {}, {}, {}, {}};
     run.stage_numbers.resize(static_cast<size_t>(threads_.size()));
     for (const SequenceSlice& sequence : batch.sequences) {
         for (int64_t i = 0; i < sequence.tokens; ++i) {
@@ -226,6 +265,19 @@ BatchResult Executor::execute(const Batch& batch, std::vector<StageProfile>* pro
         }
     }
 
+    run.wanted_row.assign(batch.tokens.size(), -1);
+    for (const Run::LogitsRow& row : run.logits_rows) {
+        run.wanted_row[static_cast<size_t>(row.token)] = 0;
+    }
+    for (const Run::PooledRow& row : run.pooled_rows) {
+        run.wanted_row[static_cast<size_t>(row.token)] = 0;
+    }
+    for (size_t token = 0; token < batch.tokens.size(); ++token) {
+        if (run.wanted_row[token] < 0) continue;
+        run.wanted_row[token] = static_cast<int64_t>(run.wanted.size());
+        run.wanted.push_back(static_cast<int64_t>(token));
+    }
+
     size_t workspace = 0;
     size_t scratch = 0;
     for (const Stage& stage : body_.plan.stages) {
@@ -249,41 +301,11 @@ BatchResult Executor::execute(const Batch& batch, std::vector<StageProfile>* pro
         share(run, thread, {"rope angles"}, rows, kRowTile,
               [&](int64_t begin, int64_t end) { fill_angles(run, begin, end); });
         run_plan(body_, run, rows, thread);
+        run_tail(run, thread);
         run_head(run, thread);
         run_pools(run, thread);
     });
     return result;
-}
-
-template <class Work>
-void Executor::share(Run& run, int thread, const StageCost& cost, int64_t total, int64_t piece,
-                     const Work& work) {
-    const uint64_t number = run.stage_numbers[static_cast<size_t>(thread)].value++;
-    if (thread == 0) run.counters[(number + 1) % 3].next.store(0, std::memory_order_relaxed);
-    std::atomic<int64_t>& next = run.counters[number % 3].next;
-    const auto take_pieces = [&] {
-        while (true) {
-            const int64_t begin = next.fetch_add(piece, std::memory_order_relaxed);
-            if (begin >= total) break;
-            work(begin, std::min(begin + piece, total));
-        }
-    };
-    if (run.profiles == nullptr) {
-        take_pieces();
-        threads_.barrier();
-        return;
-    }
-    const auto began = ProfileClock::now();
-    take_pieces();
-    const auto arrived = ProfileClock::now();
-    threads_.barrier();
-    StageTimes& times = (*run.profiles)[static_cast<size_t>(thread)][cost.name];
-    times.work_seconds += seconds_between(began, arrived);
-    times.wait_seconds += seconds_between(arrived, ProfileClock::now());
-    if (thread != 0) return;  // the rest is counted once
-    times.bytes += cost.bytes;
-    times.operations += cost.operations;
-    times.calls += 1;
 }
 
 void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
@@ -317,92 +339,6 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
                       }
                   });
         }
-    }
-}
-
-// Both turn a lack of memory into a status: an exception would leave the other threads at the
-// barrier.
-SampledToken Executor::sample(std::span<const float> logits, const SamplingRow& row,
-                              SamplingScratch& scratch) const {
-    try {
-        return sample_row(kernels_.sampling, logits, row, scratch);
-    } catch (const std::bad_alloc&) {
-        SampledToken failed;
-        failed.status = SamplingStatus::OutOfMemory;
-        return failed;
-    }
-}
-
-ScoreResult Executor::score(std::span<const float> logits, const ScoreJob& job,
-                            SamplingScratch& scratch) const {
-    ScoreResult result;
-    try {
-        result.status =
-            score_row(kernels_.sampling, logits, job.target, job.top, scratch, result.score);
-    } catch (const std::bad_alloc&) {
-        result.status = SamplingStatus::OutOfMemory;
-    }
-    return result;
-}
-
-template <class TokenOf>
-void Executor::gather(Storage& to, Run& run, int64_t rows, int thread, const TokenOf& token_of) {
-    const auto hidden = static_cast<size_t>(program_.hidden);
-    const int64_t width = program_.buffer_widths[hidden];
-    const float* from = body_.buffers[hidden].data();
-    float* into = to.buffers[hidden].data();
-    share(run, thread, {"gather rows"}, rows, kRowTile, [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
-            std::copy_n(from + token_of(row) * stride(program_.hidden), width,
-                        into + row * stride(program_.hidden));
-        }
-    });
-}
-
-void Executor::run_pools(Run& run, int thread) {
-    const auto state = static_cast<size_t>(program_.state);
-    const int64_t width = program_.buffer_widths[state];
-    const float* states = states_.buffers[state].data();
-    const auto total = static_cast<int64_t>(run.pooled_rows.size());
-    for (int64_t first = 0; first < total; first += states_.max_rows) {
-        const int64_t rows = std::min(states_.max_rows, total - first);
-        const auto* pooled = run.pooled_rows.data() + first;
-        gather(states_, run, rows, thread, [&](int64_t row) { return pooled[row].token; });
-        run_plan(states_, run, rows, thread);
-        share(run, thread, {"pool"}, width, kPoolColumns, [&](int64_t begin, int64_t end) {
-            for (int64_t row = 0; row < rows; ++row) {
-                double* sum = run.result.pools[pooled[row].job].data();
-                for (int64_t i = begin; i < end; ++i)
-                    sum[i] += double{states[row * stride(program_.state) + i]};
-            }
-        });
-    }
-}
-
-void Executor::run_head(Run& run, int thread) {
-    if (run.logits_rows.empty()) return;  // an encoder has no logits to point to
-    const float* logits = head_.buffers[static_cast<size_t>(program_.logits)].data();
-    const auto total = static_cast<int64_t>(run.logits_rows.size());
-    for (int64_t first = 0; first < total; first += head_.max_rows) {
-        const int64_t rows = std::min(head_.max_rows, total - first);
-        gather(head_, run, rows, thread, [&](int64_t row) {
-            return run.logits_rows[static_cast<size_t>(first + row)].token;
-        });
-        run_plan(head_, run, rows, thread);
-        share(run, thread, {"sample"}, rows, 1, [&](int64_t begin, int64_t end) {
-            SamplingScratch& scratch = sampling_scratch_[static_cast<size_t>(thread)];
-            for (int64_t row = begin; row < end; ++row) {
-                const Run::LogitsRow& wanted = run.logits_rows[static_cast<size_t>(first + row)];
-                const std::span<const float> values(logits + row * stride(program_.logits),
-                                                    static_cast<size_t>(vocab_size_));
-                for (const size_t i : wanted.samples) {
-                    run.result.samples[i] = sample(values, run.batch.samples[i].row, scratch);
-                }
-                for (const size_t i : wanted.scores) {
-                    run.result.scores[i] = score(values, run.batch.scores[i], scratch);
-                }
-            }
-        });
     }
 }
 

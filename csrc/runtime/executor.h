@@ -63,7 +63,13 @@ class Executor {
         return program_.buffer_widths[static_cast<size_t>(buffer)] + kRowPadding;
     }
 
-    Storage make_storage(const std::vector<Op>& ops, int64_t max_rows) const;
+    Plan plan_of(const std::vector<Op>& ops) const;
+    size_t slot_bytes(const ActivationSlot& slot, int64_t max_rows) const;
+    // With room for the buffers of `others` too.
+    Storage make_storage(const std::vector<Op>& ops, int64_t max_rows,
+                         const std::vector<Op>& others = {}) const;
+    // With the buffers of another storage.
+    Storage make_storage(const std::vector<Op>& ops, int64_t max_rows, const Storage& lender) const;
     // Rows of the embeddings that are looked up in by this; the largest number where none is.
     int64_t embedding_rows(EmbedBy by) const;
     void validate(const Batch& batch) const;
@@ -76,9 +82,12 @@ class Executor {
                     int64_t end) const;
     void run_attention(const AttentionStage& stage, Storage& storage, Run& run,
                        const AttentionItem& item, int thread);
+    // Runs the tail for the tokens whose logits or states are wanted.
+    void run_tail(Run& run, int thread);
     void run_head(Run& run, int thread);
     void run_pools(Run& run, int thread);
-    // Copies rows of the body's residual stream, `token_of(row)` each, to where `to` computes.
+    // Copies rows of the tail's residual stream, of the tokens `token_of(row)`, to where `to`
+    // computes.
     template <class TokenOf>
     void gather(Storage& to, Run& run, int64_t rows, int thread, const TokenOf& token_of);
     SampledToken sample(std::span<const float> logits, const SamplingRow& row,
@@ -101,6 +110,7 @@ class Executor {
     KVPool kv_;
     int64_t vocab_size_;  // width of the logits; 0: an encoder
     Storage body_;
+    Storage tail_;  // in the body's buffers
     Storage head_;
     Storage states_;
     std::vector<std::vector<float>> angles_;          // per rope table: [row][cosines, sines]

@@ -111,9 +111,11 @@ struct Program {
     std::vector<int64_t> buffer_widths;
     std::vector<RopeTable> rope_tables;
     std::vector<KVGeometry> kv_layers;
-    std::vector<Op> body;    // every token of the batch; ends with the residual stream in `hidden`
-    std::vector<Op> head;    // only tokens whose logits are wanted: from `hidden` to `logits`
-    std::vector<Op> states;  // only tokens that are pooled: from `hidden` to `state`
+    std::vector<Op> body;      // every token of the batch; ends with its result in `carried`
+    std::vector<Op> tail;      // only tokens for head or states: from `carried` to `hidden`
+    std::vector<Op> head;      // only tokens whose logits are wanted: from `hidden` to `logits`
+    std::vector<Op> states;    // only tokens that are pooled: from `hidden` to `state`
+    std::vector<int> carried;  // buffers
     int hidden = 0;
     int logits = -1;  // -1: an encoder, which has none
     int state = 0;

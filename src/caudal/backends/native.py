@@ -287,6 +287,7 @@ class _Compiler:
 
     def program(self) -> _native.Program:
         body = [self._translate(op) for op in self._program.body]
+        tail = [self._translate(op) for op in self._program.tail]
         head = [self._translate(op) for op in self._program.head]
         states = [self._translate(op) for op in self._program.states]
         logits = self._program.logits
@@ -295,8 +296,10 @@ class _Compiler:
             [(t.inverse_frequencies, t.magnitude, t.interleaved) for t in self._tables],
             [(layer.kv_heads, layer.head_dim) for layer in self._program.kv_layers],
             body,
+            tail,
             head,
             states,
+            [buffer.index for buffer in self._program.carried],
             self._program.hidden.index,
             -1 if logits is None else logits.index,
             self._program.state.index,

@@ -110,8 +110,10 @@ def build_encoder(file: TensorFile, config: EncoderConfig) -> Program:
         if config.dense.activation is not None:
             b.activate(state, config.dense.activation)
     return b.finish(
+        carried=(hidden,),
         hidden=hidden,
         body_ops=body_ops,
+        tail_ops=0,
         state=state,
         state_ops=b.num_ops - body_ops,
         logits=None,

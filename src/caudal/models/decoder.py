@@ -66,6 +66,7 @@ def pre_norm_decoder(
     )
 
     b.embed(hidden, "token_embd.weight")
+    body_ops = 0  # up to the last layer's attention: no other token needs what comes after
     for layer in range(config.layers):
         block = f"blk.{layer}"
         b.rms_norm(hidden, f"{block}.attn_norm.weight", normed, eps=config.norm_eps)
@@ -80,18 +81,21 @@ def pre_norm_decoder(
         b.attention(
             attended, q, k, v, head_dim=config.head_dim, scale=config.head_dim**-0.5, window=window
         )
+        body_ops = b.num_ops
         b.linear(attended, f"{block}.attn_output", hidden, accumulate=True)
         b.rms_norm(hidden, f"{block}.ffn_norm.weight", normed, eps=config.norm_eps)
         b.linear(normed, f"{block}.ffn_gate", gate)
         b.linear(normed, f"{block}.ffn_up", up)
         b.gated(gate, up, up, "silu")
         b.linear(up, f"{block}.ffn_down", hidden, accumulate=True)
-    body_ops = b.num_ops
+    tail_ops = b.num_ops - body_ops
     b.rms_norm(hidden, "output_norm.weight", normed, eps=config.norm_eps)
     b.linear(normed, head_name(file), logits)
     return b.finish(
+        carried=(hidden, attended),
         hidden=hidden,
         body_ops=body_ops,
+        tail_ops=tail_ops,
         state=normed,
         state_ops=1,
         logits=logits,

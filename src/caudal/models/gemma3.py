@@ -52,6 +52,7 @@ def build(file: GGUFFile) -> Program:
     )
 
     b.embed(hidden, "token_embd.weight", scale=config.hidden**0.5)
+    body_ops = 0  # up to the last layer's attention: no other token needs what comes after
     for layer in range(config.layers):
         block = f"blk.{layer}"
         is_global = (layer + 1) % _GLOBAL_EVERY == 0
@@ -73,6 +74,7 @@ def build(file: GGUFFile) -> Program:
             scale=scaled_by**-0.5,
             window=None if is_global else window,
         )
+        body_ops = b.num_ops
         b.linear(attended, f"{block}.attn_output", sublayer)
         b.rms_norm(sublayer, f"{block}.post_attention_norm.weight", sublayer, eps=config.norm_eps)
         b.add(hidden, sublayer, hidden)
@@ -83,15 +85,17 @@ def build(file: GGUFFile) -> Program:
         b.linear(up, f"{block}.ffn_down", sublayer)
         b.rms_norm(sublayer, f"{block}.post_ffw_norm.weight", sublayer, eps=config.norm_eps)
         b.add(hidden, sublayer, hidden)
-    body_ops = b.num_ops
+    tail_ops = b.num_ops - body_ops
     b.rms_norm(hidden, "output_norm.weight", normed, eps=config.norm_eps)
     b.linear(normed, head_name(file), logits)
     cap = file.get_float("gemma3.final_logit_softcapping", 0.0)
     if cap > 0:
         b.softcap(logits, cap)
     return b.finish(
+        carried=(hidden, attended),
         hidden=hidden,
         body_ops=body_ops,
+        tail_ops=tail_ops,
         state=normed,
         state_ops=1,
         logits=logits,

@@ -168,10 +168,14 @@ class Program:
     Attributes:
         buffers: All buffers, by index.
         kv_layers: One entry per attention layer.
-        body: Runs for every token; leaves the residual stream in `hidden`.
+        body: Runs for every token, as far as later tokens need it; leaves its result in `carried`.
+        tail: Runs for the tokens whose logits or states are wanted: from `carried` to `hidden`.
+            (Of a prompt that is the last token alone: all others have done their part once their
+            keys and values are stored in the last layer.)
         head: Runs for the tokens whose logits are wanted: from `hidden` to `logits`.
         states: Runs for the tokens that an embedding is made of: from `hidden` to `state`.
-        hidden: The buffer that the body leaves its result in.
+        carried: The buffers that the tail reads.
+        hidden: The buffer that the residual stream is in, at the end of the tail.
         logits: The buffer of the head's result, as wide as the vocabulary; None for an encoder,
             which has no head.
         state: The buffer of the states; its width is the embedding's.
@@ -183,8 +187,10 @@ class Program:
     buffers: tuple[Buffer, ...]
     kv_layers: tuple[KVLayer, ...]
     body: tuple[Op, ...]
+    tail: tuple[Op, ...]
     head: tuple[Op, ...]
     states: tuple[Op, ...]
+    carried: tuple[Buffer, ...]
     hidden: Buffer
     logits: Buffer | None
     state: Buffer
@@ -207,14 +213,14 @@ class Program:
     @property
     def matrices(self) -> tuple[str, ...]:
         """Names of the weight matrices, in order of first use."""
-        ops = self.body + self.head + self.states
+        ops = self.body + self.tail + self.head + self.states
         return tuple(dict.fromkeys(op.weight for op in ops if isinstance(op, Embed | Linear)))
 
     @property
     def vectors(self) -> tuple[str, ...]:
         """Names of norm weights and biases, in order of first use."""
         names: dict[str, None] = {}
-        for op in self.body + self.head + self.states:
+        for op in self.body + self.tail + self.head + self.states:
             if isinstance(op, RMSNorm):
                 names[op.weight] = None
             elif isinstance(op, LayerNorm):
@@ -332,8 +338,10 @@ class ProgramBuilder:
     def finish(
         self,
         *,
+        carried: tuple[Buffer, ...],
         hidden: Buffer,
         body_ops: int,
+        tail_ops: int,
         state: Buffer,
         state_ops: int,
         logits: Buffer | None,
@@ -344,10 +352,12 @@ class ProgramBuilder:
         """The program.
 
         Args:
+            carried: See `Program`.
             hidden: See `Program`.
             body_ops: So many operations are the body.
+            tail_ops: So many operations after them are the tail.
             state: See `Program`.
-            state_ops: So many operations after the body lead to `state`; with the rest after them
+            state_ops: So many operations after the tail lead to `state`; with the rest after them
                 they lead to the logits.
             logits: See `Program`.
             vocab_size: See `Program`.
@@ -365,12 +375,15 @@ class ProgramBuilder:
                 f"tensor {unused[0]} (and {len(unused) - 1} more) is not part of a "
                 f"{self._file.architecture} model as Caudal knows it",
             )
+        after_tail = body_ops + tail_ops
         return Program(
             buffers=tuple(self._buffers),
             kv_layers=tuple(self._kv_layers),
             body=tuple(self._ops[:body_ops]),
-            head=() if logits is None else tuple(self._ops[body_ops:]),
-            states=tuple(self._ops[body_ops : body_ops + state_ops]),
+            tail=tuple(self._ops[body_ops:after_tail]),
+            head=() if logits is None else tuple(self._ops[after_tail:]),
+            states=tuple(self._ops[after_tail : after_tail + state_ops]),
+            carried=carried,
             hidden=hidden,
             logits=logits,
             state=state,
