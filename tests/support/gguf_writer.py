@@ -166,9 +166,9 @@ def random_tensor(
     raw = rng.integers(0, 256, (blocks, tensor_type.block_bytes), dtype=np.uint8)
     if tensor_type is TensorType.MXFP4:
         raw[:, 0] = 127 + int(np.log2(scale / 3)) + rng.integers(0, 2, blocks)
-    for offset, spread in _SCALE_FIELDS.get(tensor_type, ()):
-        sign = -1 if spread < 0 else 1
-        values = (sign * scale / abs(spread) * rng.uniform(0.5, 1.5, blocks)).astype("<f2")
+    negated = rng.choice((-1, 1), blocks)  # all weights of the block
+    for offset, spread in SCALE_FIELDS.get(tensor_type, ()):
+        values = (negated * scale / spread * rng.uniform(0.5, 1.5, blocks)).astype("<f2")
         raw[:, offset : offset + 2] = values.view(np.uint8).reshape(blocks, 2)
     return tensor_type, shape, raw.tobytes()
 
@@ -176,7 +176,7 @@ def random_tensor(
 # Where each block keeps its float16 fields, and what divides `scale` to give the field's size:
 # about the magnitude that the integers it multiplies have. Negative: the minimum of an asymmetric
 # type that is added rather than subtracted.
-_SCALE_FIELDS: dict[TensorType, tuple[tuple[int, float], ...]] = {
+SCALE_FIELDS: dict[TensorType, tuple[tuple[int, float], ...]] = {
     TensorType.Q8_0: ((0, 74),),
     TensorType.Q4_0: ((0, 5),),
     TensorType.Q4_1: ((0, 5), (2, -0.7)),

@@ -164,9 +164,11 @@ def _kind_of_choice(choice: Any) -> str:
     return "[named]" if isinstance(choice, dict | NamedTool) else "[mode]"
 
 
+ToolMode = Literal["none", "auto", "required"]
+
 # The brackets keep the tags out of error messages, like the other names of unions' branches.
 ToolChoiceField = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("[mode]")]
+    Annotated[ToolMode, Tag("[mode]")]
     | Annotated[NamedTool, Tag("[named]")]
     | Annotated[AllowedToolsChoice, Tag("[allowed]")],
     Discriminator(_kind_of_choice),
@@ -231,7 +233,22 @@ def object_schema(where: str, schema: Mapping[str, Any] | None) -> dict[str, Any
 
 
 def read_tool_choice(choice: ToolChoiceField | None, tools: Sequence[Tool]) -> ToolChoice:
-    """Whether tools are called, and which.
+    """Whether tools are called, and which; raises as `resolve_tool_choice`."""
+    match choice:
+        case NamedTool():
+            named = ToolChoice(mode="required", names=[choice.function.name])
+            return resolve_tool_choice(named, tools)
+        case AllowedToolsChoice():
+            names = [tool.function.name for tool in choice.allowed_tools.tools]
+            return resolve_tool_choice(
+                ToolChoice(mode=choice.allowed_tools.mode, names=names), tools
+            )
+        case _:
+            return resolve_tool_choice(choice, tools)
+
+
+def resolve_tool_choice(choice: ToolMode | ToolChoice | None, tools: Sequence[Tool]) -> ToolChoice:
+    """A mode, or a choice that names tools, as it applies to the tools that there are.
 
     Raises:
         ParameterError: It names a tool that there is not, or asks for calls without tools.
@@ -244,15 +261,10 @@ def read_tool_choice(choice: ToolChoiceField | None, tools: Sequence[Tool]) -> T
         raise ParameterError("tool_choice", "tool_choice needs tools.")
     if choice == "required":
         return ToolChoice(mode="required")
-    if isinstance(choice, NamedTool):
-        names = [choice.function.name]
-        found = ToolChoice(mode="required", names=names)
-    else:
-        assert isinstance(choice, AllowedToolsChoice)
-        names = [tool.function.name for tool in choice.allowed_tools.tools]
-        found = ToolChoice(mode=choice.allowed_tools.mode, names=names)
     known = {tool.name for tool in tools}
-    for name in names:
+    for name in choice.names or ():
         if name not in known:
-            raise ParameterError("tool_choice", f"tool_choice names {name!r}, which tools has not.")
-    return found
+            raise ParameterError(
+                "tool_choice", f"tool_choice names {name!r:.80}, which tools has not."
+            )
+    return choice

@@ -11,12 +11,11 @@ from caudal.chat.conversation import Conversation, Message, ReasoningEffort
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
-from caudal.server.openai.messages import MAX_TOOLS
+from caudal.server.openai.messages import MAX_TOOLS, ToolMode
 from caudal.server.openai.responses_items import AnyItem, InputItem, MessageItem, read_items
 from caudal.server.openai.responses_tools import (
     FunctionName,
     ToolChoiceObject,
-    ToolMode,
     ToolObject,
     read_tool_choice,
     read_tools,

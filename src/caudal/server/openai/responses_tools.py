@@ -10,10 +10,13 @@ from pydantic import Field, Tag
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.errors import ParameterError
 from caudal.server.blocks import BY_TYPE, known_types
-from caudal.server.openai.messages import check_tool_name, object_schema
+from caudal.server.openai.messages import (
+    ToolMode,
+    check_tool_name,
+    object_schema,
+    resolve_tool_choice,
+)
 from caudal.server.openai.strict import StrictModel
-
-ToolMode = Literal["none", "auto", "required"]
 
 
 class FunctionTool(StrictModel):
@@ -90,27 +93,12 @@ def read_tools(tools: Sequence[FunctionTool]) -> list[Tool]:
 def read_tool_choice(
     choice: ToolMode | FunctionName | AllowedTools | None, tools: Sequence[Tool]
 ) -> ToolChoice:
-    """Whether tools are called, and which.
-
-    Raises:
-        ParameterError: It names a tool that there is not, or asks for calls without tools.
-    """
-    if choice is None or choice == "auto":
-        return ToolChoice()
-    if choice == "none":
-        return ToolChoice(mode="none")
-    if not tools:
-        raise ParameterError("tool_choice", "tool_choice needs tools.")
-    if choice == "required":
-        return ToolChoice(mode="required")
-    if isinstance(choice, FunctionName):
-        found = ToolChoice(mode="required", names=[choice.name])
-    else:
-        found = ToolChoice(mode=choice.mode, names=[tool.name for tool in choice.tools])
-    known = {tool.name for tool in tools}
-    for name in found.names or ():
-        if name not in known:
-            raise ParameterError(
-                "tool_choice", f"tool_choice names {name!r:.80}, which tools has not."
-            )
-    return found
+    """Whether tools are called, and which; raises as `resolve_tool_choice`."""
+    match choice:
+        case FunctionName():
+            return resolve_tool_choice(ToolChoice(mode="required", names=[choice.name]), tools)
+        case AllowedTools():
+            names = [tool.name for tool in choice.tools]
+            return resolve_tool_choice(ToolChoice(mode=choice.mode, names=names), tools)
+        case _:
+            return resolve_tool_choice(choice, tools)
