@@ -1,0 +1,288 @@
+// A step of attention: up to 64 consecutive keys and their values meet a few query rows.
+//
+// Steps sit at fixed absolute positions, and the maximum of a row's scores is taken step by step,
+// so that a row's sums are corrected at the same keys whatever rows run beside it. Scores
+// accumulate over channels in order, values over keys in order, and a block that a row doesn't see
+// changes nothing (weight 0, correction 1): a row's result is the same to the bit in any company.
+#pragma once
+
+#include "kernels/output.inl"
+#include "kernels/token_ops.h"
+#include "kernels/wide_vec.inl"
+
+namespace caudal::CAUDAL_ISA {
+namespace {
+
+constexpr int kStepBlocks = 4;
+constexpr int64_t kStepTokens = kStepBlocks * kBlockTokens;
+static_assert(kPartitionTokens % kStepTokens == 0);
+
+// Rows at once, and the sums at work then: as many as leave registers for what is loaded.
+constexpr int kRowTile = 6;
+constexpr int kSumsAtOnce = sizeof(f32w) == 64 ? 24 : 12;
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Scores are in units of ln 2: weights are powers of two.
+constexpr float kLog2E = 1.44269504f;
+
+constexpr int at_most(int limit, int value) {
+    return value < limit ? value : limit;
+}
+
+// 2^x for x ≤ 0 with a relative error below 2e-7, exactly 1 at 0 and 0 below -125. NaN stays NaN.
+// What is left of x after rounding is at most a half, where five terms suffice (coefficients fitted
+// to the least largest relative error, the first kept at 1).
+template <class Floats, class Ints>
+CAUDAL_INLINE Floats power_of_two(Floats x) {
+    const auto all = [](float value) CAUDAL_INLINE_BODY { return splat_as<Floats>(value); };
+    // Adding and subtracting 1.5 · 2^23 rounds to the nearest integer.
+    const Floats magic = all(12582912.0f);
+    const Floats rounded = x + magic;
+    const Floats r = x - (rounded - magic);
+    Floats p = all(1.3264727e-3f);
+    p = multiply_add(p, r, all(9.671513e-3f));
+    p = multiply_add(p, r, all(5.5507336e-2f));
+    p = multiply_add(p, r, all(2.4022242e-1f));
+    p = multiply_add(p, r, all(6.93147e-1f));
+    p = multiply_add(p, r, all(1.0f));
+    // The low bits of `rounded` are the integer: they are added to the exponent.
+    const Floats result = (Floats)((Ints)p + ((Ints)rounded << 23));
+    return select(x < all(-125.0f), all(0.0f), result);
+}
+
+// Where a step's keys and values of one KV head lie.
+template <class Element>
+struct KeyStep {
+    int64_t base = 0;    // position of the first key
+    int64_t tokens = 0;  // keys there are: the last block may not be full
+    int blocks = 0;
+    // Places past the last block are valid, too, as they may be asked for ahead of time.
+    const Element* keys[kStepBlocks];
+    const Element* values[kStepBlocks];
+};
+
+// The rows that share a KV head's blocks, which positions each may see, and what they come to.
+struct AttentionRows {
+    int64_t count;
+    const float* queries;          // [row][head_dim], scaled
+    const int64_t* visible_begin;  // per row, not descending
+    const int64_t* visible_end;    // per row, not descending
+    float* maximum;                // [row]
+    float* sums;                   // [row][8], of weights
+    float* weighted;               // [row][head_dim]
+};
+
+// scores[row][block][token] = Σ_channel queries[row][channel] · keys[block][channel][token]
+//
+// Asks for `ahead`'s channels meanwhile, a few lines at a time: all at once they would fill the
+// processor's queue of misses, and it would wait.
+template <int Rows, int Blocks, class Element>
+CAUDAL_INLINE void block_scores(const Element* const* keys, int64_t head_dim, const float* queries,
+                                const Element* const* ahead, float* scores) {
+    constexpr int kLineChannels = 64 / static_cast<int>(kBlockTokens * sizeof(Element));
+    constexpr int kLinesAhead = kStepBlocks / kLineChannels;
+    f32w sums[Rows][Blocks][kHalves];
+    for (int row = 0; row < Rows; ++row) {
+        for (int block = 0; block < Blocks; ++block) {
+            for (int half = 0; half < kHalves; ++half) sums[row][block][half] = splat_wide(0.0f);
+        }
+    }
+    for (int64_t line = 0; line < head_dim; line += kLineChannels) {
+        for (int i = 0; i < kLineChannels; ++i) {
+            const int64_t channel = line + i;
+            for (int block = i * kLinesAhead; block < (i + 1) * kLinesAhead; ++block) {
+                __builtin_prefetch(ahead[block] + line * kBlockTokens);
+            }
+            f32w key[Blocks][kHalves];
+            for (int block = 0; block < Blocks; ++block) {
+                for (int half = 0; half < kHalves; ++half) {
+                    key[block][half] =
+                        load_wide(keys[block] + channel * kBlockTokens + half * kWideLanes);
+                }
+            }
+            for (int row = 0; row < Rows; ++row) {
+                const f32w query = splat_wide(queries[row * head_dim + channel]);
+                for (int block = 0; block < Blocks; ++block) {
+                    for (int half = 0; half < kHalves; ++half) {
+                        sums[row][block][half] =
+                            multiply_add(query, key[block][half], sums[row][block][half]);
+                    }
+                }
+            }
+        }
+    }
+    for (int row = 0; row < Rows; ++row) {
+        for (int block = 0; block < Blocks; ++block) {
+            for (int half = 0; half < kHalves; ++half) {
+                store(scores + row * kStepTokens + block * kBlockTokens + half * kWideLanes,
+                      sums[row][block][half]);
+            }
+        }
+    }
+}
+
+// As many blocks at once as there are sums for.
+template <int Rows, int Blocks, class Element>
+CAUDAL_INLINE void step_scores(const KeyStep<Element>& step, int64_t head_dim, const float* queries,
+                               const KeyStep<Element>& ahead, float* scores) {
+    const Element* const* next = ahead.keys;
+    int block = 0;
+    for (; block + Blocks <= step.blocks; block += Blocks, next = step.keys) {
+        block_scores<Rows, Blocks>(step.keys + block, head_dim, queries, next,
+                                   scores + block * kBlockTokens);
+    }
+    if constexpr (Blocks > 2) {
+        if (step.blocks - block >= 2) {
+            block_scores<Rows, 2>(step.keys + block, head_dim, queries, next,
+                                  scores + block * kBlockTokens);
+            next = step.keys;
+            block += 2;
+        }
+    }
+    if constexpr (Blocks > 1) {
+        if (block < step.blocks) {
+            block_scores<Rows, 1>(step.keys + block, head_dim, queries, next,
+                                  scores + block * kBlockTokens);
+        }
+    }
+}
+
+// Turns one row's scores of a step into weights, in place. Returns what its sums so far must be
+// multiplied by.
+CAUDAL_INLINE float step_weights(float* scores, int64_t begin, int64_t end, float& row_maximum,
+                                 float* sums) {
+    alignas(kWideBytes) static constexpr int32_t kNumbers[kBlockTokens] = {
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    f32w score[kStepBlocks][kHalves];
+    for (int block = 0; block < kStepBlocks; ++block) {
+        for (int half = 0; half < kHalves; ++half) {
+            score[block][half] = load_wide(scores + block * kBlockTokens + half * kWideLanes);
+        }
+    }
+    if (begin > 0 || end < kStepTokens) {
+        const f32w nothing = splat_wide(kMinusInfinity);
+        for (int block = 0; block < kStepBlocks; ++block) {
+            const auto from =
+                static_cast<int32_t>(std::max<int64_t>(begin - block * kBlockTokens, -1));
+            const auto to = static_cast<int32_t>(std::max<int64_t>(end - block * kBlockTokens, -1));
+            for (int half = 0; half < kHalves; ++half) {
+                const i32w number = load_bytes_wide(kNumbers + half * kWideLanes);
+                score[block][half] = select(number < from, nothing, score[block][half]);
+                score[block][half] = select(number < to, score[block][half], nothing);
+            }
+        }
+    }
+    f32w best[kHalves];
+    for (int half = 0; half < kHalves; ++half) {
+        best[half] = score[0][half];
+        for (int block = 1; block < kStepBlocks; ++block) {
+            best[half] = maximum(best[half], score[block][half]);
+        }
+    }
+    const float step_maximum = max_lanes(maximum_of_halves(best));
+    const float new_maximum = step_maximum > row_maximum ? step_maximum : row_maximum;
+    // Nothing seen so far and nothing here: -inf - -inf would be NaN.
+    const float shift = new_maximum == kMinusInfinity ? 0.0f : new_maximum;
+    const f32x8 correction = power_of_two<f32x8, i32x8>(splat(row_maximum) - splat(shift));
+    f32w total[kHalves];
+    for (int half = 0; half < kHalves; ++half) total[half] = splat_wide(0.0f);
+    for (int block = 0; block < kStepBlocks; ++block) {
+        for (int half = 0; half < kHalves; ++half) {
+            const f32w weight = power_of_two<f32w, i32w>(score[block][half] - splat_wide(shift));
+            store(scores + block * kBlockTokens + half * kWideLanes, weight);
+            total[half] = total[half] + weight;
+        }
+    }
+    store(sums, multiply_add(load(sums), correction, add_halves(total)));
+    row_maximum = new_maximum;
+    return correction[0];
+}
+
+// weighted[row] = weighted[row] · correction[row] + Σ_token weights[row][token] · values[token],
+// for `Vectors` vectors of channels from `channel`.
+template <int Rows, int Vectors, class Floats, class Element>
+CAUDAL_INLINE void weigh_channels(const KeyStep<Element>& step, int64_t head_dim, int64_t channel,
+                                  const float* weights, const float* correction,
+                                  const KeyStep<Element>& ahead, float* weighted) {
+    constexpr int lanes = sizeof(Floats) / sizeof(float);
+    Floats sums[Rows][Vectors];
+    for (int row = 0; row < Rows; ++row) {
+        for (int v = 0; v < Vectors; ++v) {
+            sums[row][v] = load_as<Floats>(weighted + row * head_dim + channel + v * lanes) *
+                           splat_as<Floats>(correction[row]);
+        }
+    }
+    int64_t left = step.tokens;
+    for (int block = 0; block < step.blocks; ++block, left -= kBlockTokens) {
+        const int64_t tokens = std::min(left, kBlockTokens);
+        const Element* values = step.values[block] + channel;
+        const Element* next = ahead.values[block] + channel;
+        const float* of_block = weights + block * kBlockTokens;
+        for (int64_t token = 0; token < tokens; ++token) {
+            prefetch_bytes(next + token * head_dim, Vectors * lanes * sizeof(Element));
+            Floats value[Vectors];
+            for (int v = 0; v < Vectors; ++v) {
+                value[v] = load_as<Floats>(values + token * head_dim + v * lanes);
+            }
+            for (int row = 0; row < Rows; ++row) {
+                const Floats weight = splat_as<Floats>(of_block[row * kStepTokens + token]);
+                for (int v = 0; v < Vectors; ++v) {
+                    sums[row][v] = multiply_add(weight, value[v], sums[row][v]);
+                }
+            }
+        }
+    }
+    for (int row = 0; row < Rows; ++row) {
+        for (int v = 0; v < Vectors; ++v) {
+            store(weighted + row * head_dim + channel + v * lanes, sums[row][v]);
+        }
+    }
+}
+
+template <int Rows, class Element>
+CAUDAL_INLINE void weigh_values(const KeyStep<Element>& step, int64_t head_dim,
+                                const float* weights, const float* correction,
+                                const KeyStep<Element>& ahead, float* weighted) {
+    constexpr int Vectors = Rows * 4 > kSumsAtOnce ? 2 : 4;
+    int64_t channel = 0;
+    for (; channel + Vectors * kWideLanes <= head_dim; channel += Vectors * kWideLanes) {
+        weigh_channels<Rows, Vectors, f32w>(step, head_dim, channel, weights, correction, ahead,
+                                            weighted);
+    }
+    for (; channel < head_dim; channel += kLanes) {
+        weigh_channels<Rows, 1, f32x8>(step, head_dim, channel, weights, correction, ahead,
+                                       weighted);
+    }
+}
+
+// A step with `Rows` rows. `weights` is room for [Rows][kStepTokens] finite numbers.
+template <int Rows, class Element>
+void attend_step(const KeyStep<Element>& step, int64_t head_dim, const AttentionRows& rows,
+                 const KeyStep<Element>& ahead, float* weights) {
+    constexpr int kBlocks = at_most(kStepBlocks, kSumsAtOnce / (Rows * kHalves));
+    step_scores<Rows, kBlocks>(step, head_dim, rows.queries, ahead, weights);
+    float correction[Rows];
+    for (int row = 0; row < Rows; ++row) {
+        correction[row] =
+            step_weights(weights + row * kStepTokens, rows.visible_begin[row] - step.base,
+                         std::min(rows.visible_end[row] - step.base, step.tokens),
+                         rows.maximum[row], rows.sums + row * kLanes);
+    }
+    weigh_values<Rows>(step, head_dim, weights, correction, ahead, rows.weighted);
+}
+
+// The same with a number of rows known only now, at most kRowTile.
+template <class Element, int most = kRowTile>
+void attend_some_rows(const KeyStep<Element>& step, int64_t head_dim, const AttentionRows& rows,
+                      const KeyStep<Element>& ahead, float* weights) {
+    if constexpr (most > 1) {
+        if (rows.count < most) {
+            return attend_some_rows<Element, most - 1>(step, head_dim, rows, ahead, weights);
+        }
+    }
+    attend_step<most>(step, head_dim, rows, ahead, weights);
+}
+
+}  // namespace
+}  // namespace caudal::CAUDAL_ISA
