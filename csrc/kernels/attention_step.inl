@@ -75,25 +75,23 @@ struct AttentionRows {
 
 // scores[row][block][token] = Σ_channel queries[row][channel] · keys[block][channel][token]
 //
-// Asks for `ahead`'s channels meanwhile, a few lines at a time: all at once they would fill the
+// Asks for the blocks `ahead` meanwhile, a few lines at a time: all at once they would fill the
 // processor's queue of misses, and it would wait.
 template <int Rows, int Blocks, class Element>
 CAUDAL_INLINE void block_scores(const Element* const* keys, int64_t head_dim, const float* queries,
                                 const Element* const* ahead, float* scores) {
-    constexpr int kLineChannels = 64 / static_cast<int>(kBlockTokens * sizeof(Element));
-    constexpr int kLinesAhead = kStepBlocks / kLineChannels;
     f32w sums[Rows][Blocks][kHalves];
     for (int row = 0; row < Rows; ++row) {
         for (int block = 0; block < Blocks; ++block) {
             for (int half = 0; half < kHalves; ++half) sums[row][block][half] = splat_wide(0.0f);
         }
     }
-    for (int64_t line = 0; line < head_dim; line += kLineChannels) {
-        for (int i = 0; i < kLineChannels; ++i) {
-            const int64_t channel = line + i;
-            for (int block = i * kLinesAhead; block < (i + 1) * kLinesAhead; ++block) {
-                __builtin_prefetch(ahead[block] + line * kBlockTokens);
-            }
+    int64_t channel = 0;
+    for (int asked = 0; asked < kStepBlocks; ++asked) {
+        const Element* lines = ahead[asked];
+        const int64_t end = channel + head_dim / kStepBlocks;
+        for (; channel < end; ++channel, lines += kStepTokens) {
+            prefetch_bytes(lines, kStepTokens * sizeof(Element));
             f32w key[Blocks][kHalves];
             for (int block = 0; block < Blocks; ++block) {
                 for (int half = 0; half < kHalves; ++half) {
@@ -148,55 +146,81 @@ CAUDAL_INLINE void step_scores(const KeyStep<Element>& step, int64_t head_dim, c
     }
 }
 
-// Turns one row's scores of a step into weights, in place. Returns what its sums so far must be
-// multiplied by.
-CAUDAL_INLINE float step_weights(float* scores, int64_t begin, int64_t end, float& row_maximum,
-                                 float* sums) {
+// Hides the scores of tokens outside [begin, end) of a step.
+CAUDAL_INLINE void hide_scores(float* scores, int64_t begin, int64_t end) {
     alignas(kWideBytes) static constexpr int32_t kNumbers[kBlockTokens] = {
         0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    f32w score[kStepBlocks][kHalves];
-    for (int block = 0; block < kStepBlocks; ++block) {
-        for (int half = 0; half < kHalves; ++half) {
-            score[block][half] = load_wide(scores + block * kBlockTokens + half * kWideLanes);
-        }
+    const f32w nothing = splat_wide(kMinusInfinity);
+    for (int64_t first = 0; first < kStepTokens; first += kWideLanes) {
+        const i32w number = load_bytes_wide(kNumbers + first % kBlockTokens);
+        const int64_t block = first / kBlockTokens * kBlockTokens;
+        const auto from = static_cast<int32_t>(std::max<int64_t>(begin - block, -1));
+        const auto to = static_cast<int32_t>(std::max<int64_t>(end - block, -1));
+        f32w score = load_wide(scores + first);
+        score = select(number < from, nothing, score);
+        store(scores + first, select(number < to, score, nothing));
     }
-    if (begin > 0 || end < kStepTokens) {
-        const f32w nothing = splat_wide(kMinusInfinity);
-        for (int block = 0; block < kStepBlocks; ++block) {
-            const auto from =
-                static_cast<int32_t>(std::max<int64_t>(begin - block * kBlockTokens, -1));
-            const auto to = static_cast<int32_t>(std::max<int64_t>(end - block * kBlockTokens, -1));
-            for (int half = 0; half < kHalves; ++half) {
-                const i32w number = load_bytes_wide(kNumbers + half * kWideLanes);
-                score[block][half] = select(number < from, nothing, score[block][half]);
-                score[block][half] = select(number < to, score[block][half], nothing);
-            }
-        }
-    }
+}
+
+// The largest of a step's scores.
+CAUDAL_INLINE float largest_score(const float* scores) {
     f32w best[kHalves];
     for (int half = 0; half < kHalves; ++half) {
-        best[half] = score[0][half];
+        best[half] = load_wide(scores + half * kWideLanes);
         for (int block = 1; block < kStepBlocks; ++block) {
-            best[half] = maximum(best[half], score[block][half]);
+            best[half] =
+                maximum(best[half], load_wide(scores + block * kBlockTokens + half * kWideLanes));
         }
     }
-    const float step_maximum = max_lanes(maximum_of_halves(best));
-    const float new_maximum = step_maximum > row_maximum ? step_maximum : row_maximum;
-    // Nothing seen so far and nothing here: -inf - -inf would be NaN.
-    const float shift = new_maximum == kMinusInfinity ? 0.0f : new_maximum;
-    const f32x8 correction = power_of_two<f32x8, i32x8>(splat(row_maximum) - splat(shift));
+    return max_lanes(maximum_of_halves(best));
+}
+
+// Turns scores into weights, in place, and returns eight sums of them.
+CAUDAL_INLINE f32x8 weigh_scores(float* scores, float shift) {
     f32w total[kHalves];
     for (int half = 0; half < kHalves; ++half) total[half] = splat_wide(0.0f);
     for (int block = 0; block < kStepBlocks; ++block) {
         for (int half = 0; half < kHalves; ++half) {
-            const f32w weight = power_of_two<f32w, i32w>(score[block][half] - splat_wide(shift));
-            store(scores + block * kBlockTokens + half * kWideLanes, weight);
+            float* at = scores + block * kBlockTokens + half * kWideLanes;
+            const f32w weight = power_of_two<f32w, i32w>(load_wide(at) - splat_wide(shift));
+            store(at, weight);
             total[half] = total[half] + weight;
         }
     }
-    store(sums, multiply_add(load(sums), correction, add_halves(total)));
-    row_maximum = new_maximum;
-    return correction[0];
+    return add_halves(total);
+}
+
+// Turns the rows' scores of a step into weights, in place, and says what their sums so far must be
+// multiplied by. Each part is done for all rows before the next: within a row they wait for each
+// other.
+template <int Rows>
+CAUDAL_INLINE void step_weights(float* scores, int64_t base, int64_t tokens,
+                                const AttentionRows& rows, float (&correction)[kLanes]) {
+    static_assert(Rows <= kLanes);
+    float shift[Rows];
+    float change[kLanes] = {};
+    for (int row = 0; row < Rows; ++row) {
+        const int64_t begin = rows.visible_begin[row] - base;
+        const int64_t end = std::min(rows.visible_end[row] - base, tokens);
+        float* of_row = scores + row * kStepTokens;
+        if (begin > 0 || end < kStepTokens) hide_scores(of_row, begin, end);
+        const float best = largest_score(of_row);
+        const float before = rows.maximum[row];
+        rows.maximum[row] = best > before ? best : before;
+        // Nothing seen so far and nothing here: -inf - -inf would be NaN.
+        constexpr float lowest = std::numeric_limits<float>::lowest();
+        shift[row] = rows.maximum[row] > lowest ? rows.maximum[row] : lowest;
+        change[row] = before - shift[row];
+    }
+    f32x8 sums[Rows];
+    for (int row = 0; row < Rows; ++row) {
+        sums[row] = weigh_scores(scores + row * kStepTokens, shift[row]);
+    }
+    store(correction, power_of_two<f32x8, i32x8>(load(change)));
+    for (int row = 0; row < Rows; ++row) {
+        float* before = rows.sums + row * kLanes;
+        store(before, multiply_add(load(before), splat(correction[row]), sums[row]));
+    }
 }
 
 // weighted[row] = weighted[row] · correction[row] + Σ_token weights[row][token] · values[token],
@@ -262,13 +286,8 @@ void attend_step(const KeyStep<Element>& step, int64_t head_dim, const Attention
                  const KeyStep<Element>& ahead, float* weights) {
     constexpr int kBlocks = at_most(kStepBlocks, kSumsAtOnce / (Rows * kHalves));
     step_scores<Rows, kBlocks>(step, head_dim, rows.queries, ahead, weights);
-    float correction[Rows];
-    for (int row = 0; row < Rows; ++row) {
-        correction[row] =
-            step_weights(weights + row * kStepTokens, rows.visible_begin[row] - step.base,
-                         std::min(rows.visible_end[row] - step.base, step.tokens),
-                         rows.maximum[row], rows.sums + row * kLanes);
-    }
+    float correction[kLanes];
+    step_weights<Rows>(weights, step.base, step.tokens, rows, correction);
     weigh_values<Rows>(step, head_dim, weights, correction, ahead, rows.weighted);
 }
 
