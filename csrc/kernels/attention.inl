@@ -35,50 +35,30 @@ size_t attend_scratch(const KVLayer& layer, const AttentionShape& shape, int64_t
     return static_cast<size_t>(1 + rows * (4 + layer.head_dim + kLanes));
 }
 
-// The blocks of a step from position `begin` to `end`; the rest, up to four, is the last again.
-template <class Element>
-KeyStep<Element> step_at(const KVLayer& layer, std::span<const int32_t> block_table,
-                         int64_t kv_head, int64_t begin, int64_t end) {
-    KeyStep<Element> step;
-    step.base = begin;
-    step.tokens = end - begin;
-    step.blocks = static_cast<int>((step.tokens + kBlockTokens - 1) / kBlockTokens);
-    for (int i = 0; i < kStepBlocks; ++i) {
-        const int64_t index = begin / kBlockTokens + std::min(i, step.blocks - 1);
-        const int64_t offset = layer.offset(block_table[static_cast<size_t>(index)], kv_head);
-        step.keys[i] = reinterpret_cast<const Element*>(layer.keys) + offset;
-        step.values[i] = reinterpret_cast<const Element*>(layer.values) + offset;
-    }
-    return step;
-}
-
 // What rows that see positions [begin, end) need of a step.
 template <class Element>
 KeyStep<Element> part_of(const KeyStep<Element>& step, int64_t begin, int64_t end) {
-    KeyStep<Element> part = step;
+    KeyStep<Element> part;
     const auto skipped = static_cast<int>(std::max<int64_t>(0, begin - step.base) / kBlockTokens);
-    part.base += skipped * kBlockTokens;
+    part.base = step.base + skipped * kBlockTokens;
     part.tokens = std::min(step.base + step.tokens, end) - part.base;
     part.blocks = static_cast<int>((part.tokens + kBlockTokens - 1) / kBlockTokens);
-    for (int i = 0; i + skipped < kStepBlocks; ++i) {
-        part.keys[i] = step.keys[i + skipped];
-        part.values[i] = step.values[i + skipped];
-    }
+    std::copy_n(step.of_step + skipped, part.blocks, part.of_step);
+    std::copy_n(step.ahead + skipped, part.blocks, part.ahead);
     return part;
 }
 
 template <class Element>
 void attend_typed(const KVLayer& layer, const AttentionShape& shape,
                   const AttentionQueries& queries, int64_t kv_head, int64_t first_query,
-                  int64_t count, int64_t partition, const AttentionScratch& scratch,
-                  const AttentionPartial& out) {
+                  int64_t count, int64_t partition, const AttentionStart& next,
+                  const AttentionScratch& scratch, const AttentionPartial& out) {
     const int64_t group = shape.heads / layer.kv_heads;
     const int64_t rows = count * group;
     const int64_t head_dim = layer.head_dim;
     const int64_t first_position = queries.first_position + first_query;
     const int64_t known = queries.first_position + queries.tokens;
     const int64_t last_position = shape.causal ? first_position + count : known;
-    const int64_t window = shape.window > 0 ? shape.window : first_position + count;
     for (int64_t token = 0; token < count; ++token) {
         const float* from = queries.queries + (first_query + token) * queries.query_stride +
                             kv_head * group * head_dim;
@@ -87,7 +67,7 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
         for (int64_t i = 0; i < group * head_dim; ++i) to[i] = from[i] * scale;
         const int64_t position = first_position + token;
         for (int64_t row = token * group; row < (token + 1) * group; ++row) {
-            scratch.visible_begin[row] = position - window + 1;
+            scratch.visible_begin[row] = shape.oldest_seen(position);
             scratch.visible_end[row] = shape.causal ? position + 1 : known;
         }
     }
@@ -95,20 +75,36 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
     std::fill_n(scratch.sums, rows * kLanes, 0.0f);
     std::fill_n(out.weighted, rows * head_dim, 0.0f);
 
-    const int64_t oldest_seen = std::max<int64_t>(0, first_position - window + 1);
-    const int64_t begin =
-        std::max(partition * kPartitionTokens, oldest_seen / kBlockTokens * kBlockTokens);
+    const int64_t begin = queries.start(shape, kv_head, first_query, partition).position /
+                          kBlockTokens * kBlockTokens;
     const int64_t end = std::min((partition + 1) * kPartitionTokens, last_position);
-    const auto step_from = [&](int64_t position) {
-        const int64_t step_end = (position / kStepTokens + 1) * kStepTokens;
-        return step_at<Element>(layer, queries.block_table, kv_head, position,
-                                std::min(step_end, end));
+    // The block at a position, and past the end those that the next call begins with.
+    const auto block_at = [&](int64_t position) -> KeyBlock<Element> {
+        int64_t index = position / kBlockTokens;
+        int64_t head = kv_head;
+        std::span<const int32_t> table = queries.block_table;
+        if (position >= end && !next.block_table.empty()) {
+            index += next.position / kBlockTokens - (end + kBlockTokens - 1) / kBlockTokens;
+            head = next.kv_head;
+            table = next.block_table;
+        }
+        index = std::min(index, static_cast<int64_t>(table.size()) - 1);
+        const int64_t offset = layer.offset(table[static_cast<size_t>(index)], head);
+        return {reinterpret_cast<const Element*>(layer.keys) + offset,
+                reinterpret_cast<const Element*>(layer.values) + offset};
     };
     alignas(kWideBytes) float weights[kRowTile * kStepTokens] = {};
-    KeyStep<Element> step = step_from(begin);
-    while (true) {
-        const int64_t step_end = step.base + step.tokens;
-        KeyStep<Element> next = step_end < end ? step_from(step_end) : step;
+    int64_t step_end = 0;
+    for (int64_t base = begin; base < end; base = step_end) {
+        step_end = std::min((base / kStepTokens + 1) * kStepTokens, end);
+        KeyStep<Element> step;
+        step.base = base;
+        step.tokens = step_end - base;
+        step.blocks = static_cast<int>((step.tokens + kBlockTokens - 1) / kBlockTokens);
+        for (int i = 0; i < step.blocks; ++i) {
+            step.of_step[i] = block_at(base + i * kBlockTokens);
+            step.ahead[i] = block_at(base + kStepTokens + i * kBlockTokens);
+        }
         for (int64_t row = 0; row < rows; row += kRowTile) {
             const AttentionRows tile{std::min<int64_t>(rows - row, kRowTile),
                                      scratch.queries + row * head_dim,
@@ -119,11 +115,13 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
                                      out.weighted + row * head_dim};
             const int64_t sees_from = tile.visible_begin[0];
             const int64_t sees_to = tile.visible_end[tile.count - 1];
-            if (sees_from >= step_end || sees_to <= step.base) continue;
-            attend_some_rows(part_of(step, sees_from, sees_to), head_dim, tile, next, weights);
+            if (sees_from >= step_end || sees_to <= base) continue;
+            if (sees_from <= base && sees_to >= step_end) {
+                attend_some_rows(step, head_dim, tile, weights);
+            } else {
+                attend_some_rows(part_of(step, sees_from, sees_to), head_dim, tile, weights);
+            }
         }
-        if (step_end >= end) break;
-        step = next;
     }
     for (int64_t row = 0; row < rows; ++row) {
         out.sum[row] = sum_lanes(load(scratch.sums + row * kLanes));
@@ -131,16 +129,16 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
 }
 
 void attend(const KVLayer& layer, const AttentionShape& shape, const AttentionQueries& queries,
-            int64_t kv_head, int64_t first_query, int64_t count, int64_t partition, float* scratch,
-            const AttentionPartial& out) {
+            int64_t kv_head, int64_t first_query, int64_t count, int64_t partition,
+            const AttentionStart& next, float* scratch, const AttentionPartial& out) {
     const AttentionScratch parts =
         lay_out(scratch, count * (shape.heads / layer.kv_heads), layer.head_dim);
     if (layer.type == KVType::F32) {
-        attend_typed<float>(layer, shape, queries, kv_head, first_query, count, partition, parts,
-                            out);
+        attend_typed<float>(layer, shape, queries, kv_head, first_query, count, partition, next,
+                            parts, out);
     } else {
-        attend_typed<Half>(layer, shape, queries, kv_head, first_query, count, partition, parts,
-                           out);
+        attend_typed<Half>(layer, shape, queries, kv_head, first_query, count, partition, next,
+                           parts, out);
     }
 }
 

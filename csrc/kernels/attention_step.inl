@@ -51,15 +51,21 @@ CAUDAL_INLINE Floats power_of_two(Floats x) {
     return select(x < all(-125.0f), all(0.0f), result);
 }
 
-// Where a step's keys and values of one KV head lie.
+// Where the keys and values of a block and KV head lie.
+template <class Element>
+struct KeyBlock {
+    const Element* keys;
+    const Element* values;
+};
+
+// A step's blocks, and those to ask for meanwhile, as many.
 template <class Element>
 struct KeyStep {
-    int64_t base = 0;    // position of the first key
-    int64_t tokens = 0;  // keys there are: the last block may not be full
-    int blocks = 0;
-    // Places past the last block are valid, too, as they may be asked for ahead of time.
-    const Element* keys[kStepBlocks];
-    const Element* values[kStepBlocks];
+    int64_t base;    // position of the first key
+    int64_t tokens;  // keys there are: the last block may not be full
+    int blocks;
+    KeyBlock<Element> of_step[kStepBlocks];
+    KeyBlock<Element> ahead[kStepBlocks];
 };
 
 // The rows that share a KV head's blocks, which positions each may see, and what they come to.
@@ -75,11 +81,12 @@ struct AttentionRows {
 
 // scores[row][block][token] = Σ_channel queries[row][channel] · keys[block][channel][token]
 //
-// Asks for the blocks `ahead` meanwhile, a few lines at a time: all at once they would fill the
+// Asks for the keys of `ahead` meanwhile, a few lines at a time: all at once they would fill the
 // processor's queue of misses, and it would wait.
 template <int Rows, int Blocks, class Element>
-CAUDAL_INLINE void block_scores(const Element* const* keys, int64_t head_dim, const float* queries,
-                                const Element* const* ahead, float* scores) {
+CAUDAL_INLINE void block_scores(const KeyBlock<Element>* blocks, int64_t head_dim,
+                                const float* queries, const KeyBlock<Element>* ahead,
+                                float* scores) {
     f32w sums[Rows][Blocks][kHalves];
     for (int row = 0; row < Rows; ++row) {
         for (int block = 0; block < Blocks; ++block) {
@@ -87,16 +94,16 @@ CAUDAL_INLINE void block_scores(const Element* const* keys, int64_t head_dim, co
         }
     }
     int64_t channel = 0;
-    for (int asked = 0; asked < kStepBlocks; ++asked) {
-        const Element* lines = ahead[asked];
-        const int64_t end = channel + head_dim / kStepBlocks;
-        for (; channel < end; ++channel, lines += kStepTokens) {
-            prefetch_bytes(lines, kStepTokens * sizeof(Element));
+    for (int asked = 0; asked < Blocks; ++asked) {
+        const Element* lines = ahead[asked].keys;
+        for (int64_t end = head_dim * (asked + 1) / Blocks; channel < end; ++channel) {
+            prefetch_bytes(lines, Blocks * kBlockTokens * sizeof(Element));
+            lines += Blocks * kBlockTokens;
             f32w key[Blocks][kHalves];
             for (int block = 0; block < Blocks; ++block) {
                 for (int half = 0; half < kHalves; ++half) {
                     key[block][half] =
-                        load_wide(keys[block] + channel * kBlockTokens + half * kWideLanes);
+                        load_wide(blocks[block].keys + channel * kBlockTokens + half * kWideLanes);
                 }
             }
             for (int row = 0; row < Rows; ++row) {
@@ -123,24 +130,22 @@ CAUDAL_INLINE void block_scores(const Element* const* keys, int64_t head_dim, co
 // As many blocks at once as there are sums for.
 template <int Rows, int Blocks, class Element>
 CAUDAL_INLINE void step_scores(const KeyStep<Element>& step, int64_t head_dim, const float* queries,
-                               const KeyStep<Element>& ahead, float* scores) {
-    const Element* const* next = ahead.keys;
+                               float* scores) {
     int block = 0;
-    for (; block + Blocks <= step.blocks; block += Blocks, next = step.keys) {
-        block_scores<Rows, Blocks>(step.keys + block, head_dim, queries, next,
+    for (; block + Blocks <= step.blocks; block += Blocks) {
+        block_scores<Rows, Blocks>(step.of_step + block, head_dim, queries, step.ahead + block,
                                    scores + block * kBlockTokens);
     }
     if constexpr (Blocks > 2) {
         if (step.blocks - block >= 2) {
-            block_scores<Rows, 2>(step.keys + block, head_dim, queries, next,
+            block_scores<Rows, 2>(step.of_step + block, head_dim, queries, step.ahead + block,
                                   scores + block * kBlockTokens);
-            next = step.keys;
             block += 2;
         }
     }
     if constexpr (Blocks > 1) {
         if (block < step.blocks) {
-            block_scores<Rows, 1>(step.keys + block, head_dim, queries, next,
+            block_scores<Rows, 1>(step.of_step + block, head_dim, queries, step.ahead + block,
                                   scores + block * kBlockTokens);
         }
     }
@@ -227,8 +232,7 @@ CAUDAL_INLINE void step_weights(float* scores, int64_t base, int64_t tokens,
 // for `Vectors` vectors of channels from `channel`.
 template <int Rows, int Vectors, class Floats, class Element>
 CAUDAL_INLINE void weigh_channels(const KeyStep<Element>& step, int64_t head_dim, int64_t channel,
-                                  const float* weights, const float* correction,
-                                  const KeyStep<Element>& ahead, float* weighted) {
+                                  const float* weights, const float* correction, float* weighted) {
     constexpr int lanes = sizeof(Floats) / sizeof(float);
     Floats sums[Rows][Vectors];
     for (int row = 0; row < Rows; ++row) {
@@ -240,11 +244,14 @@ CAUDAL_INLINE void weigh_channels(const KeyStep<Element>& step, int64_t head_dim
     int64_t left = step.tokens;
     for (int block = 0; block < step.blocks; ++block, left -= kBlockTokens) {
         const int64_t tokens = std::min(left, kBlockTokens);
-        const Element* values = step.values[block] + channel;
-        const Element* next = ahead.values[block] + channel;
+        const Element* values = step.of_step[block].values + channel;
+        const Element* next = step.ahead[block].values + channel;
         const float* of_block = weights + block * kBlockTokens;
-        for (int64_t token = 0; token < tokens; ++token) {
+        const auto ask = [&](int64_t token) CAUDAL_INLINE_BODY {
             prefetch_bytes(next + token * head_dim, Vectors * lanes * sizeof(Element));
+        };
+        for (int64_t token = 0; token < tokens; ++token) {
+            ask(token);
             Floats value[Vectors];
             for (int v = 0; v < Vectors; ++v) {
                 value[v] = load_as<Floats>(values + token * head_dim + v * lanes);
@@ -256,6 +263,7 @@ CAUDAL_INLINE void weigh_channels(const KeyStep<Element>& step, int64_t head_dim
                 }
             }
         }
+        for (int64_t token = tokens; token < kBlockTokens; ++token) ask(token);
     }
     for (int row = 0; row < Rows; ++row) {
         for (int v = 0; v < Vectors; ++v) {
@@ -266,41 +274,38 @@ CAUDAL_INLINE void weigh_channels(const KeyStep<Element>& step, int64_t head_dim
 
 template <int Rows, class Element>
 CAUDAL_INLINE void weigh_values(const KeyStep<Element>& step, int64_t head_dim,
-                                const float* weights, const float* correction,
-                                const KeyStep<Element>& ahead, float* weighted) {
+                                const float* weights, const float* correction, float* weighted) {
     constexpr int Vectors = Rows * 4 > kSumsAtOnce ? 2 : 4;
     int64_t channel = 0;
     for (; channel + Vectors * kWideLanes <= head_dim; channel += Vectors * kWideLanes) {
-        weigh_channels<Rows, Vectors, f32w>(step, head_dim, channel, weights, correction, ahead,
-                                            weighted);
+        weigh_channels<Rows, Vectors, f32w>(step, head_dim, channel, weights, correction, weighted);
     }
     for (; channel < head_dim; channel += kLanes) {
-        weigh_channels<Rows, 1, f32x8>(step, head_dim, channel, weights, correction, ahead,
-                                       weighted);
+        weigh_channels<Rows, 1, f32x8>(step, head_dim, channel, weights, correction, weighted);
     }
 }
 
 // A step with `Rows` rows. `weights` is room for [Rows][kStepTokens] finite numbers.
 template <int Rows, class Element>
 void attend_step(const KeyStep<Element>& step, int64_t head_dim, const AttentionRows& rows,
-                 const KeyStep<Element>& ahead, float* weights) {
+                 float* weights) {
     constexpr int kBlocks = at_most(kStepBlocks, kSumsAtOnce / (Rows * kHalves));
-    step_scores<Rows, kBlocks>(step, head_dim, rows.queries, ahead, weights);
+    step_scores<Rows, kBlocks>(step, head_dim, rows.queries, weights);
     float correction[kLanes];
     step_weights<Rows>(weights, step.base, step.tokens, rows, correction);
-    weigh_values<Rows>(step, head_dim, weights, correction, ahead, rows.weighted);
+    weigh_values<Rows>(step, head_dim, weights, correction, rows.weighted);
 }
 
 // The same with a number of rows known only now, at most kRowTile.
 template <class Element, int most = kRowTile>
 void attend_some_rows(const KeyStep<Element>& step, int64_t head_dim, const AttentionRows& rows,
-                      const KeyStep<Element>& ahead, float* weights) {
+                      float* weights) {
     if constexpr (most > 1) {
         if (rows.count < most) {
-            return attend_some_rows<Element, most - 1>(step, head_dim, rows, ahead, weights);
+            return attend_some_rows<Element, most - 1>(step, head_dim, rows, weights);
         }
     }
-    attend_step<most>(step, head_dim, rows, ahead, weights);
+    attend_step<most>(step, head_dim, rows, weights);
 }
 
 }  // namespace

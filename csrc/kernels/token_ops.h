@@ -5,6 +5,7 @@
 // same operations in the same order whatever else is in the batch.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -43,6 +44,19 @@ struct AttentionShape {
     float scale = 1.0f;  // multiplies q · k
     int64_t window = 0;  // a query sees itself and window - 1 tokens before it; 0: all of them
     bool causal = true;  // false: a query sees all of its sequence, which is in one batch then
+
+    // The first position that a query sees.
+    int64_t oldest_seen(int64_t position) const {
+        return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+    }
+};
+
+// Where another call of `attend` will begin to read, for who asks for its memory ahead of time. No
+// blocks: nowhere.
+struct AttentionStart {
+    int64_t kv_head = 0;
+    int64_t position = 0;
+    std::span<const int32_t> block_table;
 };
 
 // Queries of one sequence: token i of `tokens` is at position `first_position + i`; its vector
@@ -53,6 +67,15 @@ struct AttentionQueries {
     int64_t tokens = 0;
     int64_t first_position = 0;
     std::span<const int32_t> block_table;  // covers all positions up to the last query's
+
+    // The first position of a partition that query `first_query` or one after it sees.
+    AttentionStart start(const AttentionShape& shape, int64_t kv_head, int64_t first_query,
+                         int64_t partition) const {
+        return {
+            kv_head,
+            std::max(partition * kPartitionTokens, shape.oldest_seen(first_position + first_query)),
+            block_table};
+    }
 };
 
 // The unnormalised result of one partition for `tokens` queries and the heads of one KV head: rows
@@ -97,10 +120,11 @@ struct TokenKernels {
     size_t (*attend_scratch)(const KVLayer& layer, const AttentionShape& shape, int64_t tokens);
 
     // Attention of queries [first_query, first_query + count) of `queries` and the heads of one KV
-    // head over the keys of one partition.
+    // head over the keys of one partition. `next` is where the caller's next call will begin.
     void (*attend)(const KVLayer& layer, const AttentionShape& shape,
                    const AttentionQueries& queries, int64_t kv_head, int64_t first_query,
-                   int64_t count, int64_t partition, float* scratch, const AttentionPartial& out);
+                   int64_t count, int64_t partition, const AttentionStart& next, float* scratch,
+                   const AttentionPartial& out);
 
     // Merges a later partition's partial into the running one (both of `rows` rows), and the final
     // division by the sum of weights.

@@ -84,10 +84,6 @@ CAUDAL_INLINE f32x16 select(i32x16 mask, f32x16 if_true, f32x16 if_false) {
 CAUDAL_INLINE i32x16 select(i32x16 mask, i32x16 if_true, i32x16 if_false) {
     return mask ? if_true : if_false;
 }
-
-CAUDAL_INLINE f32x16 maximum(f32x16 a, f32x16 b) {
-    return select(a > b, a, b);
-}
 #endif
 
 CAUDAL_INLINE f32x8 select(i32x8 mask, f32x8 if_true, f32x8 if_false) {

@@ -9,6 +9,21 @@ namespace {
 constexpr int64_t kTileRows = 24;
 // Below so many items per thread a long sequence's partitions are spread over threads.
 constexpr size_t kItemsPerThread = 4;
+// So few rows wait for memory, however many items there are: their partitions are items of their
+// own, so that a thread reads what all KV heads need of one partition before it goes to the next.
+constexpr int64_t kFewRows = 6;
+
+// Side by side in memory are the keys of all KV heads of a block, and so are their values: they
+// are read fastest one after the other by one thread. Only the last pieces are single items, for
+// threads to finish together.
+void cut_pieces(AttentionWork& work, int64_t kv_heads, int threads) {
+    const auto items = static_cast<int32_t>(work.items.size());
+    const auto heads = static_cast<int32_t>(kv_heads);
+    const int32_t whole = std::max(0, items / heads - threads);
+    int32_t item = 0;
+    for (; item < whole * heads; item += heads) work.pieces.push_back({item, item + heads});
+    for (; item < items; ++item) work.pieces.push_back({item, item + 1});
+}
 
 }  // namespace
 
@@ -44,8 +59,7 @@ AttentionWork plan_attention(std::span<const SequenceSlice> sequences, const KVL
             const int64_t first_query = t * tile;
             const int64_t count = std::min(tile, sequence.tokens - first_query);
             const int64_t first_position = sequence.context + first_query;
-            const int64_t oldest =
-                shape.window > 0 ? std::max<int64_t>(0, first_position - shape.window + 1) : 0;
+            const int64_t oldest = shape.oldest_seen(first_position);
             const int64_t begin = oldest / kPartitionTokens;
             const int64_t seen =
                 shape.causal ? first_position + count : sequence.context + sequence.tokens;
@@ -57,33 +71,32 @@ AttentionWork plan_attention(std::span<const SequenceSlice> sequences, const KVL
             // Causal queries see half of their own tile's keys on average.
             work.operations += 4.0 * static_cast<double>(shape.heads * layer.head_dim * count) *
                                (static_cast<double>(visible) - static_cast<double>(count - 1) / 2);
-            for (int64_t head = 0; head < layer.kv_heads; ++head) {
-                AttentionItem item{};
-                item.sequence = static_cast<int32_t>(s);
-                item.kv_head = static_cast<int32_t>(head);
-                item.first_query = static_cast<int32_t>(first_query);
-                item.count = static_cast<int32_t>(count);
-                if (!few_items || tiles > 1 || end - begin < 2) {
-                    item.partition_begin = static_cast<int32_t>(begin);
-                    item.partition_end = static_cast<int32_t>(end);
-                    item.split = -1;
-                    work.items.push_back(item);
-                    continue;
-                }
-                item.split = static_cast<int32_t>(work.splits.size());
-                const auto parts = static_cast<int32_t>(end - begin);
+            AttentionItem item{};
+            item.sequence = static_cast<int32_t>(s);
+            item.first_query = static_cast<int32_t>(first_query);
+            item.count = static_cast<int32_t>(count);
+            const bool split = tiles == 1 && (few_items || count * group <= kFewRows);
+            const auto parts = static_cast<int32_t>(split ? end - begin : 1);
+            const auto first_split = static_cast<int32_t>(work.splits.size());
+            for (int64_t head = 0; parts > 1 && head < layer.kv_heads; ++head) {
                 work.splits.push_back({parts, static_cast<int64_t>(work.workspace_floats)});
                 work.workspace_floats +=
                     static_cast<size_t>(parts) * partial_floats(count * group, layer.head_dim);
-                for (int32_t part = 0; part < parts; ++part) {
-                    item.part = part;
-                    item.partition_begin = static_cast<int32_t>(begin) + part;
-                    item.partition_end = item.partition_begin + 1;
+            }
+            for (int32_t part = 0; part < parts; ++part) {
+                item.part = part;
+                item.partition_begin = static_cast<int32_t>(begin) + part;
+                item.partition_end =
+                    parts > 1 ? item.partition_begin + 1 : static_cast<int32_t>(end);
+                for (int32_t head = 0; head < layer.kv_heads; ++head) {
+                    item.kv_head = head;
+                    item.split = parts > 1 ? first_split + head : -1;
                     work.items.push_back(item);
                 }
             }
         }
     }
+    cut_pieces(work, layer.kv_heads, threads);
     work.finished_parts = std::make_unique<std::atomic<int32_t>[]>(work.splits.size());
     return work;
 }

@@ -32,9 +32,16 @@ struct AttentionSplit {
     int64_t workspace;  // float offset of the first part's partial
 };
 
+// Items [begin, end), which one thread takes at once.
+struct AttentionPiece {
+    int32_t begin;
+    int32_t end;
+};
+
 // The items of one (window, heads, KV geometry) for a batch; layers of the same kind share it.
 struct AttentionWork {
     std::vector<AttentionItem> items;
+    std::vector<AttentionPiece> pieces;
     std::vector<AttentionSplit> splits;
     std::unique_ptr<std::atomic<int32_t>[]> finished_parts;  // per split; returns to 0 after use
     size_t workspace_floats = 0;

@@ -328,16 +328,18 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
             });
         } else {
             const auto& attention = std::get<AttentionStage>(stage);
-            const AttentionWork& planned = attention_work(run, attention.op);
-            const std::vector<AttentionItem>& items = planned.items;
+            AttentionWork& planned = attention_work(run, attention.op);
             const StageCost cost{attention.name, planned.kv_bytes, planned.operations};
-            share(run, thread, cost, static_cast<int64_t>(items.size()), 1,
-                  [&](int64_t begin, int64_t end) {
-                      for (int64_t i = begin; i < end; ++i) {
-                          run_attention(attention, storage, run, items[static_cast<size_t>(i)],
-                                        thread);
-                      }
-                  });
+            const auto total = static_cast<int64_t>(planned.pieces.size());
+            share(run, thread, cost, total, 1, [&](int64_t piece, int64_t /*end*/, int64_t after) {
+                const auto [begin, end] = planned.pieces[static_cast<size_t>(piece)];
+                const int32_t next =
+                    after < total ? planned.pieces[static_cast<size_t>(after)].begin : -1;
+                for (int32_t i = begin; i < end; ++i) {
+                    run_attention(attention, planned, storage, run, i, i + 1 < end ? i + 1 : next,
+                                  thread);
+                }
+            });
         }
     }
 }

@@ -80,8 +80,9 @@ class Executor {
     static int64_t embedding_row(const Run& run, const EmbedOp& op, size_t row);
     void run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
                     int64_t end) const;
-    void run_attention(const AttentionStage& stage, Storage& storage, Run& run,
-                       const AttentionItem& item, int thread);
+    // Item number `index`; `after` is the one that the thread goes on with, -1 for none.
+    void run_attention(const AttentionStage& stage, AttentionWork& work, Storage& storage,
+                       const Run& run, int32_t index, int32_t after, int thread);
     // Runs the tail for the tokens whose logits or states are wanted.
     void run_tail(Run& run, int thread);
     void run_head(Run& run, int thread);
@@ -97,7 +98,8 @@ class Executor {
     void fill_angles(const Run& run, int64_t begin, int64_t end);
     AttentionWork& attention_work(Run& run, const AttentionOp& op) const;
 
-    // Hands [0, total) out in pieces of `piece` to whoever asks, then waits for all threads.
+    // Hands [0, total) out in pieces of `piece` to whoever asks, then waits for all threads. Work
+    // that takes a third number is told where its thread will go on, `total` for nowhere.
     template <class Work>
     void share(Run& run, int thread, const StageCost& cost, int64_t total, int64_t piece,
                const Work& work);

@@ -117,8 +117,9 @@ AttentionWork& Executor::attention_work(Run& run, const AttentionOp& op) const {
     return run.attention.back()->work;
 }
 
-void Executor::run_attention(const AttentionStage& stage, Storage& storage, Run& run,
-                             const AttentionItem& item, int thread) {
+void Executor::run_attention(const AttentionStage& stage, AttentionWork& work, Storage& storage,
+                             const Run& run, int32_t index, int32_t after, int thread) {
+    const AttentionItem& item = work.items[static_cast<size_t>(index)];
     const AttentionOp& op = stage.op;
     const KVLayer& layer = kv_.layer(op.layer);
     const SequenceSlice& sequence = run.batch.sequences[static_cast<size_t>(item.sequence)];
@@ -128,20 +129,30 @@ void Executor::run_attention(const AttentionStage& stage, Storage& storage, Run&
     const int64_t rows = item.count * group;
     const size_t floats = partial_floats(rows, layer.head_dim);
 
-    AttentionQueries queries;
-    queries.queries =
-        storage.buffers[static_cast<size_t>(op.q)].data() + sequence.first_token * query_stride;
-    queries.query_stride = query_stride;
-    queries.tokens = sequence.tokens;
-    queries.first_position = sequence.context;
-    queries.block_table = sequence.block_table;
+    const auto queries_of = [&](const SequenceSlice& slice) -> AttentionQueries {
+        return {
+            storage.buffers[static_cast<size_t>(op.q)].data() + slice.first_token * query_stride,
+            query_stride, slice.tokens, slice.context, slice.block_table};
+    };
+    const AttentionQueries queries = queries_of(sequence);
+    const auto start_of = [&](const AttentionItem& of, int64_t partition) {
+        return queries_of(run.batch.sequences[static_cast<size_t>(of.sequence)])
+            .start(op.shape, of.kv_head, of.first_query, partition);
+    };
 
     float* scratch = thread_scratch_[static_cast<size_t>(thread)].data();
     AttentionPartial running = partial_at(scratch, rows);
     float* attend_scratch = scratch + 2 * floats;
     const auto attend = [&](int64_t partition, const AttentionPartial& out) {
+        AttentionStart next;
+        if (partition + 1 < item.partition_end) {
+            next = start_of(item, partition + 1);
+        } else if (after >= 0) {
+            const AttentionItem& later = work.items[static_cast<size_t>(after)];
+            next = start_of(later, later.partition_begin);
+        }
         kernels_.token.attend(layer, op.shape, queries, item.kv_head, item.first_query, item.count,
-                              partition, attend_scratch, out);
+                              partition, next, attend_scratch, out);
     };
     if (item.split < 0) {
         attend(item.partition_begin, running);
@@ -151,7 +162,6 @@ void Executor::run_attention(const AttentionStage& stage, Storage& storage, Run&
             kernels_.token.merge_partials(running, later, rows, layer.head_dim);
         }
     } else {
-        AttentionWork& work = attention_work(run, op);
         const AttentionSplit& split = work.splits[static_cast<size_t>(item.split)];
         float* parts = split_workspace_.data() + split.workspace;
         attend(item.partition_begin,

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "runtime/executor.h"
@@ -60,10 +61,17 @@ void Executor::share(Run& run, int thread, const StageCost& cost, int64_t total,
     if (thread == 0) run.counters[(number + 1) % 3].next.store(0, std::memory_order_relaxed);
     std::atomic<int64_t>& next = run.counters[number % 3].next;
     const auto take_pieces = [&] {
-        while (true) {
-            const int64_t begin = next.fetch_add(piece, std::memory_order_relaxed);
-            if (begin >= total) break;
-            work(begin, std::min(begin + piece, total));
+        const auto take = [&] { return next.fetch_add(piece, std::memory_order_relaxed); };
+        for (int64_t begin = take(); begin < total;) {
+            const int64_t end = std::min(begin + piece, total);
+            if constexpr (std::is_invocable_v<const Work&, int64_t, int64_t, int64_t>) {
+                const int64_t after = take();
+                work(begin, end, std::min(after, total));
+                begin = after;
+            } else {
+                work(begin, end);
+                begin = take();
+            }
         }
     };
     if (run.profiles == nullptr) {

@@ -92,7 +92,9 @@ class Sequence {
                 const int64_t begin = oldest / kPartitionTokens;
                 for (int64_t p = begin; p <= last / kPartitionTokens; ++p) {
                     Partial& into = p == begin ? running : later;
-                    table_.token.attend(layer_, shape, queries, head, first, count, p,
+                    const AttentionStart next =
+                        queries.start(shape, (head + 1) % shape_.kv_heads, first, begin);
+                    table_.token.attend(layer_, shape, queries, head, first, count, p, next,
                                         scratch.data(), into.view());
                     if (p > begin) {
                         table_.token.merge_partials(running.view(), later.view(), count * group,
