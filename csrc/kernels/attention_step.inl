@@ -6,6 +6,8 @@
 // changes nothing (weight 0, correction 1): a row's result is the same to the bit in any company.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/output.inl"
 #include "kernels/token_ops.h"
 #include "kernels/wide_vec.inl"
@@ -25,10 +27,6 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // Scores are in units of ln 2: weights are powers of two.
 constexpr float kLog2E = 1.44269504f;
-
-constexpr int at_most(int limit, int value) {
-    return value < limit ? value : limit;
-}
 
 // 2^x for x ≤ 0 with a relative error below 2e-7, exactly 1 at 0 and 0 below -125. NaN stays NaN.
 // What is left of x after rounding is at most a half, where five terms suffice (coefficients fitted
@@ -151,7 +149,8 @@ CAUDAL_INLINE void step_scores(const KeyStep<Element>& step, int64_t head_dim, c
     }
 }
 
-// Hides the scores of tokens outside [begin, end) of a step.
+// Hides the scores of tokens outside [begin, end) of a step: what a row may not see, and what there
+// is none of in a step that isn't full.
 CAUDAL_INLINE void hide_scores(float* scores, int64_t begin, int64_t end) {
     alignas(kWideBytes) static constexpr int32_t kNumbers[kBlockTokens] = {
         0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -285,11 +284,11 @@ CAUDAL_INLINE void weigh_values(const KeyStep<Element>& step, int64_t head_dim,
     }
 }
 
-// A step with `Rows` rows. `weights` is room for [Rows][kStepTokens] finite numbers.
+// A step with `Rows` rows. `weights` is room for [Rows][kStepTokens].
 template <int Rows, class Element>
 void attend_step(const KeyStep<Element>& step, int64_t head_dim, const AttentionRows& rows,
                  float* weights) {
-    constexpr int kBlocks = at_most(kStepBlocks, kSumsAtOnce / (Rows * kHalves));
+    constexpr int kBlocks = std::min(kStepBlocks, kSumsAtOnce / (Rows * kHalves));
     step_scores<Rows, kBlocks>(step, head_dim, rows.queries, weights);
     float correction[kLanes];
     step_weights<Rows>(weights, step.base, step.tokens, rows, correction);

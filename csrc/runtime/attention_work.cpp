@@ -11,7 +11,7 @@ constexpr int64_t kTileRows = 24;
 constexpr size_t kItemsPerThread = 4;
 // So few rows wait for memory, however many items there are: their partitions are items of their
 // own, so that a thread reads what all KV heads need of one partition before it goes to the next.
-constexpr int64_t kFewRows = 6;
+constexpr int64_t kFewRows = 8;
 
 // Side by side in memory are the keys of all KV heads of a block, and so are their values: they
 // are read fastest one after the other by one thread. Only the last pieces are single items, for
