@@ -104,7 +104,7 @@ def test_an_unknown_model_fails_every_request_with_the_servers_words(server: Run
 def test_nobody_there():
     report = load("http://127.0.0.1:1")
     assert report.failed == 6
-    assert all("ConnectError" in error for error in report.errors)
+    assert all("ConnectionRefusedError" in error for error in report.errors)
 
 
 @pytest.mark.parametrize(

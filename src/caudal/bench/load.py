@@ -17,15 +17,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from statistics import fmean
 from typing import Any
 
-import httpx2
+from httptools import HttpParserError
 
+from caudal.bench.http_client import StreamClient, StreamedAnswer, events
 from caudal.errors import ParameterError
-
-READ_SECONDS = 300.0
-"""A server that sends nothing for so long has failed the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +48,11 @@ class Workload:
     prefix_tokens: int = 0
     vocab_size: int
     seed: int = 0
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of a whole prompt."""
+        return self.prompt_tokens + (self.prefix_tokens if self.prefixes else 0)
 
     def prompts(self) -> list[list[int]]:
         """The prompts, in order of arrival."""
@@ -186,63 +190,69 @@ async def run_load(
         api_key: Sent as a bearer token.
 
     Raises:
-        ParameterError: A number makes no sense.
+        ParameterError: The address or a number makes no sense.
     """
     _check(workload, arrivals)
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    prompts = workload.prompts()
+    bodies = [json.dumps(_body(model, prompt, workload)).encode() for prompt in prompts]
     turns = asyncio.Semaphore(arrivals.concurrency)
-    async with httpx2.AsyncClient(
-        base_url=url,
-        headers=headers,
-        timeout=httpx2.Timeout(READ_SECONDS, pool=None),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
-        trust_env=False,
-    ) as client:
-        start = time.perf_counter()
+    client = StreamClient(url, api_key)
+    start = time.perf_counter()
 
-        async def answer(prompt: list[int], due: float) -> Answer:
-            await asyncio.sleep(start + due - time.perf_counter())
-            async with turns:
-                asked = time.perf_counter() - start if math.isinf(arrivals.rate) else due
-                return await _ask(client, _body(model, prompt, workload), start, asked)
+    async def ask(body: bytes, due: float) -> _Asked:
+        await asyncio.sleep(start + due - time.perf_counter())
+        async with turns:
+            asked = time.perf_counter() if math.isinf(arrivals.rate) else start + due
+            response: StreamedAnswer | Exception
+            try:
+                response = await client.post("/v1/completions", body)
+            except (OSError, HttpParserError) as failure:
+                response = failure
+            return _Asked(asked, time.perf_counter(), response)
 
-        times = arrivals.times(workload.requests, workload.seed)
-        answers = await asyncio.gather(*map(answer, workload.prompts(), times))
-    return LoadReport.of(answers)
-
-
-async def _ask(
-    client: httpx2.AsyncClient, body: dict[str, Any], start: float, asked: float
-) -> Answer:
-    """Send one request and read its stream. Whatever goes wrong is the answer's error."""
-    first, error = None, None
-    usage: Mapping[str, int] = {}
     try:
-        async with client.stream("POST", "/v1/completions", json=body) as response:
-            if response.status_code != httpx2.codes.OK:
-                text = (await response.aread()).decode(errors="replace")
-                error = f"status {response.status_code}: {text[:200]}"
-            else:
-                async for event in httpx2.EventSource(response):
-                    if event.data == "[DONE]":
-                        break
-                    chunk = json.loads(event.data)
-                    if "error" in chunk:
-                        error = f"error in the stream: {json.dumps(chunk['error'])[:200]}"
-                        break
-                    if first is None and chunk.get("choices"):
-                        first = time.perf_counter() - start
-                    usage = chunk.get("usage") or usage
-    except (httpx2.HTTPError, ValueError) as failure:
-        error = f"{type(failure).__name__}: {failure}"
-    generated = usage.get("completion_tokens", 0)
-    if error is None and generated != body["max_tokens"]:
-        error = f"generated {generated} of {body['max_tokens']} tokens"
+        times = arrivals.times(workload.requests, workload.seed)
+        finished = await asyncio.gather(*map(ask, bodies, times))
+    finally:
+        client.close()
+    # Only now that nobody waits for it: reading a stream takes time that the server may need.
+    return LoadReport.of([_judge(each, workload, start) for each in finished])
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What came of a request, not looked into; times on `time.perf_counter`."""
+
+    asked: float
+    ended: float
+    response: StreamedAnswer | Exception
+
+
+def _judge(finished: _Asked, workload: Workload, start: float) -> Answer:
+    """Read the stream of a request. Whatever went wrong is the answer's error."""
+    response = finished.response
+    first, generated, error = None, 0, None
+    if isinstance(response, Exception):
+        error = f"{type(response).__name__}: {response}"
+    elif response.status != HTTPStatus.OK:
+        error = f"status {response.status}: {response.body.decode(errors='replace')[:200]}"
+    else:
+        first = response.first
+        try:
+            for event in events(response.body):
+                if "error" in event:
+                    error = f"error in the stream: {json.dumps(event['error'])[:200]}"
+                    break
+                generated = (event.get("usage") or {}).get("completion_tokens", generated)
+        except ValueError as failure:
+            error = f"{type(failure).__name__}: {failure}"
+    if error is None and generated != workload.output_tokens:
+        error = f"generated {generated} of {workload.output_tokens} tokens"
     return Answer(
-        asked=asked,
-        first=first,
-        ended=time.perf_counter() - start,
-        prompt_tokens=len(body["prompt"]),
+        asked=finished.asked - start,
+        first=None if first is None else first - start,
+        ended=finished.ended - start,
+        prompt_tokens=workload.prompt_length,
         output_tokens=generated,
         error=error,
     )

@@ -177,6 +177,8 @@ def serve(
     """
     import asyncio
 
+    from uvicorn.loops.auto import auto_loop_factory
+
     from caudal.bench.load import Arrivals, Workload, run_load
 
     workload = Workload(
@@ -189,7 +191,8 @@ def serve(
         seed=seed,
     )
     arrivals = Arrivals(rate=rate, concurrency=concurrency)
-    report = asyncio.run(run_load(url.rstrip("/"), model, workload, arrivals, api_key=api_key))
+    with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+        report = runner.run(run_load(url.rstrip("/"), model, workload, arrivals, api_key=api_key))
     typer.echo(report.to_json() if json else _load_table(report))
     if report.failed:
         raise typer.Exit(1)

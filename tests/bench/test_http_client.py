@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from caudal.bench.http_client import ConnectionClosedError, StreamClient, StreamedAnswer, events
+from caudal.errors import ParameterError
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHOICE = b'data: {"choices":[{"text":"a"}]}\n\n'
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+async def ask(pieces: Sequence[bytes], *, close: bool, times: int = 1) -> list[StreamedAnswer]:
+    """Ask a server that answers every request with the same pieces, each in a packet of its own."""
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while await reader.read(1000):
+            for piece in pieces:
+                writer.write(piece)
+                await asyncio.sleep(0.01)
+            if close:
+                writer.close()
+                return
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = StreamClient(f"http://127.0.0.1:{port}")
+    try:
+        answers = [await client.post("/", b"{}") for _ in range(times)]
+    finally:
+        client.close()
+        server.close()
+    assert connections == (times if close else 1)
+    return answers
+
+
+def test_answers_in_chunks_come_over_one_connection():
+    pieces = [CHUNKED, chunk(b": ping\n\n"), chunk(CHOICE[:9]), chunk(CHOICE[9:]), chunk(b"")]
+    first, second = asyncio.run(ask(pieces, close=False, times=2))
+    assert first.status == 200
+    assert first.body == second.body == b": ping\n\n" + CHOICE
+    assert first.first is not None
+    assert second.first is not None
+    assert second.first - first.first > 0.03
+
+
+def test_an_answer_of_no_length_ends_with_the_connection():
+    head = b"HTTP/1.1 200 OK\r\n\r\n"
+    answers = asyncio.run(ask([head, CHOICE, CHOICE], close=True, times=2))
+    assert [answer.body for answer in answers] == [CHOICE * 2] * 2
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [[], [CHUNKED], [CHUNKED, chunk(CHOICE)], [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n123"]],
+)
+def test_a_connection_that_ends_too_early(pieces: list[bytes]):
+    with pytest.raises(ConnectionClosedError):
+        asyncio.run(ask(pieces, close=True))
+
+
+def test_a_server_that_sends_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("caudal.bench.http_client.READ_SECONDS", 0.02)
+    with pytest.raises(TimeoutError):
+        asyncio.run(ask([], close=False))
+
+
+def test_events_end_at_done():
+    assert list(events(CHOICE + b": ping\r\n\r\ndata: 2\r\n\r\ndata: [DONE]\n\ndata: 3\n\n")) == [
+        {"choices": [{"text": "a"}]},
+        2,
+    ]
+    assert list(events(b"data: 1")) == []
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host", "http://"])
+def test_what_is_no_address(url: str):
+    with pytest.raises(ParameterError) as caught:
+        StreamClient(url)
+    assert caught.value.param == "url"
