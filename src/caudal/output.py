@@ -58,7 +58,7 @@ class GenerationObserver(Protocol):
         """The request has ended, well or not: see `Generation.outcome`. Called once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OutputToken:
     """A generated token and where its text begins.
 
@@ -74,7 +74,7 @@ class OutputToken:
     in_text: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delta:
     """What is new in one sequence.
 
@@ -111,6 +111,7 @@ class SequenceText:
             visible_tokens=visible_tokens,
         )
         self._matcher = StopMatcher(params.stop)
+        self._stops = bool(params.stop)
         self._params = params
         self._index = index
         self._held_text = ""  # decoded, not released
@@ -129,6 +130,8 @@ class SequenceText:
         if self.finished:
             return None
         tokens = update.tokens
+        if len(tokens) == 1 and not (update.finish_reason or self._stops or self._held_tokens):
+            return self._push_alone(tokens[0])
         ended_by_token = update.stop_token is not None
         for sampled in tokens[:-1] if ended_by_token else tokens:
             self.num_tokens += 1
@@ -141,6 +144,18 @@ class SequenceText:
         if ended_by_token:
             self.num_tokens += 1
         return self._finish(update)
+
+    def _push_alone(self, sampled: SampledToken) -> Delta | None:
+        """A token that ends nothing where nothing is held back: what nearly all are."""
+        piece = self._detokenizer.push(sampled.token)
+        begin = self._decoded
+        end = begin + len(piece)
+        self.num_tokens += 1
+        if not piece:
+            self._held_tokens.append((sampled, begin, end))
+            return None
+        self._decoded = self._released = end
+        return Delta(self._index, piece, [OutputToken(sampled, begin, True)])
 
     def _decode(self, sampled: SampledToken | None, piece: str) -> Delta | None:
         """Append a token's text; returns the last delta if it completes a stop string."""

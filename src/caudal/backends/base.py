@@ -2,7 +2,9 @@
 
 The engine decides *what* runs (which tokens of which sequences, in which blocks); an executor runs
 it and decides nothing. Everything here is plain Python data, so that the engine can be tested
-with a fake executor in milliseconds, and a backend may pack it as suits its hardware.
+with a fake executor in milliseconds, and a backend may pack it as suits its hardware. Nobody
+changes what others have made; all the same, what is made for every token isn't frozen: that would
+take twice as long.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from caudal.sampling_params import SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SamplingRow:
     """How to choose one token from a row of logits.
 
@@ -62,7 +64,7 @@ class PoolRows:
     carry: NDArray[np.float64] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SequenceStep:
     """One sequence's part of an iteration: compute the KV of `tokens`, which follow `context`.
 
@@ -126,7 +128,7 @@ class TokenLogprob:
     top: Sequence[tuple[int, float]] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SampledToken:
     """A chosen token; `logprob` only where the request asked for log-probabilities."""
 
@@ -134,7 +136,7 @@ class SampledToken:
     logprob: TokenLogprob | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepResult:
     """What came out of one `SequenceStep`: as many `samples` and `scores` as it asked for.
 

@@ -11,7 +11,7 @@ from caudal.chat.parser import AnswerParser
 from caudal.output import Delta, Generation, OutputToken
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChatDelta:
     """What is new in one sequence.
 

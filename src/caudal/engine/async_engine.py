@@ -31,11 +31,11 @@ class _Mailbox:
     so long the request's id stays taken.
     """
 
-    __slots__ = ("abandoned", "error", "loop", "open_sequences", "ready", "updates")
+    __slots__ = ("abandoned", "error", "loop", "open_sequences", "reader", "updates")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sequences: int) -> None:
         self.loop = loop
-        self.ready = asyncio.Event()
+        self.reader: asyncio.Future[None] | None = None
         self.updates: list[SequenceUpdate] = []
         self.open_sequences = sequences
         self.abandoned = False
@@ -46,11 +46,19 @@ class _Mailbox:
             self.open_sequences -= 1
         if not self.abandoned:
             self.updates.append(update)
-            self.ready.set()
+            self.wake()
 
     def fail(self, error: EngineDeadError) -> None:
         self.error = error
-        self.ready.set()
+        self.wake()
+
+    def wake(self) -> None:
+        if self.reader is not None and not self.reader.done():
+            self.reader.set_result(None)
+
+    async def wait(self) -> None:
+        self.reader = self.loop.create_future()
+        await self.reader
 
 
 class RequestStream:
@@ -83,8 +91,7 @@ class RequestStream:
             if mailbox.error is not None:
                 self._closed = True
                 raise mailbox.error
-            mailbox.ready.clear()
-            await mailbox.ready.wait()
+            await mailbox.wait()
         updates, mailbox.updates = mailbox.updates, []
         return updates
 

@@ -80,7 +80,7 @@ class RequestTiming:
         self.first_token: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SequenceUpdate:
     """News about one sequence of a request after an iteration.
 

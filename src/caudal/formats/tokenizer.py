@@ -66,6 +66,8 @@ class Tokenizer:
         texts = vocabulary.texts
         control = vocabulary.ids_of_kind(TokenKind.CONTROL, TokenKind.UNKNOWN)
         self.special_tokens: Mapping[str, int] = {texts[token]: token for token in control}
+        self._control = frozenset(control)
+        self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
         user_defined = vocabulary.ids_of_kind(TokenKind.USER_DEFINED)
         self.user_defined_tokens: Mapping[str, int] = {
             texts[token]: token for token in user_defined
@@ -235,6 +237,12 @@ class Tokenizer:
         Raises:
             ParameterError: The id doesn't exist.
         """
+        known = self._bytes.get(token)
+        if known is None:
+            known = self._bytes[token] = self._find_bytes(token)
+        return known
+
+    def _find_bytes(self, token: int) -> bytes:
         kind = self._kind(token)
         text = self.vocabulary.texts[token]
         if kind is TokenKind.UNUSED:
@@ -253,7 +261,8 @@ class Tokenizer:
         Raises:
             ParameterError: The id doesn't exist.
         """
-        return self._kind(token) in (TokenKind.CONTROL, TokenKind.UNKNOWN)
+        self._check(token)
+        return token in self._control
 
     def token_text(self, token: int) -> str:
         """A token's text as the vocabulary spells it, e.g. `<|im_end|>` or `Ġhello`.
@@ -261,7 +270,7 @@ class Tokenizer:
         Raises:
             ParameterError: The id doesn't exist.
         """
-        self._kind(token)
+        self._check(token)
         return self.vocabulary.texts[token]
 
     def token_id(self, text: str) -> int | None:
@@ -273,12 +282,15 @@ class Tokenizer:
         return found
 
     def _kind(self, token: int) -> TokenKind:
+        self._check(token)
+        return TokenKind(self.vocabulary.kinds[token])
+
+    def _check(self, token: int) -> None:
         if not 0 <= token < self.vocab_size:
             raise ParameterError(
                 "tokens",
                 f"token id {token} is outside the vocabulary (0 to {self.vocab_size - 1}).",
             )
-        return TokenKind(self.vocabulary.kinds[token])
 
     def _encode_text(self, text: str, *, add_space_prefix: bool) -> list[int]:
         if self._is_spm:

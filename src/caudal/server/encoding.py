@@ -7,13 +7,25 @@ from typing import Any
 
 from starlette.responses import Response
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def json_text(data: Any) -> str:
+    """Compact JSON. May have half a surrogate pair in it, which JSON can carry in."""
+    return _ENCODER.encode(data)
+
+
+def encode_json_text(text: str) -> bytes:
+    """What `json_text` wrote, in UTF-8. Where that has no half a pair, all goes out escaped."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(json.loads(text), separators=(",", ":")).encode()
+
 
 def encode_json(data: Any) -> bytes:
-    """Compact JSON in UTF-8. Half a surrogate pair, which JSON can carry in, goes out escaped."""
-    try:
-        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:
-        return json.dumps(data, separators=(",", ":")).encode()
+    """Compact JSON in UTF-8."""
+    return encode_json_text(json_text(data))
 
 
 class JSONReply(Response):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import signal
 import socket
 from collections.abc import Callable
@@ -92,6 +93,10 @@ def serve(
         except BaseException:
             server.should_exit = True
             raise
+        # What is there now stays: a full collection would look at all of it, and stop every stream
+        # for some 50 ms.
+        gc.collect()
+        gc.freeze()
         slot.fill(model)
         if not server.should_exit:
             on_ready(model)

@@ -37,7 +37,7 @@ class ModelSlot:
 def needs(task: Task) -> Any:
     """A dependency of routes that ask something of the model which not every model can do."""
 
-    def check(request: Request) -> None:
+    async def check(request: Request) -> None:  # FastAPI gives what isn't async a thread
         served_model(request).check_task(task)
 
     return Depends(check)

@@ -16,7 +16,7 @@ from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from caudal.server.encoding import encode_json
+from caudal.server.encoding import encode_json_text, json_text
 from caudal.server.errors import ClientDisconnectedError
 
 T = TypeVar("T")
@@ -30,7 +30,12 @@ DONE = b"data: [DONE]\n\n"
 
 def encode_event(data: dict[str, Any]) -> bytes:
     """One event. Plain dicts and one dump: this runs for every token of every stream."""
-    return b"data: " + encode_json(data) + b"\n\n"
+    return encode_event_text(json_text(data))
+
+
+def encode_event_text(data: str) -> bytes:
+    """One event whose JSON is written already."""
+    return b"data: %b\n\n" % encode_json_text(data)
 
 
 def encode_typed_event(data: dict[str, Any]) -> bytes:

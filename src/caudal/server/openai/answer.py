@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import secrets
 import time
@@ -13,8 +14,9 @@ from typing import Any
 
 from caudal.errors import CaudalError
 from caudal.output import Delta, Generation
+from caudal.server.encoding import json_text
 from caudal.server.errors import error_event
-from caudal.server.streaming import DONE, encode_event
+from caudal.server.streaming import DONE, encode_event, encode_event_text
 
 OBFUSCATED_SIZE = 256
 """Bytes of which the size of an obfuscated event is a multiple."""
@@ -38,6 +40,12 @@ class Envelope:
     def wrap(self, choices: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:
         """An answer or chunk with these choices."""
         return self._fields | {"choices": choices} | more
+
+    def around_choice(self, **more: Any) -> tuple[str, str]:
+        """What stands before and behind the JSON of a chunk's only choice."""
+        # Within a string, say the model's name, the quotes would be escaped.
+        before, behind = json_text(self.wrap([{}], **more)).split('"choices":[{}]')
+        return f'{before}"choices":[', f"]{behind}"
 
 
 def usage(generations: Sequence[Generation]) -> dict[str, Any]:
@@ -102,7 +110,7 @@ async def close_all(generations: Sequence[Generation]) -> None:
 
 
 async def stream_events(
-    choices: AsyncGenerator[dict[str, Any], None],
+    choices: AsyncGenerator[str, None],
     envelope: Envelope,
     final_usage: Callable[[], dict[str, Any]] | None,
     *,
@@ -111,7 +119,7 @@ async def stream_events(
     """A whole stream, encoded: chunks, usage if asked for, the end. Or an error, then the end.
 
     Args:
-        choices: The choice of each chunk; closed in any case.
+        choices: The choice of each chunk, as JSON; closed in any case.
         envelope: Of this answer.
         final_usage: If given, its result is sent in a last chunk without choices, and all others
             have a null usage.
@@ -119,16 +127,20 @@ async def stream_events(
             how much is sent learn little of what is sent.
     """
     more: dict[str, Any] = {} if final_usage is None else {"usage": None}
+    # A stream's chunks differ in their choice alone: all else is written once.
+    before, behind = envelope.around_choice(**more)
 
-    def encode(chunk: dict[str, Any]) -> bytes:
-        return encode_event(obfuscated(chunk) if obfuscate else chunk)
+    def encode(chunk: str) -> bytes:
+        if obfuscate:
+            return encode_event(obfuscated(json.loads(chunk)))
+        return encode_event_text(chunk)
 
     try:
         async with contextlib.aclosing(choices):
             async for choice in choices:
-                yield encode(envelope.wrap([choice], **more))
+                yield encode(f"{before}{choice}{behind}")
         if final_usage is not None:
-            yield encode(envelope.wrap([], usage=final_usage()))
+            yield encode(json_text(envelope.wrap([], usage=final_usage())))
     except CaudalError as error:
         yield encode_event(error_event(error))
     except Exception as error:

@@ -17,7 +17,7 @@ from caudal.chat.events import (
     ToolCallBegin,
 )
 from caudal.chat.generation import ChatDelta, ChatGeneration, CompleteAnswer
-from caudal.server.encoding import JSONReply
+from caudal.server.encoding import JSONReply, json_text
 from caudal.server.openai.answer import Envelope, stream_events, usage
 from caudal.server.openai.chat_schema import ChatCompletionRequest
 from caudal.server.openai.logprobs import chat_logprobs
@@ -85,13 +85,20 @@ class _Writer:
         self._with_logprobs = with_logprobs
         self._begun: set[int] = set()
 
-    async def stream(self, generation: ChatGeneration) -> AsyncGenerator[dict[str, Any], None]:
-        """The choices of all chunks, as they come."""
+    async def stream(self, generation: ChatGeneration) -> AsyncGenerator[str, None]:
+        """The choices of all chunks as JSON, as they come."""
         async with contextlib.aclosing(generation.deltas()) as stream:
             async for deltas in stream:
                 for delta in deltas:
+                    text = self._plain_content(delta)
+                    if text is not None:  # what nearly all chunks are
+                        yield (
+                            f'{{"index":{delta.index},"delta":{{"content":{json_text(text)}}},'
+                            '"logprobs":null,"finish_reason":null}'
+                        )
+                        continue
                     for choice in self._chunks(delta):
-                        yield choice
+                        yield json_text(choice)
 
     def choice(self, index: int, complete: CompleteAnswer) -> dict[str, Any]:
         """The choice of a whole answer."""
@@ -104,6 +111,15 @@ class _Writer:
             "finish_reason": complete.finish_reason,
             "stop_reason": complete.stop_reason,
         }
+
+    def _plain_content(self, delta: ChatDelta) -> str | None:
+        """The text of a delta that makes one chunk of nothing but content; None of others."""
+        if self._with_logprobs or delta.finish_reason is not None or len(delta.events) != 1:
+            return None
+        [event] = delta.events
+        if isinstance(event, ContentDelta) and delta.index in self._begun:
+            return event.text
+        return None
 
     def _chunks(self, delta: ChatDelta) -> list[dict[str, Any]]:
         """A chunk for each event; the first has the tokens, the last how it ended."""

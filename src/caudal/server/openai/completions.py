@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from caudal.output import Delta, Generation
-from caudal.server.encoding import JSONReply
+from caudal.server.encoding import JSONReply, json_text
 from caudal.server.openai.answer import Envelope, close_all, merge, stream_events, usage
 from caudal.server.openai.logprobs import CompletionLogprobs
 from caudal.server.openai.schema import CompletionRequest
@@ -69,14 +69,20 @@ class _Choices:
         self._echo = [self._text_of(prompt) if body.echo else None for prompt in prompts]
         self._begun: set[int] = set()
 
-    async def stream(
-        self, generations: Sequence[Generation]
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """The choices of all chunks, as they come."""
+    async def stream(self, generations: Sequence[Generation]) -> AsyncGenerator[str, None]:
+        """The choices of all chunks as JSON, as they come."""
         async with contextlib.aclosing(merge(generations)) as merged:
             async for place, generation, deltas in merged:
+                plain = self._top is None and self._echo[place] is None
                 for delta in deltas:
-                    yield self.chunk(place, generation, delta)
+                    if plain and delta.finish_reason is None:  # what nearly all chunks are
+                        index = place * generation.request.params.n + delta.index
+                        yield (
+                            f'{{"index":{index},"text":{json_text(delta.text)},'
+                            '"logprobs":null,"finish_reason":null}'
+                        )
+                    else:
+                        yield json_text(self.chunk(place, generation, delta))
 
     def chunk(self, place: int, generation: Generation, delta: Delta) -> dict[str, Any]:
         """The choice of one delta of the prompt at `place`."""
