@@ -7,11 +7,16 @@ import re
 from pathlib import Path
 
 import jsonschema
+import pytest
 from typer.testing import CliRunner
 
 from caudal import LLM, SamplingParams, StructuredOutputsParams
+from caudal.backends.native import NativeExecutor
+from caudal.bench.engine import BenchmarkError
 from caudal.bench.grammar import PROMPT, SCHEMA
+from caudal.bench.python_cost import PythonCost, measure_python
 from caudal.cli.app import app
+from caudal.loader import LoadOptions, load_model
 
 
 def test_jump_ahead_makes_json_with_long_keys_faster(smollm2_path: Path) -> None:
@@ -33,6 +38,26 @@ def test_the_measured_answer_is_a_whole_one(smollm2_path: Path) -> None:
         params = SamplingParams(temperature=0, max_tokens=256, structured_outputs=wanted)
         [result] = llm.generate(PROMPT, params, use_tqdm=False)
     jsonschema.validate(json.loads(result.outputs[0].text), SCHEMA)
+
+
+def python_cost(path: Path, max_model_len: int) -> PythonCost:
+    model = load_model(str(path), LoadOptions(max_model_len=max_model_len))
+    assert isinstance(model.executor, NativeExecutor)
+    return measure_python(model, model.executor, streams=2)
+
+
+def test_what_python_takes_of_an_iteration(smollm2_path: Path) -> None:
+    cost = python_cost(smollm2_path, max_model_len=512)
+    assert cost.streams == 2
+    assert 0 < cost.engine < cost.iteration
+    assert 0 < cost.event_loop < cost.iteration
+    # The machine may be busy; alone, each is a few hundredths.
+    assert cost.engine + cost.event_loop < cost.iteration / 2
+
+
+def test_a_load_that_fails_is_not_measured(smollm2_path: Path) -> None:
+    with pytest.raises(BenchmarkError):
+        python_cost(smollm2_path, max_model_len=64)
 
 
 def test_it_measures_grammars_or_a_peer_not_both(tmp_path: Path) -> None:

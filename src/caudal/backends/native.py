@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -98,6 +99,9 @@ class NativeExecutor:
         options: Sizes and switches.
         progress: Called with the share of weights packed so far, 0 to 1.
 
+    Attributes:
+        native_seconds: How long iterations have run in the native library, all together.
+
     Raises:
         ModelLoadError: A tensor can't be used, or memory doesn't suffice.
     """
@@ -109,6 +113,7 @@ class NativeExecutor:
         options: NativeOptions,
         progress: Callable[[float], None] | None = None,
     ) -> None:
+        self.native_seconds = 0.0
         try:
             weights = _native.Weights(options.threads)
             compiler = _Compiler(weights, file, program, progress)
@@ -154,7 +159,10 @@ class NativeExecutor:
         Raises:
             ValueError: The batch refers to tokens, blocks or positions that don't exist.
         """
-        samples, scores, pools = self._opened().execute(_pack(batch))
+        packed = _pack(batch)
+        began = time.perf_counter()
+        samples, scores, pools = self._opened().execute(packed)
+        self.native_seconds += time.perf_counter() - began
         next_sample, next_score, next_pool = iter(samples), iter(scores), iter(pools)
         return [
             _step_result(

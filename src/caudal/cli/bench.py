@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from caudal.bench.grammar import GrammarReport
     from caudal.bench.load import LoadReport
     from caudal.bench.profile import CaseProfile
+    from caudal.bench.python_cost import PythonCost
 
 app = typer.Typer(no_args_is_help=True, help="Measure how fast this machine runs a model.")
 
@@ -71,7 +72,8 @@ def engine(
 
         caudal bench engine smollm2 --grammar
 
-    Time, memory traffic and arithmetic of each stage of an iteration:
+    Time, memory traffic and arithmetic of each stage of an iteration, and what Python takes of one
+    while a server streams to many clients:
 
         caudal bench engine smollm2 --profile
     """
@@ -82,6 +84,7 @@ def engine(
     from caudal.bench.engine import PROMPT_TOKENS, run_cases
     from caudal.bench.grammar import measure_grammar
     from caudal.bench.profile import profile_cases
+    from caudal.bench.python_cost import measure_python
     from caudal.cli.pull_display import ensure_with_display
     from caudal.loader import LoadOptions, load_model
     from caudal.store import Store
@@ -118,6 +121,8 @@ def engine(
             cases = profile_cases(loaded.executor, 10 * runs)
         for case in cases:
             console.print(_profile_table(case, int(facts["threads"])))
+        with console.status("serving …"):
+            typer.echo(_python_table(measure_python(loaded, loaded.executor)))
         return
     table = Table("case", "what")
     table.add_column("tok/s", justify="right")
@@ -251,6 +256,19 @@ def _profile_table(case: CaseProfile, threads: int) -> Table:
             f"{stage.operations / seconds / 1e9:.0f}" if stage.operations else "",
         )
     return table
+
+
+def _python_table(cost: PythonCost) -> str:
+    def part(seconds: float) -> str:
+        return f"{1e3 * seconds:.2f} ms, {seconds / cost.iteration:.1%}"
+
+    return _lines(
+        {
+            f"streaming {cost.streams} answers": f"{1e3 * cost.iteration:.2f} ms an iteration",
+            "Python, engine": f"{part(cost.engine)}, while nothing is computed",
+            "Python, event loop": f"{part(cost.event_loop)}, beside what is computed",
+        }
+    )
 
 
 def _cells(case: CaseResult, *, with_peer: bool) -> list[str]:
