@@ -164,14 +164,18 @@ class NativeExecutor:
         samples, scores, pools = self._opened().execute(packed)
         self.native_seconds += time.perf_counter() - began
         next_sample, next_score, next_pool = iter(samples), iter(scores), iter(pools)
-        return [
-            _step_result(
+        results = []
+        for step in batch.steps:
+            if len(step.samples) == 1 and not step.score_targets and step.pool is None:
+                results.append(_drawn(*next(next_sample)))  # as nearly always
+                continue
+            result = _step_result(
                 [next(next_sample) for _ in step.samples],
                 [next(next_score) for _ in step.score_targets],
                 None if step.pool is None else next(next_pool),
             )
-            for step in batch.steps
-        ]
+            results.append(result)
+        return results
 
     def profile(self, batch: Batch) -> list[StageCost]:
         """Run one iteration like `execute`, for what its stages cost rather than its results."""
@@ -234,6 +238,12 @@ def _add_sample(native: _native.Batch, row: SamplingRow) -> None:
             row.output_tokens,
             list(params.logit_bias.items()),
         )
+
+
+def _drawn(token: int, score: _native.ScoreTuple | None, error: str | None) -> StepResult:
+    if error is not None:
+        return StepResult(error=error)
+    return StepResult([SampledToken(token, None if score is None else _token_logprob(score))])
 
 
 def _step_result(
