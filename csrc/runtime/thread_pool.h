@@ -12,7 +12,7 @@
 namespace caudal {
 
 // Runs one function on `size()` threads at once (the caller is thread 0). Not reentrant; called
-// from one thread at a time. Threads that wait spin for some microseconds, then sleep on a futex:
+// from one thread at a time. Threads that wait spin for half a millisecond, then sleep on a futex:
 // idle costs no CPU.
 class ThreadPool {
   public:
