@@ -32,20 +32,31 @@ struct Codes16 {
     }
 };
 
-template <int tokens>
+template <int tokens, int panels>
 struct Sums16 {
-    i32w totals[2][tokens] = {};  // of even and odd pairs: two chains hide the latency
+    // Few sums would wait for each other: two chains of each, of even and odd pairs, hide that.
+    static constexpr int kChains = tokens * panels < 8 ? 2 : 1;
 
-    CAUDAL_INLINE explicit Sums16(const Int16Group& /*a*/) {}
-    template <int pair>
-    CAUDAL_INLINE void add(const Codes16& codes, const Int16Group& a) {
+    i32w totals[kChains][panels][tokens] = {};
+
+    template <class Activations>
+    CAUDAL_INLINE explicit Sums16(const Activations& /*a*/) {}
+    template <int pair, class Activations>
+    CAUDAL_INLINE void add(const Codes16 (&codes)[panels], const Activations& a) {
         for (int t = 0; t < tokens; ++t) {
-            i32w& total = totals[pair % 2][t];
-            total = (i32w)_mm512_dpwssd_epi32((__m512i)total, (__m512i)codes.all,
-                                              (__m512i)repeat_bytes_wide(a.codes[pair][t]));
+            const i32w repeated = repeat_bytes_wide(a.of(t).codes[pair][t % kTileRows]);
+            for (int p = 0; p < panels; ++p) {
+                i32w& total = totals[pair % kChains][p][t];
+                total = (i32w)_mm512_dpwssd_epi32((__m512i)total, (__m512i)codes[p].all,
+                                                  (__m512i)repeated);
+            }
         }
     }
-    CAUDAL_INLINE i32w total(int /*half*/, int t) const { return totals[0][t] + totals[1][t]; }
+    CAUDAL_INLINE i32w total(int panel, int t) const {
+        i32w sum = totals[0][panel][t];
+        for (int chain = 1; chain < kChains; ++chain) sum = sum + totals[chain][panel][t];
+        return sum;
+    }
 };
 
 #elif !defined(CAUDAL_NEON)
@@ -58,22 +69,23 @@ struct Codes16 {
     static CAUDAL_INLINE Codes16 of(i32x8 both) { return {both}; }
 };
 
-template <int tokens>
+template <int tokens, int /*panels*/>
 struct Sums16 {
     i32x8 totals[2][tokens];  // of whole lanes and of their upper bytes
 
-    CAUDAL_INLINE explicit Sums16(const Int16Group& a) {
+    template <class Activations>
+    CAUDAL_INLINE explicit Sums16(const Activations& a) {
         for (int t = 0; t < tokens; ++t) {
-            totals[0][t] = i32x8{} - 128 * a.sum[t];
+            totals[0][t] = i32x8{} - 128 * a.of(t).sum[t];
             totals[1][t] = i32x8{};
         }
     }
-    template <int pair>
-    CAUDAL_INLINE void add(const Codes16& codes, const Int16Group& a) {
-        const i32x8 upper = upper_bytes(codes.both);
+    template <int pair, class Activations>
+    CAUDAL_INLINE void add(const Codes16 (&codes)[1], const Activations& a) {
+        const i32x8 upper = upper_bytes(codes[0].both);
         for (int t = 0; t < tokens; ++t) {
-            const i32x8 repeated = repeat_bytes(a.codes[pair][t]);
-            dot_pairs(totals[0][t], codes.both, repeated);
+            const i32x8 repeated = repeat_bytes(a.of(t).codes[pair][t]);
+            dot_pairs(totals[0][t], codes[0].both, repeated);
             dot_pairs(totals[1][t], upper, repeated);
         }
     }
@@ -85,10 +97,13 @@ struct Sums16 {
 #endif
 
 #if !defined(CAUDAL_NEON)
-template <int tokens, class Source>
-CAUDAL_INLINE void add_group(const Source& source, const Int16Group& a, Sums16<tokens>& sums) {
+template <int tokens, int panels, class Source, class Activations>
+CAUDAL_INLINE void add_group(const TileSources<panels, Source>& sources, const Activations& a,
+                             Sums16<tokens, panels>& sums) {
     unrolled<kGroup / 2>([&](auto pair) CAUDAL_INLINE_BODY {
-        sums.template add<pair>(source.template codes<pair>(), a);
+        Codes16 codes[panels];
+        for (int p = 0; p < panels; ++p) codes[p] = sources.groups[p]->template codes<pair>();
+        sums.template add<pair>(codes, a);
     });
 }
 #endif
@@ -161,7 +176,6 @@ struct alignas(kWideBytes) UnpackedGroup16 {
         return stored_codes[index];
     }
     CAUDAL_INLINE f32w scale(int half) const { return stored_scale[half]; }
-    CAUDAL_INLINE void prefetch(int64_t /*groups_ahead*/) const {}
 
     CAUDAL_INLINE void fill(const PackedGroup16<type>& packed) {
         unrolled<kCodes>([&](auto index) CAUDAL_INLINE_BODY {
@@ -184,21 +198,28 @@ struct Int16Kernel {
     using Packed = PackedGroup16<type>;
     using Unpacked = UnpackedGroup16<type>;
     // From this many activation rows on, unpacking once pays; measured.
+#if defined(__AVX512VNNI__)
+    static constexpr int64_t kUnpackFromRows = 129;
+    static constexpr int kPackedTiles = 2;
+    static constexpr int kPanelsAtOnce = 2;
+#else
     static constexpr int64_t kUnpackFromRows = encoding_of(type).bits == 4 ? 7 : 25;
-
+    static constexpr int kPackedTiles = 1;
     static constexpr int kPanelsAtOnce = 1;
+#endif
 
-    template <int tokens, class Source>
-    static CAUDAL_INLINE void multiply_group(const TileSources<1, Source>& sources,
-                                             const Int16Group& a, f32w (&sums)[kHalves][tokens]) {
-        const Source& source = *sources.groups[0];
-        Sums16<tokens> products(a);
-        add_group(source, a, products);
-        for (int half = 0; half < kHalves; ++half) {
-            const f32w scale = source.scale(half);
+    template <int tokens, int panels, class Source, class TileGroups>
+    static CAUDAL_INLINE void multiply_group(const TileSources<panels, Source>& sources,
+                                             const TileGroups& a,
+                                             f32w (&sums)[panels * kHalves][tokens]) {
+        Sums16<tokens, panels> products(a);
+        add_group(sources, a, products);
+        for (int v = 0; v < panels * kHalves; ++v) {
+            const f32w scale = sources.of(v).scale(v % kHalves);
             for (int t = 0; t < tokens; ++t) {
-                sums[half][t] = multiply_add(to_floats(products.total(half, t)),
-                                             scale * splat_wide(a.scale[t]), sums[half][t]);
+                sums[v][t] =
+                    multiply_add(to_floats(products.total(v, t)),
+                                 scale * splat_wide(a.of(t).scale[t % kTileRows]), sums[v][t]);
             }
         }
     }

@@ -31,11 +31,12 @@ struct Codes16 {
     }
 };
 
-template <int tokens>
+template <int tokens, int /*panels*/>
 struct Sums16 {
     i32x8 totals[2][tokens];
 
-    CAUDAL_INLINE explicit Sums16(const Int16Group& /*a*/) {
+    template <class Activations>
+    CAUDAL_INLINE explicit Sums16(const Activations& /*a*/) {
         for (auto& half : totals) {
             for (i32x8& total : half) total = i32x8{};
         }
@@ -112,8 +113,11 @@ struct Sums16 {
 #endif
 };
 
-template <int tokens, class Source>
-CAUDAL_INLINE void add_group(const Source& source, const Int16Group& a, Sums16<tokens>& sums) {
+template <int tokens, class Source, class Activations>
+CAUDAL_INLINE void add_group(const TileSources<1, Source>& sources, const Activations& activations,
+                             Sums16<tokens, 1>& sums) {
+    const Source& source = *sources.groups[0];
+    const Int16Group& a = activations.of(0);
     sums.add_bytes(source, a.upper);
     sums.weigh_upper_bytes(a);
     sums.add_bytes(source, a.lower);

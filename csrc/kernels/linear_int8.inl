@@ -168,7 +168,6 @@ struct alignas(kWideBytes) UnpackedGroup8 {
     CAUDAL_INLINE i32w minimum_factor(int part, int half) const {
         return stored_minimum_factor[part][half];
     }
-    CAUDAL_INLINE void prefetch(int64_t /*groups_ahead*/) const {}
 
     CAUDAL_INLINE void fill(const PackedGroup8<type>& packed) {
         for (int half = 0; half < kHalves; ++half) {
@@ -193,8 +192,8 @@ struct alignas(kWideBytes) UnpackedGroup8 {
 };
 
 // Adds the products of `count` quads, from quad `begin`, to the sums of a tile.
-template <int begin, int count, int tokens, int vectors, class Sources>
-CAUDAL_INLINE void add_quads(const Sources& sources, const Int8Group& a,
+template <int begin, int count, int tokens, int vectors, class Sources, class Activations>
+CAUDAL_INLINE void add_quads(const Sources& sources, const Activations& a,
                              GroupSums (&tile)[vectors][tokens]) {
 #if defined(CAUDAL_NEON_I8MM)
     if constexpr (tokens > 1) {
@@ -206,7 +205,7 @@ CAUDAL_INLINE void add_quads(const Sources& sources, const Int8Group& a,
                 i32w rows[2] = {source.template codes<quad>(v % kHalves),
                                 source.template codes<quad + 1>(v % kHalves)};
                 if constexpr (!Sources::kJoined) join_quads(rows[0], rows[1]);
-                sums[v].add(rows, a.codes[quad], a.codes[quad + 1]);
+                sums[v].add(rows, a.of(0).codes[quad], a.of(0).codes[quad + 1]);
             }
         });
         for (int v = 0; v < vectors; ++v) {
@@ -221,14 +220,14 @@ CAUDAL_INLINE void add_quads(const Sources& sources, const Int8Group& a,
             codes[v] = sources.of(v).template codes<begin + quad>(v % kHalves);
         }
         for (int t = 0; t < tokens; ++t) {
-            const i32w repeated = repeat_bytes_wide(a.codes[begin + quad][t]);
+            const i32w repeated = repeat_bytes_wide(a.of(t).codes[begin + quad][t % kTileRows]);
             for (int v = 0; v < vectors; ++v) tile[v][t].add(codes[v], repeated);
         }
     });
 }
 
-template <TensorType type, int tokens, int vectors, class Sources>
-CAUDAL_INLINE void multiply_group8(const Sources& sources, const Int8Group& a,
+template <TensorType type, int tokens, int vectors, class Sources, class Activations>
+CAUDAL_INLINE void multiply_group8(const Sources& sources, const Activations& a,
                                    f32w (&sums)[vectors][tokens]) {
     constexpr Encoding encoding = encoding_of(type);
     constexpr int centre = centre_of(encoding);
@@ -236,7 +235,8 @@ CAUDAL_INLINE void multiply_group8(const Sources& sources, const Int8Group& a,
     i32w totals[vectors][tokens];
     if constexpr (encoding.scales != Scales::Super16) {
         for (int t = 0; t < tokens; ++t) {
-            const auto start = GroupSums::start<centre>(a.pair_sums[0][t], a.pair_sums[1][t]);
+            const auto start = GroupSums::start<centre>(a.of(t).pair_sums[0][t % kTileRows],
+                                                        a.of(t).pair_sums[1][t % kTileRows]);
             for (int v = 0; v < vectors; ++v) tile[v][t] = start;
         }
         add_quads<0, 8>(sources, a, tile);
@@ -246,7 +246,7 @@ CAUDAL_INLINE void multiply_group8(const Sources& sources, const Int8Group& a,
     } else {
         unrolled<2>([&](auto part) CAUDAL_INLINE_BODY {
             for (int t = 0; t < tokens; ++t) {
-                const auto start = GroupSums::start<centre>(a.pair_sums[part][t]);
+                const auto start = GroupSums::start<centre>(a.of(t).pair_sums[part][t % kTileRows]);
                 for (int v = 0; v < vectors; ++v) tile[v][t] = start;
             }
             add_quads<part * 4, 4>(sources, a, tile);
@@ -264,20 +264,23 @@ CAUDAL_INLINE void multiply_group8(const Sources& sources, const Int8Group& a,
         const int half = v % kHalves;
         const f32w scale = source.scale(half);
         for (int t = 0; t < tokens; ++t) {
-            sums[v][t] =
-                multiply_add(to_floats(totals[v][t]), scale * splat_wide(a.scale[t]), sums[v][t]);
+            sums[v][t] = multiply_add(to_floats(totals[v][t]),
+                                      scale * splat_wide(a.of(t).scale[t % kTileRows]), sums[v][t]);
         }
         if constexpr (encoding.minimum) {
             const f32w minimum = source.minimum(half);
             for (int t = 0; t < tokens; ++t) {
                 if constexpr (encoding.scales != Scales::Super16) {
-                    sums[v][t] = multiply_add(minimum, splat_wide(a.sum[t]), sums[v][t]);
+                    sums[v][t] =
+                        multiply_add(minimum, splat_wide(a.of(t).sum[t % kTileRows]), sums[v][t]);
                 } else {
-                    const i32w count = multiply_pairs(repeat_bytes_wide(a.pair_sums[0][t]),
-                                                      source.minimum_factor(0, half)) +
-                                       multiply_pairs(repeat_bytes_wide(a.pair_sums[1][t]),
-                                                      source.minimum_factor(1, half));
-                    sums[v][t] = multiply_add(to_floats(count), minimum * splat_wide(a.scale[t]),
+                    const i32w count =
+                        multiply_pairs(repeat_bytes_wide(a.of(t).pair_sums[0][t % kTileRows]),
+                                       source.minimum_factor(0, half)) +
+                        multiply_pairs(repeat_bytes_wide(a.of(t).pair_sums[1][t % kTileRows]),
+                                       source.minimum_factor(1, half));
+                    sums[v][t] = multiply_add(to_floats(count),
+                                              minimum * splat_wide(a.of(t).scale[t % kTileRows]),
                                               sums[v][t]);
                 }
             }
@@ -292,13 +295,23 @@ struct Int8Kernel {
     using Packed = PackedGroup8<type>;
     using Unpacked = UnpackedGroup8<type>;
     // From this many activation rows on, unpacking once pays; measured.
+#if defined(__AVX512VNNI__)
+    static constexpr bool kManySteps =
+        encoding_of(type).bits == 5 || encoding_of(type).codebook != Codebook::None;
+    static constexpr int64_t kUnpackFromRows = kManySteps ? 41 : 129;
+    // Tiles that meet packed codes side by side, as many as the registers hold: taking codes apart
+    // then costs nothing, for it keeps other units busy than the products do.
+    static constexpr int kPackedTiles = 2;
+#else
     static constexpr int64_t kUnpackFromRows = encoding_of(type).bits == 4 ? 13 : 7;
+    static constexpr int kPackedTiles = 1;
+#endif
     // Panels that share an activation's broadcast; more would not fit in the registers.
     static constexpr int kPanelsAtOnce = 2 / kHalves;
 
-    template <int tokens, int panels, class Source>
+    template <int tokens, int panels, class Source, class TileGroups>
     static CAUDAL_INLINE void multiply_group(const TileSources<panels, Source>& sources,
-                                             const Int8Group& a,
+                                             const TileGroups& a,
                                              f32w (&sums)[panels * kHalves][tokens]) {
         multiply_group8<type>(sources, a, sums);
     }

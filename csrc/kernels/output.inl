@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/linear.h"
-#include "kernels/vec.inl"
+#include "kernels/wide_vec.inl"
 
 namespace caudal::CAUDAL_ISA {
 
@@ -27,20 +27,37 @@ struct Output {
     }
 
     // Writes the sums of one row of y for one panel.
-    CAUDAL_INLINE void write(int64_t panel, int64_t row, const float* sums) const {
+    CAUDAL_INLINE void write(int64_t panel, int64_t row, const f32w (&sums)[kHalves]) const {
         const int64_t first = panel * kPanelRows;
         float* to = y + row * stride + first;
-        const float* offsets = bias != nullptr ? bias + first : nullptr;
-        if (rows - first >= kPanelRows) {
-            for (int64_t lane = 0; lane < kPanelRows; lane += kLanes) {
-                f32x8 value = load(sums + lane);
-                if (offsets != nullptr) value = value + load(offsets + lane);
-                if (accumulate) value = value + load(to + lane);
-                store(to + lane, value);
+        if (rows - first < kPanelRows) {
+            alignas(kWideBytes) float values[kPanelRows];
+            for (int half = 0; half < kHalves; ++half) {
+                store(values + half * kWideLanes, sums[half]);
             }
+            write_some(rows - first, values, bias != nullptr ? bias + first : nullptr, to);
             return;
         }
-        for (int64_t lane = 0; lane < rows - first; ++lane) {
+        for (int half = 0; half < kHalves; ++half) {
+            f32w value = sums[half];
+            if (bias != nullptr) value = value + load_wide(bias + first + half * kWideLanes);
+            if (accumulate) value = value + load_wide(to + half * kWideLanes);
+            store(to + half * kWideLanes, value);
+        }
+    }
+    CAUDAL_INLINE void write(int64_t panel, int64_t row, const float* sums) const {
+        f32w values[kHalves];
+        for (int half = 0; half < kHalves; ++half) {
+            values[half] = load_wide(sums + half * kWideLanes);
+        }
+        write(panel, row, values);
+    }
+
+  private:
+    // The last panel may have fewer rows than there are lanes.
+    [[gnu::noinline]] void write_some(int64_t count, const float* sums, const float* offsets,
+                                      float* to) const {
+        for (int64_t lane = 0; lane < count; ++lane) {
             float value = sums[lane];
             if (offsets != nullptr) value += offsets[lane];
             if (accumulate) value += to[lane];

@@ -1,7 +1,8 @@
 // The loops around the integer kernels.
 //
-// Few activation rows: each panel is read once from memory in its packed form, group by group.
-// Many: a stretch of a panel is unpacked into the first-level cache and meets all activation tiles
+// Few activation rows: each panel is read from memory in its packed form, group by group, and meets
+// a tile or two at a time; the sums stay in registers from the first column to the last.
+// Many: a stretch of panels is unpacked into the first-level cache and meets all activation tiles
 // of a block there; the block is chosen so that its activations stay in the second-level cache.
 //
 // Activations of two terms are met by each stretch of a panel one term after the other, in both
@@ -17,83 +18,134 @@
 namespace caudal::CAUDAL_ISA {
 
 constexpr int64_t kGroupsAtOnce = 32;
-constexpr int64_t kGroupsAhead = 16;  // how far to prefetch when panels stream by
+constexpr int64_t kBytesAhead = 8192;  // how far to prefetch when panels stream by
 constexpr int64_t kMostTilesAtOnce = 60;
 constexpr int64_t kActivationBytesAtOnce = 512 * 1024;
 
-// Multiplies `count` groups of `panels` panels with `tokens` rows of a tile, continuing the sums
-// [panel][token][16 rows], of which each panel's begin `panel_stride` floats after the one before.
-template <class Kernel, int panels, int tokens, class GroupAt>
-CAUDAL_INLINE void multiply_stretch(const GroupAt& group_at, int64_t count,
-                                    const typename Kernel::Activations* a, float* sums,
-                                    int64_t panel_stride) {
-    using Source = std::remove_cvref_t<decltype(group_at(0, 0))>;
+// A group of activations of one tile, or of two side by side: up to eight rows.
+template <int tiles, class Group>
+struct TileActivations {
+    const Group* groups[tiles];
+
+    CAUDAL_INLINE const Group& of(int token) const { return *groups[token / kTileRows]; }
+};
+
+// The sums of the 16 rows of each of `panels` panels with `tokens` activation rows.
+template <int panels, int tokens>
+struct TileSums {
     f32w values[panels * kHalves][tokens];
-    const auto at = [&](int vector, int t) {
-        return sums + vector / kHalves * panel_stride + t * kPanelRows +
-               vector % kHalves * kWideLanes;
-    };
-    for (int v = 0; v < panels * kHalves; ++v) {
-        for (int t = 0; t < tokens; ++t) values[v][t] = load_wide(at(v, t));
+
+    static CAUDAL_INLINE TileSums zero() {
+        TileSums sums;
+        sums.for_each([&](int v, int t) CAUDAL_INLINE_BODY { sums.values[v][t] = f32w{}; });
+        return sums;
     }
-    for (int64_t index = 0; index < count; ++index) {
-        if constexpr (panels == 1) {
-            const auto& group = group_at(0, index);
-            group.prefetch(kGroupsAhead);
-            Kernel::template multiply_group<tokens>(TileSources<1, Source>{{&group}}, a[index],
-                                                    values);
-        } else {
-            Kernel::template multiply_group<tokens>(
-                TileSources<2, Source>{{&group_at(0, index), &group_at(1, index)}}, a[index],
-                values);
+    // Each panel's sums begin `panel_stride` floats after those of the one before.
+    static CAUDAL_INLINE TileSums load(const float* from, int64_t panel_stride) {
+        TileSums sums;
+        sums.for_each([&](int v, int t) CAUDAL_INLINE_BODY {
+            sums.values[v][t] = load_wide(from + place(v, t, panel_stride));
+        });
+        return sums;
+    }
+    CAUDAL_INLINE void store_to(float* to, int64_t panel_stride) const {
+        for_each([&](int v, int t)
+                     CAUDAL_INLINE_BODY { store(to + place(v, t, panel_stride), values[v][t]); });
+    }
+    CAUDAL_INLINE void write(const Output& output, int64_t panel, int64_t row, int64_t rows) const {
+        static_assert(panels == 1);
+        unrolled<tokens>([&](auto t) CAUDAL_INLINE_BODY {
+            if (t >= rows) return;
+            f32w sums[kHalves];
+            for (int half = 0; half < kHalves; ++half) sums[half] = values[half][t];
+            output.write(panel, row + t, sums);
+        });
+    }
+
+  private:
+    template <class Body>
+    static CAUDAL_INLINE void for_each(const Body& body) {
+        for (int v = 0; v < panels * kHalves; ++v) {
+            for (int t = 0; t < tokens; ++t) body(v, t);
         }
     }
-    for (int v = 0; v < panels * kHalves; ++v) {
-        for (int t = 0; t < tokens; ++t) store(at(v, t), values[v][t]);
+    static CAUDAL_INLINE int64_t place(int vector, int t, int64_t panel_stride) {
+        return vector / kHalves * panel_stride + t * kPanelRows + vector % kHalves * kWideLanes;
+    }
+};
+
+// Adds the products of `count` groups of `panels` panels with the rows of one tile or,
+// `tile_stride` groups apart, of two.
+template <class Kernel, int panels, int tokens, class GroupAt>
+CAUDAL_INLINE void multiply_stretch(const GroupAt& group_at, int64_t count,
+                                    const typename Kernel::Activations* a, int64_t tile_stride,
+                                    TileSums<panels, tokens>& sums) {
+    using Source = std::remove_cvref_t<decltype(group_at(0, 0))>;
+    constexpr int tiles = (tokens + kTileRows - 1) / kTileRows;
+    for (int64_t index = 0; index < count; ++index) {
+        TileActivations<tiles, typename Kernel::Activations> activations;
+        for (int tile = 0; tile < tiles; ++tile) {
+            activations.groups[tile] = a + tile * tile_stride + index;
+        }
+        const auto& group = group_at(0, index);
+        if constexpr (panels == 1) {
+            Kernel::template multiply_group<tokens>(TileSources<1, Source>{{&group}}, activations,
+                                                    sums.values);
+        } else {
+            Kernel::template multiply_group<tokens>(
+                TileSources<2, Source>{{&group, &group_at(1, index)}}, activations, sums.values);
+        }
     }
 }
 
+// A panel as it is packed with the activation tiles [first, last).
 template <class Kernel>
-static void multiply_few(const PackedMatrix& matrix, const typename Kernel::Activations* a,
-                         int64_t terms, int64_t rows, int64_t panel_begin, int64_t panel_end,
-                         const Output& output) {
+static void multiply_packed(const PackedMatrix& matrix, const typename Kernel::Activations* a,
+                            int64_t terms, int64_t rows, int64_t first, int64_t last, int64_t panel,
+                            const Output& output) {
+    using Packed = typename Kernel::Packed;
+    constexpr int kMostRows = Kernel::kPackedTiles * kTileRows;
     const int64_t groups = matrix.cols / kGroup;
-    const int64_t stride =
-        groups / Kernel::Packed::kLayout.groups_per_header * Kernel::Packed::kLayout.stride();
-    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-        const std::byte* data = matrix.data + panel * stride;
-        for (int64_t tile = 0; tile < tiles_of(rows); ++tile) {
-            alignas(kWideBytes) float sums[kTileRows * kPanelRows] = {};
-            const int64_t left = rows - tile * kTileRows;
-            const int64_t tokens = left < kTileRows ? left : kTileRows;
-            const auto* from = a + tile * terms * groups;
-            const auto meet = [&](const auto& group_at, int64_t count, const auto* term) {
-                if (tokens == 1) {
-                    multiply_stretch<Kernel, 1, 1>(group_at, count, term, sums, 0);
-                } else if (tokens == 2) {
-                    multiply_stretch<Kernel, 1, 2>(group_at, count, term, sums, 0);
-                } else {  // three run as four, the last of which is zero and dropped
-                    multiply_stretch<Kernel, 1, 4>(group_at, count, term, sums, 0);
-                }
-            };
-            if (terms == 1) {
-                meet([&](int, int64_t index) { return Kernel::Packed::at(data, index); }, groups,
-                     from);
-            } else {
-                for (int64_t begin = 0; begin < groups; begin += kGroupsAtOnce) {
-                    const int64_t rest = groups - begin;
-                    const auto group_at = [&](int, int64_t index) {
-                        return Kernel::Packed::at(data, begin + index);
-                    };
-                    for (int64_t term = 0; term < terms; ++term) {
-                        meet(group_at, rest < kGroupsAtOnce ? rest : kGroupsAtOnce,
-                             from + term * groups + begin);
+    const int64_t bytes = groups / Packed::kLayout.groups_per_header * Packed::kLayout.stride();
+    const std::byte* data = matrix.data + panel * bytes;
+    const int64_t end = last * kTileRows < rows ? last * kTileRows : rows;
+    // Later panels are asked for at an even pace: some lines with each group that is met.
+    const int64_t passes = (end - first * kTileRows + kMostRows - 1) / kMostRows * terms;
+    const int64_t lines = (Packed::kLayout.group_bytes() + 64 * passes - 1) / (64 * passes);
+    const std::byte* ahead = data + (bytes > kBytesAhead || passes > 1 ? bytes : kBytesAhead);
+    for (int64_t row = first * kTileRows; row < end;) {
+        const auto* from = a + row / kTileRows * terms * groups;
+        const auto meet = [&]<int tokens>(std::integral_constant<int, tokens>) CAUDAL_INLINE_BODY {
+            const int64_t some = end - row < tokens ? end - row : tokens;
+            for (int64_t t = 0; t < some; ++t) output.prefetch(panel, row + t);
+            auto sums = TileSums<1, tokens>::zero();
+            const int64_t stretch = terms == 1 ? groups : kGroupsAtOnce;
+            for (int64_t begin = 0; begin < groups; begin += stretch) {
+                const int64_t count = groups - begin < stretch ? groups - begin : stretch;
+                const auto group_at = [&](int, int64_t index) CAUDAL_INLINE_BODY {
+                    for (int64_t line = 0; line < lines; ++line) {
+                        __builtin_prefetch(ahead);
+                        ahead += 64;
                     }
+                    return Packed::at(data, begin + index);
+                };
+                for (int64_t term = 0; term < terms; ++term) {
+                    multiply_stretch<Kernel>(group_at, count, from + term * groups + begin,
+                                             terms * groups, sums);
                 }
             }
-            for (int64_t t = 0; t < tokens; ++t) {
-                output.write(panel, tile * kTileRows + t, sums + t * kPanelRows);
-            }
+            sums.write(output, panel, row, some);
+            row += some;
+        };
+        if (end - row == 1) {
+            meet(std::integral_constant<int, 1>{});
+        } else if (end - row == 2) {
+            meet(std::integral_constant<int, 2>{});
+        } else if (kMostRows == kTileRows || end - row < 7) {
+            // Three run as four, the last of which is zero and dropped.
+            meet(std::integral_constant<int, kTileRows>{});
+        } else {
+            meet(std::integral_constant<int, kMostRows>{});
         }
     }
 }
@@ -134,12 +186,14 @@ static void multiply_panels(const PackedMatrix& matrix, const typename Kernel::A
                         output.prefetch(panel + which, row);
                 }
             }
+            float* const tile_sums = sums[0] + (tile - first) * kTileRows * kPanelRows;
+            constexpr int64_t panel_stride = kMostTilesAtOnce * kTileRows * kPanelRows;
+            auto values = TileSums<panels, kTileRows>::load(tile_sums, panel_stride);
             for (int64_t term = 0; term < terms; ++term) {
-                multiply_stretch<Kernel, panels, kTileRows>(
-                    group_at, count, a + (tile * terms + term) * groups + begin,
-                    sums[0] + (tile - first) * kTileRows * kPanelRows,
-                    kMostTilesAtOnce * kTileRows * kPanelRows);
+                multiply_stretch<Kernel>(group_at, count,
+                                         a + (tile * terms + term) * groups + begin, 0, values);
             }
+            values.store_to(tile_sums, panel_stride);
         }
     }
     for (int which = 0; which < panels; ++which) {
@@ -150,9 +204,10 @@ static void multiply_panels(const PackedMatrix& matrix, const typename Kernel::A
 }
 
 template <class Kernel>
-static void multiply_many(const PackedMatrix& matrix, const typename Kernel::Activations* a,
-                          int64_t terms, int64_t rows, int64_t panel_begin, int64_t panel_end,
-                          const Output& output) {
+static void multiply_tiles(const PackedMatrix& matrix, const std::byte* activations, int64_t terms,
+                           int64_t rows, int64_t panel_begin, int64_t panel_end,
+                           const Output& output) {
+    const auto* a = reinterpret_cast<const typename Kernel::Activations*>(activations);
     const int64_t tile_bytes =
         terms * (matrix.cols / kGroup) * static_cast<int64_t>(sizeof(typename Kernel::Activations));
     int64_t tiles_at_once = kActivationBytesAtOnce / tile_bytes;
@@ -161,6 +216,12 @@ static void multiply_many(const PackedMatrix& matrix, const typename Kernel::Act
     for (int64_t first = 0; first < tiles_of(rows); first += tiles_at_once) {
         const int64_t last =
             first + tiles_at_once < tiles_of(rows) ? first + tiles_at_once : tiles_of(rows);
+        if (rows < Kernel::kUnpackFromRows) {
+            for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+                multiply_packed<Kernel>(matrix, a, terms, rows, first, last, panel, output);
+            }
+            continue;
+        }
         int64_t panel = panel_begin;
         for (; panel + Kernel::kPanelsAtOnce <= panel_end; panel += Kernel::kPanelsAtOnce) {
             multiply_panels<Kernel, Kernel::kPanelsAtOnce>(matrix, a, terms, rows, first, last,
@@ -169,18 +230,6 @@ static void multiply_many(const PackedMatrix& matrix, const typename Kernel::Act
         for (; panel < panel_end; ++panel) {
             multiply_panels<Kernel, 1>(matrix, a, terms, rows, first, last, panel, output);
         }
-    }
-}
-
-template <class Kernel>
-static void multiply_tiles(const PackedMatrix& matrix, const std::byte* activations, int64_t terms,
-                           int64_t rows, int64_t panel_begin, int64_t panel_end,
-                           const Output& output) {
-    const auto* a = reinterpret_cast<const typename Kernel::Activations*>(activations);
-    if (rows < Kernel::kUnpackFromRows) {
-        multiply_few<Kernel>(matrix, a, terms, rows, panel_begin, panel_end, output);
-    } else {
-        multiply_many<Kernel>(matrix, a, terms, rows, panel_begin, panel_end, output);
     }
 }
 
