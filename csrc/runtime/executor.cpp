@@ -230,8 +230,8 @@ BatchResult Executor::execute(const Batch& batch, std::vector<StageProfile>* pro
     BatchResult result;
     result.samples.resize(batch.samples.size());
     result.scores.resize(batch.scores.size());
-    Run run{batch, result, profiles, {}, {}, {}, {}, {}, {}, {}, {}, {}};
-    run.stage_numbers.resize(static_cast<size_t>(threads_.size()));
+    Run run{batch, result, profiles, {}, {}, {}, {}, {}, {}, {}, {}};
+    run.shares = std::vector<Run::Share>(static_cast<size_t>(threads_.size()));
     for (const SequenceSlice& sequence : batch.sequences) {
         for (int64_t i = 0; i < sequence.tokens; ++i) {
             run.positions.push_back(sequence.context + i);

@@ -98,8 +98,10 @@ class Executor {
     void fill_angles(const Run& run, int64_t begin, int64_t end);
     AttentionWork& attention_work(Run& run, const AttentionOp& op) const;
 
-    // Hands [0, total) out in pieces of `piece` to whoever asks, then waits for all threads. Work
-    // that takes a third number is told where its thread will go on, `total` for nowhere.
+    // Hands [0, total) out in pieces of `piece`, then waits for all threads. Each thread has a
+    // share of its own, which it takes in order, so that weights reach it as one stream from
+    // memory; then it helps the others with theirs. Work that takes a third number is told where
+    // its thread will go on, `total` for nowhere; its pieces go in order to whoever asks.
     template <class Work>
     void share(Run& run, int thread, const StageCost& cost, int64_t total, int64_t piece,
                const Work& work);

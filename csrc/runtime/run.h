@@ -42,35 +42,47 @@ struct Executor::Run {
         AttentionWork work;
     };
     std::vector<std::unique_ptr<Attention>> attention;
+    // How far a stage's work is handed out: of each thread's share, the pieces that are taken.
     // Three counters in turn: while one stage hands out work, the next one's is reset, and the one
     // before may still be read by a thread that hasn't reached the barrier's end.
-    struct alignas(64) Counter {
-        std::atomic<int64_t> next{0};
+    struct alignas(64) Share {
+        std::array<std::atomic<int64_t>, 3> taken{};
+        uint64_t stage = 0;  // all threads count alike
     };
-    std::array<Counter, 3> counters;
-    struct alignas(64) StageNumber {
-        uint64_t value = 0;
-    };
-    std::vector<StageNumber> stage_numbers;  // per thread; all threads count alike
+    std::vector<Share> shares;  // per thread
 };
 
 template <class Work>
 void Executor::share(Run& run, int thread, const StageCost& cost, int64_t total, int64_t piece,
                      const Work& work) {
-    const uint64_t number = run.stage_numbers[static_cast<size_t>(thread)].value++;
-    if (thread == 0) run.counters[(number + 1) % 3].next.store(0, std::memory_order_relaxed);
-    std::atomic<int64_t>& next = run.counters[number % 3].next;
+    constexpr bool told_next = std::is_invocable_v<const Work&, int64_t, int64_t, int64_t>;
+    const uint64_t number = run.shares[static_cast<size_t>(thread)].stage++;
+    run.shares[static_cast<size_t>(thread)].taken[(number + 1) % 3].store(
+        0, std::memory_order_relaxed);
+    const int64_t pieces = (total + piece - 1) / piece;
+    const int64_t owners = told_next ? 1 : threads_.size();
+    const auto begin_of = [&](int64_t owner) { return (pieces * owner + owners - 1) / owners; };
+    int64_t done = 0;  // shares that nothing is left of, from this thread's on
+    const auto take = [&] {
+        for (; done < owners; ++done) {
+            const int64_t owner = (thread + done) % owners;
+            std::atomic<int64_t>& taken = run.shares[static_cast<size_t>(owner)].taken[number % 3];
+            const int64_t index = begin_of(owner) + taken.fetch_add(1, std::memory_order_relaxed);
+            if (index < begin_of(owner + 1)) return index;
+        }
+        return pieces;
+    };
     const auto take_pieces = [&] {
-        const auto take = [&] { return next.fetch_add(piece, std::memory_order_relaxed); };
-        for (int64_t begin = take(); begin < total;) {
+        for (int64_t index = take(); index < pieces;) {
+            const int64_t begin = index * piece;
             const int64_t end = std::min(begin + piece, total);
-            if constexpr (std::is_invocable_v<const Work&, int64_t, int64_t, int64_t>) {
-                const int64_t after = take();
-                work(begin, end, std::min(after, total));
-                begin = after;
+            if constexpr (told_next) {
+                const int64_t next = take();
+                work(begin, end, std::min(next * piece, total));
+                index = next;
             } else {
                 work(begin, end);
-                begin = take();
+                index = take();
             }
         }
     };
