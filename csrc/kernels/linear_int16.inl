@@ -25,10 +25,11 @@ struct Codes16 {
 
     i32w all;
 
-    static CAUDAL_INLINE Codes16 of(i32x8 both) {
-        const i32x8 lower = upper_bytes(shift_left16<8>(both ^ repeat_s16(0x0080)));
-        return {(i32w)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)lower),
-                                         (__m256i)upper_bytes(both), 1)};
+    // From the pair's 32 bytes, twice, all signed: rows 0…7 come up from the lower bytes of the
+    // first half, rows 8…15 are in the upper bytes of the second.
+    static CAUDAL_INLINE Codes16 of(i32w twice) {
+        const __m512i up = _mm512_zextsi256_si512(_mm256_set1_epi16(8));
+        return {(i32w)_mm512_srai_epi16(_mm512_sllv_epi16((__m512i)twice, up), 8)};
     }
 };
 
@@ -127,6 +128,19 @@ struct PackedGroup16 {
     CAUDAL_INLINE Codes16 codes() const {
         return Codes16::of(pair_codes<2 * quad>(), pair_codes<2 * quad + 1>());
     }
+#elif defined(__AVX512VNNI__)
+    template <int pair>
+    CAUDAL_INLINE Codes16 codes() const {
+        // Loads repeat their bytes for nothing.
+        i32w bytes = (i32w)_mm512_broadcast_i64x4(
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(pair_bytes<pair>())));
+        if constexpr (kEncoding.bits == 8) {
+            return Codes16::of(bytes ^ (i32w)_mm512_zextsi256_si512(_mm256_set1_epi16(0x0080)));
+        } else {
+            bytes = shift_right16<pair / kVectors * 4>(bytes) & repeat_u8_wide(15);
+            return Codes16::of(look_up(kIq4Codebook, bytes));
+        }
+    }
 #else
     template <int pair>
     CAUDAL_INLINE Codes16 codes() const {
@@ -151,14 +165,21 @@ struct PackedGroup16 {
   private:
     static constexpr int kVectors = kEncoding.bits == 8 ? 16 : 8;
 
+    template <int pair>
+    CAUDAL_INLINE const std::byte* pair_bytes() const {
+        return group + kLayout.scale_bytes + pair % kVectors * kVectorBytes;
+    }
+
+#if !defined(__AVX512VNNI__)
     // 16-bit lanes with a row of 8…15 in the upper byte and, plus 128, one of 0…7 in the lower.
     template <int pair>
     CAUDAL_INLINE i32x8 pair_codes() const {
-        i32x8 bytes = load_bytes(group + kLayout.scale_bytes + pair % kVectors * kVectorBytes);
+        i32x8 bytes = load_bytes(pair_bytes<pair>());
         if constexpr (kEncoding.bits == 8) return bytes;
         bytes = shift_right16<pair / kVectors * 4>(bytes) & repeat_u8(15);
         return look_up(kIq4Codebook, bytes) ^ repeat_s16(0x0080);
     }
+#endif
 };
 
 template <TensorType type>
