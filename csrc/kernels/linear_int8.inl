@@ -14,6 +14,8 @@
 // that of k, whatever the tile, so the result doesn't depend on the shape of a call.
 #pragma once
 
+#include <limits>
+
 #include "kernels/activations.inl"
 #include "kernels/output.inl"
 #include "kernels/wide_vec.inl"
@@ -296,9 +298,13 @@ struct Int8Kernel {
     using Unpacked = UnpackedGroup8<type>;
     // From this many activation rows on, unpacking once pays; measured.
 #if defined(__AVX512VNNI__)
+    // Never where groups are whole cache lines and their codes are taken apart in a step or two.
     static constexpr bool kManySteps =
         encoding_of(type).bits == 5 || encoding_of(type).codebook != Codebook::None;
-    static constexpr int64_t kUnpackFromRows = kManySteps ? 41 : 129;
+    static constexpr bool kWholeLines = Packed::kLayout.group_bytes() % 64 == 0;
+    static constexpr int64_t kUnpackFromRows = kManySteps    ? 41
+                                               : kWholeLines ? std::numeric_limits<int64_t>::max()
+                                                             : 129;
     // Tiles that meet packed codes side by side, as many as the registers hold: taking codes apart
     // then costs nothing, for it keeps other units busy than the products do.
     static constexpr int kPackedTiles = 2;
