@@ -18,7 +18,8 @@
 namespace caudal::CAUDAL_ISA {
 
 constexpr int64_t kGroupsAtOnce = 32;
-constexpr int64_t kBytesAhead = 8192;  // how far to prefetch when panels stream by
+// How far to prefetch when panels stream by; more would push what comes first out of the cache.
+constexpr int64_t kBytesAhead = 20 * 1024;
 constexpr int64_t kMostTilesAtOnce = 60;
 constexpr int64_t kActivationBytesAtOnce = 512 * 1024;
 
@@ -112,7 +113,7 @@ static void multiply_packed(const PackedMatrix& matrix, const typename Kernel::A
     // Later panels are asked for at an even pace: some lines with each group that is met.
     const int64_t passes = (end - first * kTileRows + kMostRows - 1) / kMostRows * terms;
     const int64_t lines = (Packed::kLayout.group_bytes() + 64 * passes - 1) / (64 * passes);
-    const std::byte* ahead = data + (bytes > kBytesAhead || passes > 1 ? bytes : kBytesAhead);
+    const std::byte* ahead = data + (passes > 1 || bytes < kBytesAhead ? bytes : kBytesAhead);
     for (int64_t row = first * kTileRows; row < end;) {
         const auto* from = a + row / kTileRows * terms * groups;
         const auto meet = [&]<int tokens>(std::integral_constant<int, tokens>) CAUDAL_INLINE_BODY {
