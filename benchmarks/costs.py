@@ -43,6 +43,11 @@ class AttentionLayer:
         """Tokens that the token at `position` sees, itself included."""
         return position + 1 if self.window is None else min(position + 1, self.window)
 
+    def seen_of(self, prefix: int, position: int) -> int:
+        """Bytes of the first `prefix` tokens that the token at `position` sees."""
+        oldest = position + 1 - self.visible(position)
+        return max(0, prefix - oldest) * self.bytes
+
 
 @dataclass(slots=True)
 class Ideal:
@@ -97,7 +102,7 @@ class ModelCosts:
             program = build_program(file)
             return cls(
                 body=_matrices(file, program.body),
-                head=_matrices(file, program.head),
+                head=_matrices(file, program.tail + program.head),
                 layers=_attention_layers(program),
                 vocab_size=program.vocab_size,
                 context_length=program.context_length,
@@ -117,8 +122,13 @@ class ModelCosts:
             # A prompt's pass yields the first token; the others come in batches, as wide as can be.
             start = case.prefix_tokens + case.prompt_tokens
             batches = case.requests / case.concurrency
+            sequences, shared = case.concurrency, case.prefix_tokens
             for step in range(case.output_tokens - 1):
-                times = self._pass(limits, case.concurrency, case.concurrency, start + step, 1)
+                times = self._pass(limits, sequences, sequences, start + step, 1)
+                # What sequences share need be read but once for each prefix.
+                copies = sequences - case.prefixes if case.prefixes else 0
+                seen = sum(layer.seen_of(shared, start + step) for layer in self.layers)
+                times["read"] -= copies * seen / limits.read
                 ideal.add(times, batches)
             return ideal
         if metric in ("all", "prompt"):

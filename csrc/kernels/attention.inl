@@ -60,8 +60,7 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
     const int64_t known = queries.first_position + queries.tokens;
     const int64_t last_position = shape.causal ? first_position + count : known;
     for (int64_t token = 0; token < count; ++token) {
-        const float* from = queries.queries + (first_query + token) * queries.query_stride +
-                            kv_head * group * head_dim;
+        const float* from = queries.vector(first_query + token) + kv_head * group * head_dim;
         float* to = scratch.queries + token * group * head_dim;
         const float scale = shape.scale * kLog2E;
         for (int64_t i = 0; i < group * head_dim; ++i) to[i] = from[i] * scale;

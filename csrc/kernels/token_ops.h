@@ -19,7 +19,7 @@ enum class KVType : uint8_t { F16 = 0, F32 = 1 };
 constexpr int64_t kBlockTokens = 16;
 // Keys per attention partition: partial results of partitions, at fixed absolute positions, are
 // merged in order, so that one long sequence can use all threads and still give the same bits.
-constexpr int64_t kPartitionTokens = 512;
+constexpr int64_t kPartitionTokens = 256;
 
 // Where one layer's keys and values live. Within a block and KV head, keys are [channel][token] (a
 // dot product then needs no horizontal sum) and values are [token][channel].
@@ -60,13 +60,20 @@ struct AttentionStart {
 };
 
 // Queries of one sequence: token i of `tokens` is at position `first_position + i`; its vector
-// starts at `queries + i * query_stride` as [heads][head_dim].
+// starts at `queries + i * query_stride` as [heads][head_dim], or at `queries + offsets[i]` where
+// there are offsets (queries of several sequences, on a partition that is in the past of all).
 struct AttentionQueries {
     const float* queries = nullptr;
     int64_t query_stride = 0;
     int64_t tokens = 0;
     int64_t first_position = 0;
     std::span<const int32_t> block_table;  // covers all positions up to the last query's
+    std::span<const int64_t> offsets;
+
+    const float* vector(int64_t query) const {
+        return queries +
+               (offsets.empty() ? query * query_stride : offsets[static_cast<size_t>(query)]);
+    }
 
     // The first position of a partition that query `first_query` or one after it sees.
     AttentionStart start(const AttentionShape& shape, int64_t kv_head, int64_t first_query,

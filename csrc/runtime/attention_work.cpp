@@ -1,12 +1,14 @@
 #include "runtime/attention_work.h"
 
 #include <algorithm>
+#include <ranges>
+#include <unordered_map>
+#include <utility>
 
 namespace caudal {
 
 namespace {
 
-constexpr int64_t kTileRows = 24;
 // Below so many items per thread a long sequence's partitions are spread over threads.
 constexpr size_t kItemsPerThread = 4;
 // So few rows wait for memory, however many items there are: their partitions are items of their
@@ -28,7 +30,7 @@ void cut_pieces(AttentionWork& work, int64_t kv_heads, int threads) {
 }  // namespace
 
 int64_t attention_tile(int64_t group) {
-    return std::max<int64_t>(1, kTileRows / group);
+    return std::max<int64_t>(1, kAttentionTileRows / group);
 }
 
 size_t partial_floats(int64_t rows, int64_t head_dim) {
@@ -39,66 +41,168 @@ AttentionPartial partial_at(float* base, int64_t rows) {
     return {base, base + rows, base + 2 * rows};
 }
 
-AttentionWork plan_attention(std::span<const SequenceSlice> sequences, const KVLayer& layer,
-                             const AttentionShape& shape, int threads) {
-    AttentionWork work;
-    const int64_t group = shape.heads / layer.kv_heads;
-    const int64_t tile = attention_tile(group);
-    size_t unsplit_items = 0;
-    for (const SequenceSlice& sequence : sequences) {
-        const int64_t tiles = (sequence.tokens + tile - 1) / tile;
-        unsplit_items += static_cast<size_t>(tiles * layer.kv_heads);
-    }
-    const bool few_items = unsplit_items < kItemsPerThread * static_cast<size_t>(threads);
+namespace {
 
-    for (size_t s = 0; s < sequences.size(); ++s) {
-        const SequenceSlice& sequence = sequences[s];
-        // The last queries have the most keys: they go first, so that threads finish together.
-        const int64_t tiles = (sequence.tokens + tile - 1) / tile;
+// A partition that lies wholly in the past of one query each of some sequences, and where their
+// block tables agree.
+struct SharedPartition {
+    int32_t partition;
+    std::vector<AttentionSharer> sharers;
+};
+
+std::span<const int32_t> blocks_of(const SequenceSlice& sequence, int64_t partition) {
+    constexpr auto kBlocks = static_cast<size_t>(kPartitionTokens / kBlockTokens);
+    return sequence.block_table.subspan(static_cast<size_t>(partition) * kBlocks, kBlocks);
+}
+
+class AttentionPlanner {
+  public:
+    AttentionPlanner(std::span<const SequenceSlice> sequences, const KVLayer& layer,
+                     const AttentionShape& shape, int threads)
+        : sequences_(sequences),
+          layer_(layer),
+          shape_(shape),
+          group_(shape.heads / layer.kv_heads),
+          tile_(attention_tile(group_)) {
+        size_t unsplit_items = 0;
+        for (const SequenceSlice& sequence : sequences) {
+            unsplit_items += static_cast<size_t>(tiles_of(sequence) * layer.kv_heads);
+        }
+        few_items_ = unsplit_items < kItemsPerThread * static_cast<size_t>(threads);
+    }
+
+    AttentionWork plan(int threads) && {
+        for (size_t s = 0; s < sequences_.size(); ++s) add_sequence(static_cast<int32_t>(s));
+        // What is shared has the most rows and goes first, so that threads finish together.
+        std::vector<AttentionItem> alone = std::move(work_.items);
+        work_.items.clear();
+        for (const SharedPartition& shared : shared_) add_shared(shared, alone);
+        work_.items.insert(work_.items.end(), alone.begin(), alone.end());
+        cut_pieces(work_, layer_.kv_heads, threads);
+        work_.finished_parts = std::make_unique<std::atomic<int32_t>[]>(work_.splits.size());
+        return std::move(work_);
+    }
+
+  private:
+    int64_t tiles_of(const SequenceSlice& sequence) const {
+        return (sequence.tokens + tile_ - 1) / tile_;
+    }
+
+    void add_sequence(int32_t index) {
+        const SequenceSlice& sequence = sequences_[static_cast<size_t>(index)];
+        // The last queries have the most keys: they go first.
+        const int64_t tiles = tiles_of(sequence);
         for (int64_t t = tiles - 1; t >= 0; --t) {
-            const int64_t first_query = t * tile;
-            const int64_t count = std::min(tile, sequence.tokens - first_query);
+            const int64_t first_query = t * tile_;
+            const int64_t count = std::min(tile_, sequence.tokens - first_query);
             const int64_t first_position = sequence.context + first_query;
-            const int64_t oldest = shape.oldest_seen(first_position);
+            const int64_t oldest = shape_.oldest_seen(first_position);
             const int64_t begin = oldest / kPartitionTokens;
             const int64_t seen =
-                shape.causal ? first_position + count : sequence.context + sequence.tokens;
+                shape_.causal ? first_position + count : sequence.context + sequence.tokens;
             const int64_t end = (seen + kPartitionTokens - 1) / kPartitionTokens;
             const int64_t visible = seen - oldest;
-            const int64_t element = layer.type == KVType::F32 ? 4 : 2;
-            work.kv_bytes +=
-                static_cast<double>(2 * visible * layer.kv_heads * layer.head_dim * element);
             // Causal queries see half of their own tile's keys on average.
-            work.operations += 4.0 * static_cast<double>(shape.heads * layer.head_dim * count) *
-                               (static_cast<double>(visible) - static_cast<double>(count - 1) / 2);
+            work_.operations += 4.0 * static_cast<double>(shape_.heads * layer_.head_dim * count) *
+                                (static_cast<double>(visible) - static_cast<double>(count - 1) / 2);
             AttentionItem item{};
-            item.sequence = static_cast<int32_t>(s);
+            item.sequence = index;
             item.first_query = static_cast<int32_t>(first_query);
             item.count = static_cast<int32_t>(count);
-            const bool split = tiles == 1 && (few_items || count * group <= kFewRows);
+            const bool split = tiles == 1 && (few_items_ || count * group_ <= kFewRows);
             const auto parts = static_cast<int32_t>(split ? end - begin : 1);
-            const auto first_split = static_cast<int32_t>(work.splits.size());
-            for (int64_t head = 0; parts > 1 && head < layer.kv_heads; ++head) {
-                work.splits.push_back({parts, static_cast<int64_t>(work.workspace_floats)});
-                work.workspace_floats +=
-                    static_cast<size_t>(parts) * partial_floats(count * group, layer.head_dim);
+            const auto first_split = static_cast<int32_t>(work_.splits.size());
+            for (int64_t head = 0; parts > 1 && head < layer_.kv_heads; ++head) {
+                work_.splits.push_back({parts, static_cast<int64_t>(work_.workspace_floats)});
+                work_.workspace_floats +=
+                    static_cast<size_t>(parts) * partial_floats(count * group_, layer_.head_dim);
             }
             for (int32_t part = 0; part < parts; ++part) {
                 item.part = part;
                 item.partition_begin = static_cast<int32_t>(begin) + part;
                 item.partition_end =
                     parts > 1 ? item.partition_begin + 1 : static_cast<int32_t>(end);
-                for (int32_t head = 0; head < layer.kv_heads; ++head) {
-                    item.kv_head = head;
-                    item.split = parts > 1 ? first_split + head : -1;
-                    work.items.push_back(item);
+                const int64_t from = std::max(oldest, item.partition_begin * kPartitionTokens);
+                const int64_t to = std::min(seen, item.partition_end * kPartitionTokens);
+                if (parts > 1 && sequence.tokens == 1 && to - from == kPartitionTokens) {
+                    share(item.partition_begin, {index, first_split, part});
+                } else {
+                    add_heads(item, parts > 1 ? first_split : -1, to - from, work_.items);
                 }
             }
         }
     }
-    cut_pieces(work, layer.kv_heads, threads);
-    work.finished_parts = std::make_unique<std::atomic<int32_t>[]>(work.splits.size());
-    return work;
+
+    void share(int32_t partition, AttentionSharer sharer) {
+        const SequenceSlice& sequence = sequences_[static_cast<size_t>(sharer.sequence)];
+        const std::span<const int32_t> blocks = blocks_of(sequence, partition);
+        const auto [begin, end] = by_first_block_.equal_range(blocks.front());
+        const auto found = std::find_if(begin, end, [&](const auto& entry) {
+            const SharedPartition& known = shared_[entry.second];
+            return known.partition == partition &&
+                   std::ranges::equal(
+                       blocks_of(sequences_[static_cast<size_t>(known.sharers.front().sequence)],
+                                 partition),
+                       blocks);
+        });
+        if (found != end) {
+            shared_[found->second].sharers.push_back(sharer);
+            return;
+        }
+        by_first_block_.emplace(blocks.front(), shared_.size());
+        shared_.push_back({partition, {sharer}});
+    }
+
+    // Cuts the sequences into tiles; one that is alone is an item like any other.
+    void add_shared(const SharedPartition& shared, std::vector<AttentionItem>& alone) {
+        AttentionItem item{};
+        item.partition_begin = shared.partition;
+        item.partition_end = shared.partition + 1;
+        for (size_t first = 0; first < shared.sharers.size(); first += static_cast<size_t>(tile_)) {
+            const auto count = std::min(static_cast<size_t>(tile_), shared.sharers.size() - first);
+            const AttentionSharer& sharer = shared.sharers[first];
+            item.sequence = sharer.sequence;
+            item.count = static_cast<int32_t>(count);
+            item.part = sharer.part;
+            item.shared = count > 1 ? static_cast<int32_t>(work_.sharers.size()) : -1;
+            if (count > 1) {
+                const auto from = shared.sharers.begin() + static_cast<std::ptrdiff_t>(first);
+                work_.sharers.insert(work_.sharers.end(), from,
+                                     from + static_cast<std::ptrdiff_t>(count));
+            }
+            add_heads(item, sharer.split, kPartitionTokens, count > 1 ? work_.items : alone);
+        }
+    }
+
+    // An item for each KV head; `first_split` is -1 where it isn't a part of a split.
+    void add_heads(AttentionItem item, int32_t first_split, int64_t keys,
+                   std::vector<AttentionItem>& items) {
+        for (int32_t head = 0; head < layer_.kv_heads; ++head) {
+            item.kv_head = head;
+            item.split = first_split < 0 ? -1 : first_split + head;
+            items.push_back(item);
+        }
+        const int64_t element = layer_.type == KVType::F32 ? 4 : 2;
+        work_.kv_bytes +=
+            static_cast<double>(2 * keys * layer_.kv_heads * layer_.head_dim * element);
+    }
+
+    const std::span<const SequenceSlice> sequences_;
+    const KVLayer& layer_;
+    const AttentionShape& shape_;
+    const int64_t group_;
+    const int64_t tile_;
+    bool few_items_ = false;
+    AttentionWork work_;
+    std::vector<SharedPartition> shared_;
+    std::unordered_multimap<int32_t, size_t> by_first_block_;  // to indices of shared_
+};
+
+}  // namespace
+
+AttentionWork plan_attention(std::span<const SequenceSlice> sequences, const KVLayer& layer,
+                             const AttentionShape& shape, int threads) {
+    return AttentionPlanner(sequences, layer, shape, threads).plan(threads);
 }
 
 }  // namespace caudal

@@ -12,17 +12,31 @@
 
 namespace caudal {
 
+// Rows (queries times heads of a group) of one item: enough to share what is read, few enough for
+// their own state to stay in the cache.
+constexpr int64_t kAttentionTileRows = 24;
+
 // Queries [first_query, first_query + count) of a sequence and the heads of one KV head, over
-// partitions [partition_begin, partition_end).
+// partitions [partition_begin, partition_end). Or, if `shared` isn't -1, the one query each of
+// `count` sequences whose block tables agree on the partition (a shared prefix): its keys and
+// values are read once for all. (Hydragen, arXiv 2402.05099; cascade attention in FlashInfer.)
 struct AttentionItem {
-    int32_t sequence;
+    int32_t sequence;  // of a shared partition: the first of them
     int32_t kv_head;
     int32_t first_query;
     int32_t count;
     int32_t partition_begin;
     int32_t partition_end;
-    int32_t split;  // index of the split it belongs to, -1: the item holds all its partitions
-    int32_t part;   // which part of the split
+    int32_t split;        // index of the split it belongs to, -1: the item holds all its partitions
+    int32_t part;         // which part of the split
+    int32_t shared = -1;  // where its sequences begin in AttentionWork::sharers
+};
+
+// One of the sequences of a shared partition, with its own split and part.
+struct AttentionSharer {
+    int32_t sequence;
+    int32_t split;  // of the first KV head; the others' follow
+    int32_t part;
 };
 
 // A single query tile whose partitions are spread over threads: the last to finish merges the
@@ -43,13 +57,14 @@ struct AttentionWork {
     std::vector<AttentionItem> items;
     std::vector<AttentionPiece> pieces;
     std::vector<AttentionSplit> splits;
+    std::vector<AttentionSharer> sharers;
     std::unique_ptr<std::atomic<int32_t>[]> finished_parts;  // per split; returns to 0 after use
     size_t workspace_floats = 0;
-    double kv_bytes = 0;    // that the queries see, each block once for a tile of queries
+    double kv_bytes = 0;    // that items read
     double operations = 0;  // multiply-adds of queries, keys and values count as two
 };
 
-// Query tokens of one tile: enough rows to share a block's conversion, few enough to stay in cache.
+// Query tokens of one item, at most.
 int64_t attention_tile(int64_t group);
 
 // Floats of one partial of `rows` rows: maximum, sum, weighted values.

@@ -18,7 +18,7 @@ from support.reference_model import TinyModel
 
 NUM_BLOCKS = 400
 MAX_TOKENS = 640
-# Longer than a partition of attention (512), so that its merging is covered too.
+# Longer than two partitions of attention (256 each), so that its merging is covered too.
 PROMPT = [(37 * i + i * i) % 320 for i in range(600)]
 ANSWER = 6
 PARAMS = SamplingParams(temperature=0.9, top_p=0.95, seed=5, logprobs=5)
@@ -168,3 +168,29 @@ def test_a_batch_that_refers_to_nothing_is_refused_before_it_runs(
     with pytest.raises(ValueError, match="copy outside the pool"):
         runner.executor.execute(Batch([SequenceStep(**good)], [(0, NUM_BLOCKS)]))
     assert runner.run() == alone
+
+
+@pytest.mark.parametrize("sharers", [2, 9, 30])
+def test_shared_prefix(runner: Runner, sharers: int) -> None:
+    """Attention reads a prefix that several sequences share once for all of them."""
+    runner.run()
+    prompt_blocks = list(range(40))[::-1]
+    steps = []
+    for number in range(sharers):
+        # One in four leaves the prefix after its first partition, and each goes on by itself.
+        shared = 17 if number % 4 == 3 else 32
+        table = [*prompt_blocks[:shared], *range(100 + 8 * number, 108 + 8 * number)]
+        suffix = [(7 * number + 3 * i) % 320 for i in range(1 + number % 20)]
+        context = shared * BLOCK_SIZE + len(suffix)
+        runner.executor.execute(Batch([SequenceStep(suffix, shared * BLOCK_SIZE, table, [])]))
+        row = SamplingRow(params=PARAMS, seed=number, stream=0, step=0)
+        steps.append(SequenceStep([number], context, table, [row]))
+    alone = [runner.executor.execute(Batch([step]))[0] for step in steps]
+    together = runner.executor.execute(Batch(steps))
+    assert [each.samples for each in together] == [each.samples for each in alone]
+
+    def bytes_read(batch: Batch) -> float:
+        costs = runner.executor.profile(batch)
+        return sum(cost.bytes for cost in costs if cost.name == "attention")
+
+    assert bytes_read(Batch(steps)) < 0.9 * sum(bytes_read(Batch([step])) for step in steps)

@@ -98,11 +98,14 @@ def test_costs_of_a_real_file(smollm2_path: Path):
     model = ModelCosts.of(smollm2_path)
     hidden, feed_forward, layers, vocabulary = 576, 1536, 30, 49152
     per_layer = 2 * hidden * hidden + 2 * hidden * 192 + 3 * hidden * feed_forward
-    assert model.body.quantised == layers * per_layer
-    assert model.head.quantised == vocabulary * hidden
+    # After the last layer's attention only tokens whose logits are wanted go on.
+    tail = hidden * hidden + 3 * hidden * feed_forward
+    assert model.body.quantised == layers * per_layer - tail
+    assert model.head.quantised == tail + vocabulary * hidden
     assert model.body.floating == model.head.floating == 0
-    assert model.body.bytes == layers * per_layer * 20 // 32  # Q4_1: 20 bytes for 32 weights
-    assert model.head.bytes == vocabulary * hidden * 34 // 32  # Q8_0
+    # Q4_1: 20 bytes for 32 weights
+    assert model.body.bytes == (layers * per_layer - tail) * 20 // 32
+    assert model.head.bytes == tail * 20 // 32 + vocabulary * hidden * 34 // 32  # Q8_0
     assert len(model.layers) == layers
     assert model.layers[0] == AttentionLayer(
         multiply_adds=2 * hidden, bytes=2 * 192 * 2, window=None

@@ -75,7 +75,7 @@ class Sequence {
     std::vector<float> attend(int64_t tile) const {
         const AttentionShape shape = {shape_.heads, scale(), shape_.window, shape_.causal};
         const AttentionQueries queries = {queries_.data(), query_width(), shape_.queries,
-                                          shape_.context, block_table_};
+                                          shape_.context,  block_table_,  {}};
         const int64_t group = shape_.heads / shape_.kv_heads;
         std::vector<float> out(queries_.size());
         for (int64_t first = 0; first < shape_.queries; first += tile) {
