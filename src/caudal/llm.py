@@ -8,22 +8,18 @@ import itertools
 import os
 from collections.abc import (
     AsyncGenerator,
-    Callable,
-    Coroutine,
-    Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypedDict, TypeVar
+from typing import Any
 
 from caudal.embedding import PoolInput
 from caudal.engine.request import Request
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
+from caudal.llm_prompts import Message, Prompt, as_conversations, as_list, parse_prompt
 from caudal.llm_results import (
     CompletionOutput,
     EmbeddingOutput,
@@ -33,31 +29,13 @@ from caudal.llm_results import (
     ScoringRequestOutput,
     prompt_logprob_dicts,
 )
+from caudal.llm_running import first_error, progress_bar, run
 from caudal.loader import LoadOptions, load_model
 from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
 
-T = TypeVar("T")
-
 IN_FLIGHT = 512
 """Most prompts of a list that the engine is given at once: enough to choose from."""
-
-Message = Mapping[str, Any]
-"""One message of a conversation: `{"role": …, "content": …}`."""
-
-
-class PromptDict(TypedDict, total=False):
-    """A prompt as text or as token ids, not both.
-
-    `cache_salt` keeps its cached prefix apart from prompts of other salts.
-    """
-
-    prompt: str
-    prompt_token_ids: Sequence[int]
-    cache_salt: str
-
-
-Prompt = str | PromptDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +82,7 @@ class LLM:
 
     def close(self) -> None:
         """Stop the engine and give the model's memory back. Safe to call twice."""
-        _run(self._engine.shutdown(drain=False))
+        run(self._engine.shutdown(drain=False))
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
@@ -134,7 +112,7 @@ class LLM:
         Raises:
             ParameterError: A prompt or parameter is refused; no other prompt is finished then.
         """
-        encoded = [self._encode(prompt) for prompt in _as_list(prompts)]
+        encoded = [self._encode(prompt) for prompt in as_list(prompts)]
         return self._generate_all(encoded, sampling_params, use_tqdm)
 
     def chat(
@@ -164,7 +142,7 @@ class LLM:
             TemplateError: The template refuses the messages.
             ParameterError: A prompt or parameter is refused; no other prompt is finished then.
         """
-        conversations = _as_conversations(messages)
+        conversations = as_conversations(messages)
         encoded = [
             _EncodedPrompt(
                 None,
@@ -229,10 +207,10 @@ class LLM:
         Raises:
             ParameterError: A prompt or parameter is refused.
         """
-        inputs = [self._pool_input(each, truncate_prompt_tokens) for each in _as_list(prompts)]
+        inputs = [self._pool_input(each, truncate_prompt_tokens) for each in as_list(prompts)]
 
         async def run_all() -> list[EmbeddingRequestOutput]:
-            with _progress_bar(len(inputs), use_tqdm) as advance:
+            with progress_bar(len(inputs), use_tqdm) as advance:
                 results = await self._embeddings.embed(
                     inputs, dimensions=dimensions, on_done=advance
                 )
@@ -246,7 +224,7 @@ class LLM:
                 for each, result in zip(inputs, results, strict=True)
             ]
 
-        return _run(run_all())
+        return run(run_all())
 
     def encode(
         self,
@@ -286,7 +264,7 @@ class LLM:
             raise ParameterError(
                 "text_2", f"text_1 has {len(first)} texts and text_2 {len(second)}."
             )
-        scores = _run(
+        scores = run(
             self._embeddings.score(
                 list(zip(first, second, strict=True)), truncate=truncate_prompt_tokens
             )
@@ -297,7 +275,7 @@ class LLM:
         ]
 
     def _pool_input(self, prompt: Prompt, truncate: int | None) -> PoolInput:
-        content, salt = _parse_prompt(prompt)
+        content, salt = parse_prompt(prompt)
         if isinstance(content, str):
             tokens: Sequence[int] = self._embeddings.encode(
                 content, truncate=truncate, field="prompts"
@@ -307,7 +285,7 @@ class LLM:
         return PoolInput(tokens, cache_salt=salt)
 
     def _encode(self, prompt: Prompt) -> _EncodedPrompt:
-        content, salt = _parse_prompt(prompt)
+        content, salt = parse_prompt(prompt)
         if not isinstance(content, str):
             return _EncodedPrompt(None, content, salt)
         tokens = self._model.tokenizer.encode(content, add_special=True, parse_special=False)
@@ -379,7 +357,7 @@ class LLM:
         async def run_all() -> list[RequestOutput]:
             # The engine's queue is bounded, and refuses what does not fit; so wait out here.
             places = asyncio.Semaphore(max(1, min(self._engine.config.max_queue, IN_FLIGHT)))
-            with _progress_bar(len(prompts), show_progress) as advance:
+            with progress_bar(len(prompts), show_progress) as advance:
 
                 async def run_one(prompt: _EncodedPrompt, own: SamplingParams) -> RequestOutput:
                     async with places:
@@ -394,7 +372,7 @@ class LLM:
                     ]
             return [task.result() for task in tasks]
 
-        return _run(_first_error(run_all()))
+        return run(first_error(run_all()))
 
     async def _collect(self, generation: Generation, text: str | None) -> RequestOutput:
         tokenizer = self._model.tokenizer
@@ -416,80 +394,3 @@ class LLM:
             finished=True,
             num_cached_tokens=generation.num_cached_tokens,
         )
-
-
-def _parse_prompt(prompt: Prompt) -> tuple[str | list[int], str | None]:
-    """Text or token ids, and the cache salt."""
-    if isinstance(prompt, str):
-        prompt = {"prompt": prompt}
-    if not isinstance(prompt, Mapping) or ("prompt" in prompt) == ("prompt_token_ids" in prompt):
-        raise ParameterError(
-            "prompts",
-            'A prompt must be text, {"prompt": text} or {"prompt_token_ids": [ids]}.',
-        )
-    if unknown := prompt.keys() - PromptDict.__annotations__.keys():
-        raise ParameterError("prompts", f"A prompt has no key {min(unknown)!r}.")
-    salt = prompt.get("cache_salt")
-    if not isinstance(salt, str | None):
-        raise ParameterError("prompts", "cache_salt must be text.")
-    if "prompt_token_ids" in prompt:
-        ids = prompt["prompt_token_ids"]
-        if not isinstance(ids, Iterable):
-            raise ParameterError("prompts", "prompt_token_ids must be a list of token ids.")
-        return list(ids), salt
-    text = prompt["prompt"]
-    if not isinstance(text, str):
-        raise ParameterError("prompts", f"A prompt must be text, not {type(text).__name__}.")
-    return text, salt
-
-
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
-    return prompts if isinstance(prompts, list | tuple) else [prompts]  # type: ignore[list-item]
-
-
-def _as_conversations(
-    messages: Sequence[Message] | Sequence[Sequence[Message]],
-) -> Sequence[Sequence[Message]]:
-    if isinstance(messages, list | tuple):
-        if messages and all(isinstance(message, Mapping) for message in messages):
-            return [messages]
-        if all(isinstance(conversation, list | tuple) for conversation in messages):
-            return messages
-    raise ParameterError(
-        "messages", "messages must be a list of messages, or a list of such lists."
-    )
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, from a thread with or without a running event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:  # e.g. in a notebook
-        return thread.submit(asyncio.run, work).result()
-
-
-async def _first_error(work: Coroutine[Any, Any, T]) -> T:
-    """Raise what went wrong first instead of a group of everything that did."""
-    try:
-        return await work
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-
-
-@contextlib.contextmanager
-def _progress_bar(total: int, show: bool) -> Iterator[Callable[[], None]]:
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress
-
-    console = Console(stderr=True)
-    with Progress(
-        *Progress.get_default_columns(),
-        MofNCompleteColumn(),
-        console=console,
-        disable=not show or not console.is_terminal,
-        transient=True,
-    ) as progress:
-        bar = progress.add_task("Prompts", total=total)
-        yield lambda: progress.advance(bar)

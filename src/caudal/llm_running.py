@@ -1,0 +1,47 @@
+"""Asynchronous work run from synchronous code, with a progress bar."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, from a thread with or without a running event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:  # e.g. in a notebook
+        return thread.submit(asyncio.run, work).result()
+
+
+async def first_error(work: Coroutine[Any, Any, T]) -> T:
+    """Raise what went wrong first instead of a group of everything that did."""
+    try:
+        return await work
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
+@contextlib.contextmanager
+def progress_bar(total: int, show: bool) -> Iterator[Callable[[], None]]:
+    """Shows how many of `total` prompts are done, where there is a terminal; yields the step."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress
+
+    console = Console(stderr=True)
+    with Progress(
+        *Progress.get_default_columns(),
+        MofNCompleteColumn(),
+        console=console,
+        disable=not show or not console.is_terminal,
+        transient=True,
+    ) as progress:
+        bar = progress.add_task("Prompts", total=total)
+        yield lambda: progress.advance(bar)
