@@ -44,9 +44,10 @@ CAUDAL_INLINE Floats power_of_two(Floats x) {
     p = multiply_add(p, r, all(2.4022242e-1f));
     p = multiply_add(p, r, all(6.93147e-1f));
     p = multiply_add(p, r, all(1.0f));
-    // The low bits of `rounded` are the integer: they are added to the exponent.
-    const Floats result = (Floats)((Ints)p + ((Ints)rounded << 23));
-    return select(x < all(-125.0f), all(0.0f), result);
+    // The low bits of `rounded` are the integer, which becomes an exponent. A product keeps every
+    // NaN; adding to the bits of p would make numbers of some.
+    const Ints exponent = ((Ints)rounded << 23) + (127 << 23);
+    return select(x < all(-125.0f), all(0.0f), p * (Floats)exponent);
 }
 
 // Where the keys and values of a block and KV head lie.

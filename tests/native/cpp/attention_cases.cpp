@@ -1,7 +1,9 @@
 // Attention over a paged pool, cut into tiles of queries in more than one way.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "quant/half.h"
 #include "report.h"
@@ -70,6 +72,13 @@ class Sequence {
     }
 
     size_t outputs() const { return queries_.size(); }
+
+    // Makes the first head of the last query one that holds `number`; returns where its output is.
+    size_t set_query(float number) {
+        const auto first = static_cast<size_t>((shape_.queries - 1) * query_width());
+        queries_[first] = number;
+        return first;
+    }
 
     // [query][heads][head_dim], from tiles of `tile` queries.
     std::vector<float> attend(int64_t tile) const {
@@ -185,6 +194,17 @@ void report_attention(const KernelTable& table, const Report& report) {
                      std::vector<double>(sequence.outputs(), 1.0), 2e-6);
         report.same(name + "/alone", sequence.attend(1), together);
         report.same(name + "/threes", sequence.attend(3), together);
+
+        // One whose exponent an addition to its bits would carry away.
+        Sequence failing = sequence;
+        const size_t first = failing.set_query(std::bit_cast<float>(0x7fc00001));
+        std::vector<float> output = failing.attend(shape.queries);
+        const auto failed = std::span(output).subspan(first, static_cast<size_t>(shape.head_dim));
+        report.holds(name + "/nan", std::all_of(failed.begin(), failed.end(),
+                                                [](float number) { return std::isnan(number); }));
+        std::copy_n(together.begin() + static_cast<std::ptrdiff_t>(first), shape.head_dim,
+                    output.begin() + static_cast<std::ptrdiff_t>(first));
+        report.same(name + "/beside_nan", output, together);
     }
 }
 
