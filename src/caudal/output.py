@@ -131,7 +131,17 @@ class SequenceText:
             return None
         tokens = update.tokens
         if len(tokens) == 1 and not (update.finish_reason or self._stops or self._held_tokens):
-            return self._push_alone(tokens[0])
+            # A token that ends nothing where nothing is held back: what nearly all are.
+            [sampled] = tokens
+            piece = self._detokenizer.push(sampled.token)
+            begin = self._decoded
+            end = begin + len(piece)
+            self.num_tokens += 1
+            if not piece:
+                self._held_tokens.append((sampled, begin, end))
+                return None
+            self._decoded = self._released = end
+            return Delta(self._index, piece, [OutputToken(sampled, begin, True)])
         ended_by_token = update.stop_token is not None
         for sampled in tokens[:-1] if ended_by_token else tokens:
             self.num_tokens += 1
@@ -144,18 +154,6 @@ class SequenceText:
         if ended_by_token:
             self.num_tokens += 1
         return self._finish(update)
-
-    def _push_alone(self, sampled: SampledToken) -> Delta | None:
-        """A token that ends nothing where nothing is held back: what nearly all are."""
-        piece = self._detokenizer.push(sampled.token)
-        begin = self._decoded
-        end = begin + len(piece)
-        self.num_tokens += 1
-        if not piece:
-            self._held_tokens.append((sampled, begin, end))
-            return None
-        self._decoded = self._released = end
-        return Delta(self._index, piece, [OutputToken(sampled, begin, True)])
 
     def _decode(self, sampled: SampledToken | None, piece: str) -> Delta | None:
         """Append a token's text; returns the last delta if it completes a stop string."""
@@ -321,16 +319,22 @@ class Generation:
         self.num_cached_tokens = update.num_cached_tokens
         if update.prompt_logprobs is not None:
             self.prompt_logprobs = update.prompt_logprobs
-        if update.finish_reason is FinishReason.TIMEOUT:
-            self._end("timeout")
-            raise RequestTimeoutError(update.error or "The request's deadline passed.")
-        if update.finish_reason is FinishReason.FAILED:
-            raise RequestFailedError(update.error or "The model could not be run.")
-        if update.finish_reason is FinishReason.CANCELLED:  # not by us: we would not be reading
-            raise EngineDeadError("The engine was shut down before the answer was complete.")
+        if update.finish_reason is not None:
+            self._check_end(update)
         if self._observer is not None:
             self._observer.on_update(update)
         return sequence.push(update)
+
+    def _check_end(self, update: SequenceUpdate) -> None:
+        """Raises where a sequence has ended otherwise than with a complete answer."""
+        match update.finish_reason:
+            case FinishReason.TIMEOUT:
+                self._end("timeout")
+                raise RequestTimeoutError(update.error or "The request's deadline passed.")
+            case FinishReason.FAILED:
+                raise RequestFailedError(update.error or "The model could not be run.")
+            case FinishReason.CANCELLED:  # not by us: we would not be reading
+                raise EngineDeadError("The engine was shut down before the answer was complete.")
 
     def _stop_sequence(self, index: int, *, ended: bool) -> None:
         """A sequence is complete; `ended` says whether for the engine too."""

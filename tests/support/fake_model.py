@@ -57,6 +57,9 @@ class ByteTokenizer:
             return bytes([token])
         return b"<|end|>" if token == END else WORDS[token - END - 1].encode()
 
+    def plain_text(self, token: int) -> str | None:
+        return None if self.is_control(token) or 128 <= token < END else self.decode([token])
+
     def is_control(self, token: int) -> bool:
         return token == END
 

@@ -46,19 +46,14 @@ class _Mailbox:
             self.open_sequences -= 1
         if not self.abandoned:
             self.updates.append(update)
-            self.wake()
+            reader = self.reader
+            if reader is not None and not reader.done():
+                reader.set_result(None)
 
     def fail(self, error: EngineDeadError) -> None:
         self.error = error
-        self.wake()
-
-    def wake(self) -> None:
         if self.reader is not None and not self.reader.done():
             self.reader.set_result(None)
-
-    async def wait(self) -> None:
-        self.reader = self.loop.create_future()
-        await self.reader
 
 
 class RequestStream:
@@ -91,7 +86,8 @@ class RequestStream:
             if mailbox.error is not None:
                 self._closed = True
                 raise mailbox.error
-            await mailbox.wait()
+            mailbox.reader = mailbox.loop.create_future()
+            await mailbox.reader
         updates, mailbox.updates = mailbox.updates, []
         return updates
 

@@ -32,6 +32,7 @@ class IncrementalDetokenizer:
         self._skip_special_tokens = skip_special_tokens
         self._visible_tokens = visible_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._within_character = False
 
     def push(self, token_id: int) -> str:
         """The text that this token completes, possibly none.
@@ -39,13 +40,19 @@ class IncrementalDetokenizer:
         Raises:
             ParameterError: The id doesn't exist.
         """
+        if not self._within_character:
+            text = self._tokenizer.plain_text(token_id)
+            if text is not None:  # nearly all
+                return text
         if (
             self._skip_special_tokens
             and self._tokenizer.is_control(token_id)
             and token_id not in self._visible_tokens
         ):
             return ""
-        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+        text = self._decoder.decode(self._tokenizer.token_bytes(token_id))
+        self._within_character = bool(self._decoder.getstate()[0])
+        return text
 
     def finish(self) -> str:
         """The rest: U+FFFD if the tokens ended within a character. Push nothing afterwards."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
@@ -68,6 +69,7 @@ class Tokenizer:
         self.special_tokens: Mapping[str, int] = {texts[token]: token for token in control}
         self._control = frozenset(control)
         self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
+        self._plain_texts: dict[int, str | None] = {}  # likewise
         user_defined = vocabulary.ids_of_kind(TokenKind.USER_DEFINED)
         self.user_defined_tokens: Mapping[str, int] = {
             texts[token]: token for token in user_defined
@@ -241,6 +243,22 @@ class Tokenizer:
         if known is None:
             known = self._bytes[token] = self._find_bytes(token)
         return known
+
+    def plain_text(self, token: int) -> str | None:
+        """The text of a token of whole characters; None for others and for control tokens.
+
+        Raises:
+            ParameterError: The id doesn't exist.
+        """
+        try:
+            return self._plain_texts[token]
+        except KeyError:
+            text = None
+            if not self.is_control(token):
+                with contextlib.suppress(UnicodeDecodeError):
+                    text = self.token_bytes(token).decode()
+            self._plain_texts[token] = text
+            return text
 
     def _find_bytes(self, token: int) -> bytes:
         kind = self._kind(token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.types import Receive, Scope, Send
 
 from caudal import __version__
 from caudal.server.anthropic import messages
@@ -24,6 +25,15 @@ from caudal.server.openai import (
 from caudal.server.openai.responses_store import ResponseStore
 from caudal.server.openapi import ANTHROPIC_FAILURES, NOT_HEALTHY, OPENAI_FAILURES
 from caudal.server.state import ModelSlot, needs, served_model
+from caudal.server.streaming import SERVER_SEND
+
+
+class _App(FastAPI):
+    """Tells an `EventStream` the server's own `send`: see there."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[SERVER_SEND] = send
+        await super().__call__(scope, receive, send)
 
 
 def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
@@ -33,7 +43,7 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
         slot: Holds the model, now or later; until it is filled every route but `/health` is 503.
         api_key: If given, every route but `/health` needs it, as a bearer token or as `x-api-key`.
     """
-    app = FastAPI(
+    app = _App(
         title="Caudal",
         version=__version__,
         # The interactive pages load scripts from a public CDN; the schema itself stays available.

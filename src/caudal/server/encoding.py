@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -10,9 +11,8 @@ from starlette.responses import Response
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def json_text(data: Any) -> str:
-    """Compact JSON. May have half a surrogate pair in it, which JSON can carry in."""
-    return _ENCODER.encode(data)
+json_text: Callable[[Any], str] = _ENCODER.encode
+"""Compact JSON. May have half a surrogate pair in it, which JSON can carry in."""
 
 
 def encode_json_text(text: str) -> bytes:

@@ -24,6 +24,9 @@ T = TypeVar("T")
 PING_INTERVAL = 10.0
 """Seconds of silence after which a comment is sent."""
 
+SERVER_SEND = "caudal.server_send"
+"""Where a scope has the `send` that the server called the application with."""
+
 PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
 
@@ -35,7 +38,10 @@ def encode_event(data: dict[str, Any]) -> bytes:
 
 def encode_event_text(data: str) -> bytes:
     """One event whose JSON is written already."""
-    return b"data: %b\n\n" % encode_json_text(data)
+    try:
+        return f"data: {data}\n\n".encode()
+    except UnicodeEncodeError:
+        return b"data: %b\n\n" % encode_json_text(data)
 
 
 def encode_typed_event(data: dict[str, Any]) -> bytes:
@@ -46,6 +52,9 @@ def encode_typed_event(data: dict[str, Any]) -> bytes:
 
 class EventStream(Response):
     """Sends encoded events until they end or the client goes.
+
+    The layers between the server and a route only watch for a response's begin. So it begins
+    through them, and what follows, a token at a time, goes straight to the server.
 
     Args:
         events: The events; closed in either case.
@@ -68,6 +77,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         clock = asyncio.get_running_loop().time
+        send_body: Send = scope.get(SERVER_SEND, send)
         last_sent = clock()
 
         async def write() -> None:
@@ -75,16 +85,18 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async with contextlib.aclosing(self._events):
                 async for event in self._events:
-                    await send({"type": "http.response.body", "body": event, "more_body": True})
+                    await send_body(
+                        {"type": "http.response.body", "body": event, "more_body": True}
+                    )
                     last_sent = clock()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send_body({"type": "http.response.body", "body": b"", "more_body": False})
 
         async def ping() -> None:
             nonlocal last_sent
             while True:
                 await asyncio.sleep(last_sent + PING_INTERVAL - clock())
                 if clock() - last_sent >= PING_INTERVAL:
-                    await send({"type": "http.response.body", "body": PING, "more_body": True})
+                    await send_body({"type": "http.response.body", "body": PING, "more_body": True})
                     last_sent = clock()
 
         writing = asyncio.ensure_future(write())

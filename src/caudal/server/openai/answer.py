@@ -9,14 +9,16 @@ import logging
 import secrets
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from caudal.errors import CaudalError
 from caudal.output import Delta, Generation
 from caudal.server.encoding import json_text
 from caudal.server.errors import error_event
 from caudal.server.streaming import DONE, encode_event, encode_event_text
+
+T = TypeVar("T")
 
 OBFUSCATED_SIZE = 256
 """Bytes of which the size of an obfuscated event is a multiple."""
@@ -62,22 +64,23 @@ def usage(generations: Sequence[Generation]) -> dict[str, Any]:
     }
 
 
-async def merge(
-    generations: Sequence[Generation],
-) -> AsyncGenerator[tuple[int, Generation, list[Delta]], None]:
-    """The deltas of several prompts as they come, with the prompt's place in the request."""
-    if len(generations) == 1:
-        async with contextlib.aclosing(generations[0].deltas()) as stream:
-            async for deltas in stream:
-                yield 0, generations[0], deltas
-        return
-    arrivals: asyncio.Queue[tuple[int, list[Delta]] | Exception | None] = asyncio.Queue()
+def merge(generations: Sequence[Generation]) -> AsyncGenerator[list[Delta], None]:
+    """The deltas of a request's prompts as they come, with sequences numbered over all of them."""
+    # Nearly all requests have one prompt, and that needs no layer more for its tokens to pass.
+    return generations[0].deltas() if len(generations) == 1 else _merge(generations)
+
+
+async def _merge(generations: Sequence[Generation]) -> AsyncGenerator[list[Delta], None]:
+    arrivals: asyncio.Queue[list[Delta] | Exception | None] = asyncio.Queue()
 
     async def forward(place: int, generation: Generation) -> None:
+        first = place * generation.request.params.n
         try:
             async with contextlib.aclosing(generation.deltas()) as stream:
                 async for deltas in stream:
-                    arrivals.put_nowait((place, deltas))
+                    for delta in deltas:
+                        delta.index += first
+                    arrivals.put_nowait(deltas)
         except Exception as error:
             arrivals.put_nowait(error)
         else:
@@ -96,7 +99,7 @@ async def merge(
             if arrival is None:
                 running -= 1
             else:
-                yield arrival[0], generations[arrival[0]], arrival[1]
+                yield arrival
     finally:
         for task in tasks:
             task.cancel()
@@ -110,7 +113,8 @@ async def close_all(generations: Sequence[Generation]) -> None:
 
 
 async def stream_events(
-    choices: AsyncGenerator[str, None],
+    news: AsyncGenerator[T, None],
+    choices: Callable[[T], Iterable[str]],
     envelope: Envelope,
     final_usage: Callable[[], dict[str, Any]] | None,
     *,
@@ -119,7 +123,9 @@ async def stream_events(
     """A whole stream, encoded: chunks, usage if asked for, the end. Or an error, then the end.
 
     Args:
-        choices: The choice of each chunk, as JSON; closed in any case.
+        news: What the engine has, as it comes; closed in any case.
+        choices: Makes of it the choice of each chunk, as JSON. A function, because every generator
+            that a token wakes on its way costs more than what is done in it.
         envelope: Of this answer.
         final_usage: If given, its result is sent in a last chunk without choices, and all others
             have a null usage.
@@ -129,16 +135,13 @@ async def stream_events(
     more: dict[str, Any] = {} if final_usage is None else {"usage": None}
     # A stream's chunks differ in their choice alone: all else is written once.
     before, behind = envelope.around_choice(**more)
-
-    def encode(chunk: str) -> bytes:
-        if obfuscate:
-            return encode_event(obfuscated(json.loads(chunk)))
-        return encode_event_text(chunk)
+    encode = _encode_obfuscated if obfuscate else encode_event_text
 
     try:
-        async with contextlib.aclosing(choices):
-            async for choice in choices:
-                yield encode(f"{before}{choice}{behind}")
+        async with contextlib.aclosing(news):
+            async for new in news:
+                for choice in choices(new):
+                    yield encode(f"{before}{choice}{behind}")
         if final_usage is not None:
             yield encode(json_text(envelope.wrap([], usage=final_usage())))
     except CaudalError as error:
@@ -147,6 +150,10 @@ async def stream_events(
         logger.exception("A stream failed.")
         yield encode_event(error_event(error))
     yield DONE
+
+
+def _encode_obfuscated(chunk: str) -> bytes:
+    return encode_event(obfuscated(json.loads(chunk)))
 
 
 def obfuscated(chunk: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -50,7 +49,8 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
     writer = _Writer(model, with_logprobs=params.logprobs is not None)
     if body.stream:
         events = stream_events(
-            writer.stream(generation),
+            generation.deltas(),
+            writer.write,
             Envelope("chatcmpl", "chat.completion.chunk", body.model, model.fingerprint, **tier),
             (lambda: _usage(generation)) if body.include_usage else None,
             obfuscate=body.obfuscate,
@@ -85,20 +85,18 @@ class _Writer:
         self._with_logprobs = with_logprobs
         self._begun: set[int] = set()
 
-    async def stream(self, generation: ChatGeneration) -> AsyncGenerator[str, None]:
-        """The choices of all chunks as JSON, as they come."""
-        async with contextlib.aclosing(generation.deltas()) as stream:
-            async for deltas in stream:
-                for delta in deltas:
-                    text = self._plain_content(delta)
-                    if text is not None:  # what nearly all chunks are
-                        yield (
-                            f'{{"index":{delta.index},"delta":{{"content":{json_text(text)}}},'
-                            '"logprobs":null,"finish_reason":null}'
-                        )
-                        continue
-                    for choice in self._chunks(delta):
-                        yield json_text(choice)
+    def write(self, deltas: Sequence[ChatDelta]) -> Iterator[str]:
+        """The choices of all chunks of these deltas, as JSON."""
+        for delta in deltas:
+            text = self._plain_content(delta)
+            if text is not None:  # what nearly all chunks are
+                yield (
+                    f'{{"index":{delta.index},"delta":{{"content":{json_text(text)}}},'
+                    '"logprobs":null,"finish_reason":null}'
+                )
+                continue
+            for choice in self._chunks(delta):
+                yield json_text(choice)
 
     def choice(self, index: int, complete: CompleteAnswer) -> dict[str, Any]:
         """The choice of a whole answer."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -41,10 +40,11 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
         cache_salt=body.cache_salt,
         user=body.user,
     )
-    choices = _Choices(model, body, prompts)
+    choices = _Choices(model, body, prompts, generations)
     if body.stream:
         events = stream_events(
-            choices.stream(generations),
+            merge(generations),
+            choices.write,
             Envelope("cmpl", "text_completion", body.model, model.fingerprint),
             partial(usage, generations) if body.include_usage else None,
             obfuscate=body.obfuscate,
@@ -59,34 +59,38 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
 
 
 class _Choices:
-    """Makes chunks' choices: numbers them over all prompts and echoes each prompt once."""
+    """Makes chunks' choices, numbered as `merge` does, and echoes each prompt once."""
 
     def __init__(
-        self, model: ServedModel, body: CompletionRequest, prompts: Sequence[str | list[int]]
+        self,
+        model: ServedModel,
+        body: CompletionRequest,
+        prompts: Sequence[str | list[int]],
+        generations: Sequence[Generation],
     ) -> None:
         self._tokenizer = model.tokenizer
         self._top = body.logprobs
+        self._plain = body.logprobs is None and not body.echo
         self._echo = [self._text_of(prompt) if body.echo else None for prompt in prompts]
+        self._generations = generations
         self._begun: set[int] = set()
 
-    async def stream(self, generations: Sequence[Generation]) -> AsyncGenerator[str, None]:
-        """The choices of all chunks as JSON, as they come."""
-        async with contextlib.aclosing(merge(generations)) as merged:
-            async for place, generation, deltas in merged:
-                plain = self._top is None and self._echo[place] is None
-                for delta in deltas:
-                    if plain and delta.finish_reason is None:  # what nearly all chunks are
-                        index = place * generation.request.params.n + delta.index
-                        yield (
-                            f'{{"index":{index},"text":{json_text(delta.text)},'
-                            '"logprobs":null,"finish_reason":null}'
-                        )
-                    else:
-                        yield json_text(self.chunk(place, generation, delta))
+    def write(self, deltas: Sequence[Delta]) -> list[str]:
+        """The choice of each delta, as JSON."""
+        plain = self._plain
+        return [
+            f'{{"index":{delta.index},"text":{json_text(delta.text)},'
+            '"logprobs":null,"finish_reason":null}'
+            if plain and delta.finish_reason is None  # what nearly all chunks are
+            else json_text(self.chunk(delta))
+            for delta in deltas
+        ]
 
-    def chunk(self, place: int, generation: Generation, delta: Delta) -> dict[str, Any]:
-        """The choice of one delta of the prompt at `place`."""
-        index = place * generation.request.params.n + delta.index
+    def chunk(self, delta: Delta) -> dict[str, Any]:
+        """The choice of a delta."""
+        index = delta.index
+        place = index // self._generations[0].request.params.n
+        generation = self._generations[place]
         echo = self._echo[place]
         echo_now = echo is not None and index not in self._begun
         self._begun.add(index)
@@ -117,9 +121,9 @@ async def _collect(
     choices: _Choices,
 ) -> dict[str, Any]:
     collected: dict[int, dict[str, Any]] = {}
-    async for place, generation, deltas in merge(generations):
+    async for deltas in merge(generations):
         for delta in deltas:
-            chunk = choices.chunk(place, generation, delta)
+            chunk = choices.chunk(delta)
             whole = collected.setdefault(chunk["index"], chunk)
             if whole is not chunk:
                 _append(whole, chunk)
