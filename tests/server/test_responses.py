@@ -27,7 +27,7 @@ LOGPROBS: Any = ["message.output_text.logprobs"]
 Converse = Callable[..., RunningServer]
 
 
-def simplified(response: Any) -> dict[str, Any]:
+def comparable(response: Any) -> dict[str, Any]:
     """A response without what is different in every one."""
     data: dict[str, Any] = json.loads(response.to_json())
     for name in ("id", "created_at", "completed_at"):
@@ -49,10 +49,10 @@ def both(server: RunningServer, **fields: Any) -> Response:
     whole = client.responses.create(**fields)
     *_, last = client.responses.create(**fields, stream=True)
     assert last.type == f"response.{last.response.status}"
-    assert simplified(last.response) == simplified(whole)
+    assert comparable(last.response) == comparable(whole)
     if whole.status == "completed":
         with client.responses.stream(**fields) as stream:
-            assert simplified(stream.get_final_response()) == simplified(whole)
+            assert comparable(stream.get_final_response()) == comparable(whole)
     return whole
 
 
