@@ -1,7 +1,8 @@
-"""What a request must satisfy before it is queued, as far as only the engine can tell."""
+"""What requests must satisfy before they are queued, and executors' results before they count."""
 
 from __future__ import annotations
 
+from caudal.backends.base import SequenceStep, StepResult
 from caudal.engine.config import EngineConfig
 from caudal.engine.request import Request
 from caudal.errors import ContextOverflowError, ParameterError
@@ -54,6 +55,28 @@ def token_room(request: Request, max_model_len: int) -> int:
     room = max_model_len - len(request.prompt)
     max_tokens = request.params.max_tokens
     return room if max_tokens is None else min(room, max_tokens)
+
+
+def check_result(step: SequenceStep, result: StepResult, vocab_size: int) -> None:
+    """Check what an executor returned for a step.
+
+    Raises:
+        ValueError: The executor reports an error, or the result isn't what was asked for.
+    """
+    samples, scores = len(step.samples), len(step.score_targets)
+    if result.error is not None:
+        raise ValueError(result.error)
+    if (result.pooled is None) != (step.pool is None):
+        got, asked = ("no", "one") if result.pooled is None else ("a", "none")
+        raise ValueError(f"the executor returned {got} sum of states where {asked} was asked for")
+    if len(result.samples) != samples or len(result.scores) != scores:
+        raise ValueError(
+            f"the executor returned {len(result.samples)} tokens and {len(result.scores)} "
+            f"scores where {samples} and {scores} were asked for"
+        )
+    for sampled in result.samples:
+        if not 0 <= sampled.token < vocab_size:
+            raise ValueError(f"the executor returned token {sampled.token}")
 
 
 def _check_context(request: Request, max_model_len: int) -> None:

@@ -7,7 +7,6 @@ benchmarks call `step` themselves.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -21,9 +20,10 @@ from caudal.backends.base import (
     SequenceStep,
     StepResult,
 )
-from caudal.engine.checks import check_request, token_room
+from caudal.engine.checks import check_request, check_result, token_room
 from caudal.engine.config import EngineConfig
 from caudal.engine.constrained import advance, begin, only_end_is_left
+from caudal.engine.counters import Counters
 from caudal.engine.deadlines import Deadlines
 from caudal.engine.grammar import MatcherError
 from caudal.engine.memory import KVMemory
@@ -34,9 +34,6 @@ from caudal.engine.stats import EngineStats
 from caudal.errors import ParameterError, QueueFullError
 
 logger = logging.getLogger(__name__)
-
-MAX_RETRY_AFTER = 60
-"""Seconds; the longest wait suggested to a client that finds the queue full."""
 
 
 class Engine:
@@ -83,13 +80,7 @@ class Engine:
         self._arrivals = 0
         self._deadlines = Deadlines(config)
         self._news: list[SequenceUpdate] = []
-        self._finished = dict.fromkeys(FinishReason, 0)
-        self._generated_tokens = 0
-        self._iterations = 0
-        self._batched_tokens = 0
-        self._failures = 0
-        self._last_batch = (0, 0, 0.0)
-        self._started_at = clock()
+        self._counters = Counters(clock())
 
     @property
     def info(self) -> ExecutorInfo:
@@ -127,7 +118,8 @@ class Engine:
             raise ValueError(f"request id {request.request_id!r} is in use")
         queued = self._scheduler.num_new + arriving - max(0, self._scheduler.free_places)
         if queued >= self.config.max_queue:
-            raise QueueFullError(self.config.max_queue, self._retry_after())
+            after = self._counters.retry_after(self.config.max_queue, self._clock())
+            raise QueueFullError(self.config.max_queue, after)
 
     def submit(self, request: Request) -> None:
         """Queue a request.
@@ -230,7 +222,8 @@ class Engine:
         """A snapshot of what the engine holds and has done."""
         pool = self._memory.pool
         scheduler = self._scheduler
-        sequences, tokens, seconds = self._last_batch
+        counters = self._counters
+        sequences, tokens, seconds = counters.last_batch
         return EngineStats(
             waiting=scheduler.num_waiting,
             running=scheduler.num_running,
@@ -240,12 +233,12 @@ class Engine:
             blocks_cached=pool.num_cached,
             prompt_tokens=scheduler.prompt_tokens,
             cache_hit_tokens=scheduler.cache_hit_tokens,
-            generated_tokens=self._generated_tokens,
+            generated_tokens=counters.generated_tokens,
             preemptions=scheduler.num_preemptions,
-            iterations=self._iterations,
-            batched_tokens=self._batched_tokens,
-            executor_failures=self._failures,
-            finished=self._finished.copy(),
+            iterations=counters.iterations,
+            batched_tokens=counters.batched_tokens,
+            executor_failures=counters.failures,
+            finished=counters.finished.copy(),
             last_batch_sequences=sequences,
             last_batch_tokens=tokens,
             last_batch_seconds=seconds,
@@ -272,17 +265,15 @@ class Engine:
                 raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
         except Exception as error:  # whatever it was, the other requests go on
             logger.exception("the executor failed on a batch of %d sequences", len(sequences))
-            self._failures += 1
+            self._counters.failures += 1
             self._fail(sequences, f"{type(error).__name__}: {error}")
             return
         now = self._clock()
         tokens = sum([seq.planned for seq in sequences])
-        self._iterations += 1
-        self._batched_tokens += tokens
-        self._last_batch = (len(sequences), tokens, now - began)
+        self._counters.count_batch(len(sequences), tokens, now - began)
         for seq, step, result in zip(sequences, steps, results, strict=True):
             try:
-                self._check_result(step, result)
+                check_result(step, result, self._info.vocab_size)
             except ValueError as error:
                 self._fail([seq], str(error))
                 continue
@@ -305,21 +296,6 @@ class Engine:
             sequences.append(seq)
             steps.append(seq.step(allowed))
         return sequences, steps
-
-    def _check_result(self, step: SequenceStep, result: StepResult) -> None:
-        samples, scores = len(step.samples), len(step.score_targets)
-        if result.error is not None:
-            raise ValueError(result.error)
-        if (result.pooled is None) != (step.pool is None):
-            raise ValueError("the executor returned a sum of states where none was asked for")
-        if len(result.samples) != samples or len(result.scores) != scores:
-            raise ValueError(
-                f"the executor returned {len(result.samples)} tokens and {len(result.scores)} "
-                f"scores where {samples} and {scores} were asked for"
-            )
-        for sampled in result.samples:
-            if not 0 <= sampled.token < self._info.vocab_size:
-                raise ValueError(f"the executor returned token {sampled.token}")
 
     def _fail(self, sequences: Iterable[Sequence], error: str) -> None:
         now = self._clock()
@@ -378,7 +354,7 @@ class Engine:
             except MatcherError as error:
                 self._fail([seq], str(error))
                 return
-        self._generated_tokens += len(new)
+        self._counters.generated_tokens += len(new)
         if stops:
             self._end(seq, FinishReason.STOP, now, tokens=new, stop_token=token)
         elif seq.matcher is not None and seq.matcher.complete:
@@ -386,7 +362,7 @@ class Engine:
         elif len(seq.output) >= state.room:
             self._end(seq, FinishReason.LENGTH, now, tokens=new)
         else:
-            self._news.append(self._update(seq, seq.index, now, new))
+            self._news.append(state.update(seq.index, now, new))
 
     # Ends
 
@@ -404,7 +380,7 @@ class Engine:
         """End a sequence and all that it stands for."""
         self._scheduler.end(seq, keep=keep)
         for index in seq.branches:
-            update = self._update(seq, index, now, tokens, reason, stop_token, error)
+            update = seq.state.update(index, now, tokens, reason, stop_token, error)
             self._news.append(update)
             self._forget(seq.state, index, reason)
 
@@ -421,51 +397,12 @@ class Engine:
         if len(seq.branches) == 1:
             self._end(seq, reason, now, error=error)
         else:
-            self._news.append(self._update(seq, index, now, (), reason, None, error))
+            self._news.append(state.update(index, now, (), reason, None, error))
             seq.branches.remove(index)
             self._forget(state, index, reason)
 
     def _forget(self, state: RequestState, index: int, reason: FinishReason) -> None:
-        self._finished[reason] += 1
+        self._counters.finished[reason] += 1
         del state.sequences[index]
         if not state.sequences:
             del self._requests[state.request.request_id]
-
-    def _update(
-        self,
-        seq: Sequence,
-        index: int,
-        now: float,
-        tokens: SequenceOf[SampledToken],
-        reason: FinishReason | None = None,
-        stop_token: int | None = None,
-        error: str | None = None,
-    ) -> SequenceUpdate:
-        state = seq.state
-        scores = state.prompt_scores
-        if scores is not None:
-            if state.scores_reported or len(scores) < len(state.prompt) - 1:
-                scores = None
-            else:
-                state.scores_reported = True
-        return SequenceUpdate(
-            request_id=state.request.request_id,
-            index=index,
-            tokens=tokens,
-            finish_reason=reason,
-            stop_token=stop_token,
-            num_cached_tokens=state.num_cached or 0,
-            prompt_logprobs=scores,
-            pooled=state.pooled if reason is FinishReason.STOP else None,
-            error=error,
-            time=now,
-            timing=state.timing,
-        )
-
-    def _retry_after(self) -> int:
-        """Seconds in which half of a full queue is likely to have been served."""
-        ended = sum(self._finished.values())
-        if not ended:
-            return 1
-        each = (self._clock() - self._started_at) / ended
-        return min(MAX_RETRY_AFTER, max(1, math.ceil(each * self.config.max_queue / 2)))

@@ -18,7 +18,7 @@ from caudal.backends.base import (
 from caudal.engine.grammar import Matcher
 from caudal.engine.memory import BlockTable
 from caudal.engine.radix import Match
-from caudal.engine.request import Request, RequestTiming
+from caudal.engine.request import FinishReason, Request, RequestTiming, SequenceUpdate
 
 _SEED_MASK = 2**64 - 1
 
@@ -110,6 +110,36 @@ class RequestState:
         """Note a sum of states; it is complete, or for the mean covers the tokens up to `end`."""
         self.pooled = total
         self.pooled_tokens = end if self.request.pooling == "mean" else len(self.prompt)
+
+    def update(
+        self,
+        index: int,
+        now: float,
+        tokens: SequenceOf[SampledToken],
+        reason: FinishReason | None = None,
+        stop_token: int | None = None,
+        error: str | None = None,
+    ) -> SequenceUpdate:
+        """News of one sequence; the prompt's scores go out with the first that has them all."""
+        scores = self.prompt_scores
+        if scores is not None:
+            if self.scores_reported or len(scores) < len(self.prompt) - 1:
+                scores = None
+            else:
+                self.scores_reported = True
+        return SequenceUpdate(
+            request_id=self.request.request_id,
+            index=index,
+            tokens=tokens,
+            finish_reason=reason,
+            stop_token=stop_token,
+            num_cached_tokens=self.num_cached or 0,
+            prompt_logprobs=scores,
+            pooled=self.pooled if reason is FinishReason.STOP else None,
+            error=error,
+            time=now,
+            timing=self.timing,
+        )
 
 
 class Sequence:
