@@ -82,8 +82,25 @@ def test_events_end_at_done():
     assert list(events(b"data: 1")) == []
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host", "http://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "127.0.0.1:8000",
+        "ftp://host",
+        "http://",
+        "http://h:99999",
+        "http://h:abc",
+        "http://h/a b",
+        "http://user:secret@h",
+    ],
+)
 def test_what_is_no_address(url: str):
     with pytest.raises(ParameterError) as caught:
         StreamClient(url)
     assert caught.value.param == "url"
+
+
+@pytest.mark.parametrize("key", ["a b", "a\r\nHost: other", "clé"])
+def test_a_key_that_is_no_header(key: str):
+    with pytest.raises(ParameterError, match="An API key has no spaces"):
+        StreamClient("http://localhost", key)

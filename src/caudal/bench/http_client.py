@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -54,16 +54,25 @@ class StreamClient:
         api_key: Sent as a bearer token.
 
     Raises:
-        ParameterError: `url` is not one.
+        ParameterError: `url` is not one, or `api_key` can't stand in a header.
     """
 
     def __init__(self, url: str, api_key: str | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ParameterError("url", f"{url!r} is not a server's address: http://HOST:PORT.")
+        wrong = ParameterError("url", f"{url!r} is not a server's address: http://HOST:PORT.")
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise wrong from error
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise wrong
+        if not _is_visible(url):
+            raise wrong
+        if api_key is not None and not _is_visible(api_key):
+            raise ParameterError("api_key", "An API key has no spaces, line ends or accents.")
         secure = parts.scheme == "https"
         self._host = parts.hostname
-        self._port = parts.port or (443 if secure else 80)
+        self._port = port or (443 if secure else 80)
         self._tls = ssl.create_default_context() if secure else None
         self._path = parts.path
         self._headers = f"Host: {parts.netloc}\r\nContent-Type: application/json\r\n"
@@ -105,10 +114,9 @@ class StreamClient:
                 return connection
             connection.close()
         loop = asyncio.get_running_loop()
-        transport, connection = await loop.create_connection(
+        _, connection = await loop.create_connection(
             lambda: _Connection(loop), self._host, self._port, ssl=self._tls
         )
-        connection.transport = transport
         return connection
 
 
@@ -117,7 +125,8 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
         self._heard = loop.time()
         self.reusable = True
         self._done: asyncio.Future[None] = loop.create_future()
@@ -132,14 +141,14 @@ class _Connection(asyncio.Protocol):
 
     async def exchange(self, request: bytes) -> StreamedAnswer:
         """See `StreamClient.post`."""
-        assert self.transport is not None
+        assert self._transport is not None
         self._done = self._loop.create_future()
         self._body = []
         self._first = None
         self._ends_with_connection = True
         self._heard = self._loop.time()
         self._parser = httptools.HttpResponseParser(self)
-        self.transport.write(request)
+        self._transport.write(request)
         while not self._done.done():
             left = READ_SECONDS - self.idle_seconds
             if left <= 0:
@@ -150,8 +159,12 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close it, whatever it is doing."""
-        if self.transport is not None:
-            self.transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
@@ -207,6 +220,11 @@ def events(body: bytes) -> Iterator[Any]:
             return
         if data:
             yield json.loads(data)
+
+
+def _is_visible(text: str) -> bool:
+    """Whether it can stand in the head of a request as it is."""
+    return text.isascii() and text.isprintable() and " " not in text
 
 
 def _has_choice(body: bytes) -> bool:
