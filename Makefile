@@ -43,7 +43,6 @@ bench: build
 
 # The programs that Caudal is compared with, each in an environment of its own under .bench/.
 bench-setup: build
-	$(BIN)/pip install --quiet -r benchmarks/requirements/harness.txt
 	$(BIN)/python -m benchmarks.setup_peers
 
 # Caudal beside them; BENCH="--full --runs 5" measures everything.

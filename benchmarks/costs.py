@@ -2,8 +2,9 @@
 
 Divided by the machine's limits this gives the least time anybody could take, and a measured rate
 becomes a share of what is possible. A pass takes as long as its arithmetic or its reading, the
-longer of the two. Counted are weight matrices, attention, and keys and values as 16-bit numbers;
-norms, sampling and everything around the model count as nothing.
+longer of the two. Counted are weight matrices, attention, and keys and values as 16-bit numbers,
+those of a prefix that sequences of one pass share once; norms, sampling and everything around the
+model count as nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +48,18 @@ class AttentionLayer:
         """Bytes of the first `prefix` tokens that the token at `position` sees."""
         oldest = position + 1 - self.visible(position)
         return max(0, prefix - oldest) * self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """Prefixes of `tokens` that sequences share: each belongs to one of `different`."""
+
+    different: int
+    tokens: int
+
+    def copies(self, sequences: int) -> int:
+        """Prefixes of so many sequences that needn't be read beside the first of their kind."""
+        return sequences - min(sequences, self.different) if self.different else 0
 
 
 @dataclass(slots=True)
@@ -118,17 +131,16 @@ class ModelCosts:
         ideal = Ideal()
         if isinstance(case, HttpCase):
             self._add_prompt(ideal, limits, case.prefixes, 0, case.prefix_tokens)
-            self._add_prompt(ideal, limits, case.requests, case.prefix_tokens, case.prompt_tokens)
+            shared = SharedPrefix(case.prefixes, case.prefix_tokens)
+            self._add_prompt(
+                ideal, limits, case.requests, case.prefix_tokens, case.prompt_tokens, shared
+            )
             # A prompt's pass yields the first token; the others come in batches, as wide as can be.
             start = case.prefix_tokens + case.prompt_tokens
             batches = case.requests / case.concurrency
-            sequences, shared = case.concurrency, case.prefix_tokens
+            sequences = case.concurrency
             for step in range(case.output_tokens - 1):
-                times = self._pass(limits, sequences, sequences, start + step, 1)
-                # What sequences share need be read but once for each prefix.
-                copies = sequences - case.prefixes if case.prefixes else 0
-                seen = sum(layer.seen_of(shared, start + step) for layer in self.layers)
-                times["read"] -= copies * seen / limits.read
+                times = self._pass(limits, sequences, sequences, start + step, 1, shared)
                 ideal.add(times, batches)
             return ideal
         if metric in ("all", "prompt"):
@@ -140,13 +152,25 @@ class ModelCosts:
         return ideal
 
     def _add_prompt(
-        self, ideal: Ideal, limits: Limits, sequences: int, start: int, tokens: int
+        self,
+        ideal: Ideal,
+        limits: Limits,
+        sequences: int,
+        start: int,
+        tokens: int,
+        shared: SharedPrefix | None = None,
     ) -> None:
         if sequences and tokens:
-            ideal.add(self._pass(limits, sequences, sequences, start, tokens))
+            ideal.add(self._pass(limits, sequences, sequences, start, tokens, shared))
 
     def _pass(
-        self, limits: Limits, sequences: int, sampled: int, start: int, tokens: int
+        self,
+        limits: Limits,
+        sequences: int,
+        sampled: int,
+        start: int,
+        tokens: int,
+        shared: SharedPrefix | None = None,
     ) -> dict[str, float]:
         """Seconds by limit of one pass over `tokens` of each sequence, from position `start`."""
         rows = sequences * tokens
@@ -154,7 +178,10 @@ class ModelCosts:
         for layer in self.layers:
             pairs = sum(layer.visible(position) for position in range(start, start + tokens))
             attention += sequences * pairs * layer.multiply_adds
-            stored += sequences * layer.visible(start + tokens - 1) * layer.bytes
+            last = start + tokens - 1
+            stored += sequences * layer.visible(last) * layer.bytes
+            if shared is not None:
+                stored -= shared.copies(sequences) * layer.seen_of(shared.tokens, last)
         quantised = rows * self.body.quantised + sampled * self.head.quantised
         floating = rows * self.body.floating + sampled * self.head.floating + attention
         return {

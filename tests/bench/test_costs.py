@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cases import EngineCase, HttpCase, Timing
-from benchmarks.costs import AttentionLayer, Matrices, ModelCosts
+from benchmarks.costs import AttentionLayer, Matrices, ModelCosts, SharedPrefix
 from benchmarks.limits import Limits
 
 LIMITS = Limits({"read": 100.0, "fp32/avx2": 1000.0, "int8/avx2": 4000.0})
@@ -79,6 +79,16 @@ def test_a_served_prefix_is_computed_once():
     prefix = 2 * (2 * 90 * 1000 + 2 * 500) / 4000
     assert http(2, 90, 10) == pytest.approx(suffixes + prefix)
     assert http(0, 0, 100) == pytest.approx(2 * (8 * 100 * 1000 + 8 * 500) / 4000)
+
+
+def test_a_shared_prefix_is_read_once_in_a_pass():
+    prefix = SharedPrefix(different=2, tokens=100)
+    assert [prefix.copies(sequences) for sequences in (1, 2, 5)] == [0, 0, 3]
+    assert SharedPrefix(different=0, tokens=0).copies(5) == 0
+    whole = AttentionLayer(multiply_adds=2, bytes=10, window=None)
+    assert whole.seen_of(prefix.tokens, position=149) == 1000
+    windowed = AttentionLayer(multiply_adds=2, bytes=10, window=60)
+    assert windowed.seen_of(prefix.tokens, position=149) == 100
 
 
 def test_rates_count_tokens_that_went_through_the_model():

@@ -68,6 +68,29 @@ def test_a_connection_that_ends_too_early(pieces: list[bytes]):
         asyncio.run(ask(pieces, close=True))
 
 
+def test_an_idle_connection_that_the_server_closes_is_replaced():
+    async def ask_twice() -> tuple[list[bytes], int]:
+        connections = 0
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            await reader.read(1000)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d" % connections)
+            await reader.read(1000)  # the next request, which it doesn't answer any more
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = StreamClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        try:
+            return [(await client.post("/", b"{}")).body for _ in range(2)], connections
+        finally:
+            client.close()
+            server.close()
+
+    assert asyncio.run(ask_twice()) == ([b"1", b"2"], 2)
+
+
 def test_a_server_that_sends_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("caudal.bench.http_client.READ_SECONDS", 0.02)
     with pytest.raises(TimeoutError):

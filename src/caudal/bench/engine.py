@@ -131,14 +131,15 @@ def decode_rate(executor: Executor) -> float:
 
 def batch_rate(model: LoadedModel, size: int) -> float:
     """Tokens per second, prompts and outputs, of `size` unrelated requests through the engine."""
+    # One more token is generated than goes through the model.
     config = EngineConfig(
-        max_model_len=BATCH_PROMPT + BATCH_OUTPUT,
+        max_model_len=BATCH_PROMPT + BATCH_OUTPUT + 1,
         max_num_seqs=size,
         max_num_batched_tokens=model.engine_config.max_num_batched_tokens,
         prefix_cache=False,
     )
     engine = Engine(model.executor, config, frozenset())
-    params = SamplingParams(temperature=0.0, max_tokens=BATCH_OUTPUT, ignore_eos=True)
+    params = SamplingParams(temperature=0.0, max_tokens=BATCH_OUTPUT + 1, ignore_eos=True)
     for number in range(size):
         prompt = random_prompt(model.executor.info.vocab_size, BATCH_PROMPT, seed=number)
         engine.submit(Request(request_id=str(number), prompt=prompt, params=params))

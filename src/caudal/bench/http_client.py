@@ -89,9 +89,26 @@ class StreamClient:
         """
         length = f"Content-Length: {len(body)}\r\n\r\n"
         head = f"POST {self._path}{path} HTTP/1.1\r\n{self._headers}{length}"
-        connection = await self._connect()
+        connection = self._take_idle()
+        if connection is not None:
+            try:
+                return await self._exchange(connection, head.encode() + body)
+            except ConnectionError:
+                # The server closed an idle connection while the request was on its way. It is the
+                # server's right, and nothing of an answer has come: ask again.
+                if connection.heard_answer:
+                    raise
+        return await self._exchange(await self._connect(), head.encode() + body)
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    async def _exchange(self, connection: _Connection, request: bytes) -> StreamedAnswer:
         try:
-            answer = await connection.exchange(head.encode() + body)
+            answer = await connection.exchange(request)
         except BaseException:
             connection.close()
             raise
@@ -101,18 +118,15 @@ class StreamClient:
             connection.close()
         return answer
 
-    def close(self) -> None:
-        """Close the connections that nobody uses."""
-        for connection in self._idle:
-            connection.close()
-        self._idle.clear()
-
-    async def _connect(self) -> _Connection:
+    def _take_idle(self) -> _Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.reusable and connection.idle_seconds < REUSE_SECONDS:
                 return connection
             connection.close()
+        return None
+
+    async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
             lambda: _Connection(loop), self._host, self._port, ssl=self._tls
@@ -133,6 +147,7 @@ class _Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._first: float | None = None
         self._ends_with_connection = False
+        self.heard_answer = False  # to the latest request, any of it
 
     @property
     def idle_seconds(self) -> float:
@@ -145,6 +160,7 @@ class _Connection(asyncio.Protocol):
         self._done = self._loop.create_future()
         self._body = []
         self._first = None
+        self.heard_answer = False
         self._ends_with_connection = True
         self._heard = self._loop.time()
         self._parser = httptools.HttpResponseParser(self)
@@ -169,6 +185,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         self._heard = self._loop.time()
+        self.heard_answer = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:

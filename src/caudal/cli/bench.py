@@ -33,7 +33,12 @@ def bench() -> None:
 def engine(
     model: options.Model,
     runs: Annotated[
-        int, typer.Option(min=1, help="How often each case is measured; medians are shown.")
+        int,
+        typer.Option(
+            min=1,
+            help="How often each case is measured; medians are shown. With --profile ten times as "
+            "often, and each stage's cheapest run counts.",
+        ),
     ] = 5,
     llama_bench: Annotated[
         Path | None,
@@ -104,7 +109,8 @@ def engine(
     facts = loaded.facts
     typer.echo(
         f"{model}: {facts['tensors']}; {facts['instruction_set']} kernels, "
-        f"{facts['threads']} threads, median of {runs} runs"
+        f"{facts['threads']} threads, "
+        + (f"cheapest of {10 * runs} runs" if profile else f"median of {runs} runs")
     )
     console = Console()
     if grammar:
