@@ -92,7 +92,7 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
         return {reinterpret_cast<const Element*>(layer.keys) + offset,
                 reinterpret_cast<const Element*>(layer.values) + offset};
     };
-    alignas(kWideBytes) float weights[kRowTile * kStepTokens] = {};
+    alignas(kWideBytes) float weights[kRowsAtOnce * kStepTokens] = {};
     int64_t step_end = 0;
     for (int64_t base = begin; base < end; base = step_end) {
         step_end = std::min((base / kStepTokens + 1) * kStepTokens, end);
@@ -104,8 +104,8 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
             step.of_step[i] = block_at(base + i * kBlockTokens);
             step.ahead[i] = block_at(base + kStepTokens + i * kBlockTokens);
         }
-        for (int64_t row = 0; row < rows; row += kRowTile) {
-            const AttentionRows tile{std::min<int64_t>(rows - row, kRowTile),
+        for (int64_t row = 0; row < rows; row += kRowsAtOnce) {
+            const AttentionRows tile{std::min<int64_t>(rows - row, kRowsAtOnce),
                                      scratch.queries + row * head_dim,
                                      scratch.visible_begin + row,
                                      scratch.visible_end + row,

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 
-#include "kernels/output.inl"
 #include "kernels/token_ops.h"
 #include "kernels/wide_vec.inl"
 
@@ -20,10 +19,8 @@ constexpr int64_t kStepTokens = kStepBlocks * kBlockTokens;
 static_assert(kPartitionTokens % kStepTokens == 0);
 
 // Rows at once, and the sums at work then: as many as leave registers for what is loaded.
-constexpr int kRowTile = 6;
+constexpr int kRowsAtOnce = 6;
 constexpr int kSumsAtOnce = sizeof(f32w) == 64 ? 24 : 12;
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // Scores are in units of ln 2: weights are powers of two.
 constexpr float kLog2E = 1.44269504f;
@@ -296,8 +293,8 @@ void attend_step(const KeyStep<Element>& step, int64_t head_dim, const Attention
     weigh_values<Rows>(step, head_dim, weights, correction, rows.weighted);
 }
 
-// The same with a number of rows known only now, at most kRowTile.
-template <class Element, int most = kRowTile>
+// The same with a number of rows known only now, at most kRowsAtOnce.
+template <class Element, int most = kRowsAtOnce>
 void attend_some_rows(const KeyStep<Element>& step, int64_t head_dim, const AttentionRows& rows,
                       float* weights) {
     if constexpr (most > 1) {

@@ -6,13 +6,6 @@
 
 namespace caudal::CAUDAL_ISA {
 
-// Asks for memory that will be read soon. Addresses past the end of anything do no harm.
-CAUDAL_INLINE void prefetch_bytes(const void* from, int64_t bytes) {
-    for (int64_t line = 0; line < bytes; line += 64) {
-        __builtin_prefetch(static_cast<const char*>(from) + line);
-    }
-}
-
 // What a call of `multiply` does with its sums.
 struct Output {
     float* y;

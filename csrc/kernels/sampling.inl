@@ -7,8 +7,6 @@
 
 namespace caudal::CAUDAL_ISA {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
 // weight() of sampling.h. Not vec.inl's exponential: that one fuses where the instruction set can,
 // and its last bit would then depend on the machine.
 CAUDAL_INLINE f32x8 weight(f32x8 logit, Softmax softmax) {

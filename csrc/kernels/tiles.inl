@@ -99,6 +99,21 @@ CAUDAL_INLINE void multiply_stretch(const GroupAt& group_at, int64_t count,
     }
 }
 
+template <class Kernel>
+CAUDAL_INLINE int64_t bytes_of_panel(const PackedMatrix& matrix) {
+    constexpr PanelLayout layout = Kernel::Packed::kLayout;
+    return matrix.cols / kGroup / layout.groups_per_header * layout.stride();
+}
+
+// Rows that meet a packed panel at once, of `left`: 1 or 2; 3 to 6 in a tile of 4, of which what is
+// too many is zero and dropped; else as many as the kernel takes.
+template <class Kernel>
+CAUDAL_INLINE int64_t rows_at_once(int64_t left) {
+    constexpr int64_t most = Kernel::kPackedTiles * kTileRows;
+    if (left <= 2) return left;
+    return most == kTileRows || left < 7 ? kTileRows : most;
+}
+
 // A panel as it is packed with the activation tiles [first, last).
 template <class Kernel>
 static void multiply_packed(const PackedMatrix& matrix, const typename Kernel::Activations* a,
@@ -107,11 +122,14 @@ static void multiply_packed(const PackedMatrix& matrix, const typename Kernel::A
     using Packed = typename Kernel::Packed;
     constexpr int kMostRows = Kernel::kPackedTiles * kTileRows;
     const int64_t groups = matrix.cols / kGroup;
-    const int64_t bytes = groups / Packed::kLayout.groups_per_header * Packed::kLayout.stride();
+    const int64_t bytes = bytes_of_panel<Kernel>(matrix);
     const std::byte* data = matrix.data + panel * bytes;
     const int64_t end = last * kTileRows < rows ? last * kTileRows : rows;
     // Later panels are asked for at an even pace: some lines with each group that is met.
-    const int64_t passes = (end - first * kTileRows + kMostRows - 1) / kMostRows * terms;
+    int64_t passes = 0;
+    for (int64_t row = first * kTileRows; row < end; row += rows_at_once<Kernel>(end - row)) {
+        passes += terms;
+    }
     const int64_t lines = (Packed::kLayout.group_bytes() + 64 * passes - 1) / (64 * passes);
     const std::byte* ahead = data + (passes > 1 || bytes < kBytesAhead ? bytes : kBytesAhead);
     for (int64_t row = first * kTileRows; row < end;) {
@@ -138,12 +156,12 @@ static void multiply_packed(const PackedMatrix& matrix, const typename Kernel::A
             sums.write(output, panel, row, some);
             row += some;
         };
-        if (end - row == 1) {
+        const int64_t tokens = rows_at_once<Kernel>(end - row);
+        if (tokens == 1) {
             meet(std::integral_constant<int, 1>{});
-        } else if (end - row == 2) {
+        } else if (tokens == 2) {
             meet(std::integral_constant<int, 2>{});
-        } else if (kMostRows == kTileRows || end - row < 7) {
-            // Three run as four, the last of which is zero and dropped.
+        } else if (tokens == kTileRows) {
             meet(std::integral_constant<int, kTileRows>{});
         } else {
             meet(std::integral_constant<int, kMostRows>{});
@@ -157,8 +175,7 @@ static void multiply_panels(const PackedMatrix& matrix, const typename Kernel::A
                             int64_t terms, int64_t rows, int64_t first, int64_t last, int64_t panel,
                             const Output& output) {
     const int64_t groups = matrix.cols / kGroup;
-    const int64_t stride =
-        groups / Kernel::Packed::kLayout.groups_per_header * Kernel::Packed::kLayout.stride();
+    const int64_t bytes = bytes_of_panel<Kernel>(matrix);
     typename Kernel::Unpacked unpacked[panels][kGroupsAtOnce];
     alignas(kWideBytes) float sums[panels][kMostTilesAtOnce * kTileRows * kPanelRows];
     const auto group_at = [&](int which, int64_t index) -> const auto& {
@@ -172,7 +189,7 @@ static void multiply_panels(const PackedMatrix& matrix, const typename Kernel::A
         const int64_t left = groups - begin;
         const int64_t count = left < kGroupsAtOnce ? left : kGroupsAtOnce;
         for (int which = 0; which < panels; ++which) {
-            const std::byte* data = matrix.data + (panel + which) * stride;
+            const std::byte* data = matrix.data + (panel + which) * bytes;
             for (int64_t index = 0; index < count; ++index) {
                 const auto packed = Kernel::Packed::at(data, begin + index);
                 packed.prefetch(kGroupsAtOnce);

@@ -15,6 +15,10 @@ namespace caudal {
 enum class Activation : uint8_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu = 3, Tanh = 4 };
 enum class KVType : uint8_t { F16 = 0, F32 = 1 };
 
+constexpr int64_t element_bytes(KVType type) {
+    return type == KVType::F32 ? 4 : 2;
+}
+
 // Tokens per KV block. 16 lets a block's keys of one channel fill two vectors exactly.
 constexpr int64_t kBlockTokens = 16;
 // Keys per attention partition: partial results of partitions, at fixed absolute positions, are

@@ -232,32 +232,50 @@ void softcap(float* x, float cap, int64_t n) {
     });
 }
 
-// Keeps what is stored finite: an infinity in a block that another sequence reuses would turn its
-// masked positions (weight 0) into NaN. NaN itself stays (both comparisons with it are false): it
-// is this sequence's own failure.
+// Stores numbers that are finite, and a failure where there is none: a value that isn't finite
+// would reach queries that don't see it (their weight is 0, and 0 · ∞ is NaN), while the score of a
+// key that isn't seen is replaced. So a token with such a value gets a key of NaN, and all that see
+// it fail. (Half floats: what is too large becomes the largest.)
+template <class Element>
+CAUDAL_INLINE void store_head(const float* key, const float* value, int64_t head_dim, int64_t slot,
+                              Element* keys, Element* values) {
+    constexpr bool half = sizeof(Element) == 2;
+    const f32x8 limit = splat(65504.0f);
+    bool finite = true;
+    for (int64_t d = 0; d < head_dim; d += kLanes) {
+        f32x8 v = load(value + d);
+        if constexpr (half) v = minimum(limit, maximum(-limit, v));
+        // Zero where a number is finite, else NaN.
+        finite = finite && sum_lanes(v - v) == 0.0f;
+        store(values + d, v);
+        Element part[kLanes];
+        f32x8 k = load(key + d);
+        if constexpr (half) k = minimum(limit, maximum(-limit, k));
+        store(part, k);
+        for (int lane = 0; lane < kLanes; ++lane) {
+            keys[(d + lane) * kBlockTokens + slot] = part[lane];
+        }
+    }
+    if (finite) return;
+    Element failed[kLanes];
+    store(failed, splat(std::numeric_limits<float>::quiet_NaN()));
+    keys[slot] = failed[0];
+    for (int64_t d = 0; d < head_dim; d += kLanes) store(values + d, splat(0.0f));
+}
+
 void store_kv(const KVLayer& layer, int64_t block, int64_t slot, const float* key,
               const float* value) {
     for (int64_t head = 0; head < layer.kv_heads; ++head) {
         const int64_t base = layer.offset(block, head);
+        const int64_t first_value = base + slot * layer.head_dim;
         const float* k = key + head * layer.head_dim;
         const float* v = value + head * layer.head_dim;
         if (layer.type == KVType::F32) {
-            float* keys = reinterpret_cast<float*>(layer.keys) + base;
-            for (int64_t d = 0; d < layer.head_dim; ++d) keys[d * kBlockTokens + slot] = k[d];
-            std::memcpy(reinterpret_cast<float*>(layer.values) + base + slot * layer.head_dim, v,
-                        static_cast<size_t>(layer.head_dim) * sizeof(float));
-            continue;
-        }
-        Half* keys = reinterpret_cast<Half*>(layer.keys) + base;
-        Half* values = reinterpret_cast<Half*>(layer.values) + base + slot * layer.head_dim;
-        for (int64_t d = 0; d < layer.head_dim; d += kLanes) {
-            Half key_part[kLanes];
-            const f32x8 limit = splat(65504.0f);
-            store(key_part, minimum(limit, maximum(-limit, load(k + d))));
-            for (int lane = 0; lane < kLanes; ++lane) {
-                keys[(d + lane) * kBlockTokens + slot] = key_part[lane];
-            }
-            store(values + d, minimum(limit, maximum(-limit, load(v + d))));
+            store_head(k, v, layer.head_dim, slot, reinterpret_cast<float*>(layer.keys) + base,
+                       reinterpret_cast<float*>(layer.values) + first_value);
+        } else {
+            store_head(k, v, layer.head_dim, slot, reinterpret_cast<Half*>(layer.keys) + base,
+                       reinterpret_cast<Half*>(layer.values) + first_value);
         }
     }
 }

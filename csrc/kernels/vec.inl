@@ -1,7 +1,7 @@
-// Eight floats at a time, written once for every instruction set.
+// Eight floats at a time, or sixteen, written once for every instruction set.
 //
-// GCC and Clang's vector extensions give arithmetic on any machine; only what they lack, fused
-// multiply-add and half floats, is spelled out per instruction set. Where there are no registers of
+// GCC and Clang's vector extensions give arithmetic on any machine; only what they lack or do in
+// more steps than one is spelled out per instruction set. Where there are no registers of
 // 256 bits, vec_pair.inl makes the types of two. Included inside each instruction set's translation
 // unit only.
 #pragma once
@@ -29,6 +29,14 @@
 namespace caudal::CAUDAL_ISA {
 
 constexpr int kLanes = 8;
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// Asks for memory that will be read soon. Addresses past the end of anything do no harm.
+CAUDAL_INLINE void prefetch_bytes(const void* from, int64_t bytes) {
+    for (int64_t line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(static_cast<const char*>(from) + line);
+    }
+}
 
 #if defined(__AVX2__)
 using f32x8 = float __attribute__((vector_size(32)));

@@ -1,5 +1,5 @@
-// The widest vectors of an instruction set, for the linear kernels: 16 lanes (a whole panel of
-// output rows) with AVX-512, else the 8 of vec.inl and int_vec.inl, of which a panel has two
+// The widest vectors of an instruction set: 16 lanes (a whole panel of output rows of a linear
+// layer) with AVX-512, else the 8 of vec.inl and int_vec.inl, of which a panel has two
 // halves.
 #pragma once
 

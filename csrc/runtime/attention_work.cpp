@@ -101,10 +101,12 @@ class AttentionPlanner {
             const int64_t seen =
                 shape_.causal ? first_position + count : sequence.context + sequence.tokens;
             const int64_t end = (seen + kPartitionTokens - 1) / kPartitionTokens;
-            const int64_t visible = seen - oldest;
-            // Causal queries see half of their own tile's keys on average.
-            work_.operations += 4.0 * static_cast<double>(shape_.heads * layer_.head_dim * count) *
-                                (static_cast<double>(visible) - static_cast<double>(count - 1) / 2);
+            for (int64_t position = first_position; position < first_position + count; ++position) {
+                const int64_t keys =
+                    (shape_.causal ? position + 1 : seen) - shape_.oldest_seen(position);
+                work_.operations +=
+                    4.0 * static_cast<double>(shape_.heads * layer_.head_dim * keys);
+            }
             AttentionItem item{};
             item.sequence = index;
             item.first_query = static_cast<int32_t>(first_query);
@@ -182,7 +184,7 @@ class AttentionPlanner {
             item.split = first_split < 0 ? -1 : first_split + head;
             items.push_back(item);
         }
-        const int64_t element = layer_.type == KVType::F32 ? 4 : 2;
+        const int64_t element = element_bytes(layer_.type);
         work_.kv_bytes +=
             static_cast<double>(2 * keys * layer_.kv_heads * layer_.head_dim * element);
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -88,6 +87,11 @@ Executor::Executor(const KernelTable& kernels, ThreadPool& threads, const Weight
     for (const auto* ops : {&program_.tail, &program_.head, &program_.states}) {
         if (!std::all_of(ops->begin(), ops->end(), reads_only_its_row)) {
             throw std::invalid_argument("only the body may look up, rotate and attend");
+        }
+    }
+    for (const int buffer : program_.carried) {
+        if (body_.buffers.at(static_cast<size_t>(buffer)).empty()) {
+            throw std::invalid_argument("the body carries on a buffer that it doesn't have");
         }
     }
     for (const RopeTable& table : program_.rope_tables) {

@@ -1,11 +1,10 @@
 // Runs a program on batches: one call per iteration, all threads, no Python inside.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "isa/kernel_table.h"

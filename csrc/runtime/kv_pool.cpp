@@ -7,10 +7,6 @@ namespace caudal {
 
 namespace {
 
-size_t element_bytes(KVType type) {
-    return type == KVType::F32 ? sizeof(float) : 2;
-}
-
 int64_t checked_elements(const std::vector<KVGeometry>& layers) {
     int64_t elements = 0;
     for (const KVGeometry& layer : layers) {
@@ -31,7 +27,8 @@ int64_t checked_blocks(int64_t num_blocks) {
 
 KVPool::KVPool(const std::vector<KVGeometry>& layers, KVType type, int64_t num_blocks)
     : num_blocks_(checked_blocks(num_blocks)),
-      block_bytes_(static_cast<size_t>(checked_elements(layers)) * element_bytes(type)),
+      block_bytes_(static_cast<size_t>(checked_elements(layers)) *
+                   static_cast<size_t>(element_bytes(type))),
       memory_(block_bytes_ * static_cast<size_t>(num_blocks), /*huge_pages=*/true) {
     std::byte* next = memory_.bytes().data();
     for (const KVGeometry& geometry : layers) {
@@ -39,9 +36,10 @@ KVPool::KVPool(const std::vector<KVGeometry>& layers, KVType type, int64_t num_b
         layer.type = type;
         layer.kv_heads = geometry.kv_heads;
         layer.head_dim = geometry.head_dim;
-        layer.block_stride = static_cast<int64_t>(block_bytes_ / element_bytes(type));
-        const size_t bytes =
-            static_cast<size_t>(layer.kv_heads * layer.head_elements()) * element_bytes(type);
+        layer.block_stride =
+            static_cast<int64_t>(block_bytes_ / static_cast<size_t>(element_bytes(type)));
+        const size_t bytes = static_cast<size_t>(layer.kv_heads * layer.head_elements()) *
+                             static_cast<size_t>(element_bytes(type));
         layer.keys = next;
         layer.values = next + bytes;
         next += 2 * bytes;

@@ -173,10 +173,6 @@ class Planner {
     Plan plan_;
 };
 
-}  // namespace
-
-namespace {
-
 // The parts of a row stage's name, in the order of its operations.
 struct RowOpName {
     const char* operator()(const EmbedOp&) const { return "embed"; }

@@ -43,10 +43,10 @@ struct Executor::Run {
     };
     std::vector<std::unique_ptr<Attention>> attention;
     // How far a stage's work is handed out: of each thread's share, the pieces that are taken.
-    // Three counters in turn: while one stage hands out work, the next one's is reset, and the one
-    // before may still be read by a thread that hasn't reached the barrier's end.
+    // Two counters in turn: while one stage hands out work, the next one's is reset, which nobody
+    // has read since all threads arrived at the barrier before.
     struct alignas(64) Share {
-        std::array<std::atomic<int64_t>, 3> taken{};
+        std::array<std::atomic<int64_t>, 2> taken{};
         uint64_t stage = 0;  // all threads count alike
     };
     std::vector<Share> shares;  // per thread
@@ -57,7 +57,7 @@ void Executor::share(Run& run, int thread, const StageCost& cost, int64_t total,
                      const Work& work) {
     constexpr bool told_next = std::is_invocable_v<const Work&, int64_t, int64_t, int64_t>;
     const uint64_t number = run.shares[static_cast<size_t>(thread)].stage++;
-    run.shares[static_cast<size_t>(thread)].taken[(number + 1) % 3].store(
+    run.shares[static_cast<size_t>(thread)].taken[(number + 1) % 2].store(
         0, std::memory_order_relaxed);
     const int64_t pieces = (total + piece - 1) / piece;
     const int64_t owners = told_next ? 1 : threads_.size();
@@ -66,7 +66,7 @@ void Executor::share(Run& run, int thread, const StageCost& cost, int64_t total,
     const auto take = [&] {
         for (; done < owners; ++done) {
             const int64_t owner = (thread + done) % owners;
-            std::atomic<int64_t>& taken = run.shares[static_cast<size_t>(owner)].taken[number % 3];
+            std::atomic<int64_t>& taken = run.shares[static_cast<size_t>(owner)].taken[number % 2];
             const int64_t index = begin_of(owner) + taken.fetch_add(1, std::memory_order_relaxed);
             if (index < begin_of(owner + 1)) return index;
         }

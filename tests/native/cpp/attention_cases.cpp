@@ -73,6 +73,17 @@ class Sequence {
 
     size_t outputs() const { return queries_.size(); }
 
+    // Stores the last token again, with a value that is NaN.
+    void break_last_value() {
+        const int64_t token = shape_.context + shape_.queries - 1;
+        std::vector<float> value = values_.back();
+        for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+            value[static_cast<size_t>(head * shape_.head_dim)] = std::nanf("");
+        }
+        table_.token.store_kv(layer_, block_table_[static_cast<size_t>(token / kBlockTokens)],
+                              token % kBlockTokens, keys_.back().data(), value.data());
+    }
+
     // Makes the first head of the last query one that holds `number`; returns where its output is.
     size_t set_query(float number) {
         const auto first = static_cast<size_t>((shape_.queries - 1) * query_width());
@@ -205,6 +216,18 @@ void report_attention(const KernelTable& table, const Report& report) {
         std::copy_n(together.begin() + static_cast<std::ptrdiff_t>(first), shape.head_dim,
                     output.begin() + static_cast<std::ptrdiff_t>(first));
         report.same(name + "/beside_nan", output, together);
+
+        Sequence broken(table, shape);
+        broken.break_last_value();
+        const std::vector<float> after = broken.attend(shape.queries);
+        // Who doesn't see the last token gets what it would get without.
+        const size_t seeing =
+            shape.causal ? after.size() - after.size() / static_cast<size_t>(shape.queries) : 0;
+        report.same(name + "/before_nan", std::span(after).first(seeing),
+                    std::span(together).first(seeing));
+        report.holds(name + "/nan_value",
+                     std::all_of(after.begin() + static_cast<std::ptrdiff_t>(seeing), after.end(),
+                                 [](float number) { return std::isnan(number); }));
     }
 }
 

@@ -201,26 +201,47 @@ void report_stored_halves(const TokenKernels& kernels, const Report& report) {
     numbers[2] = std::numeric_limits<float>::quiet_NaN();
     numbers[3] = 65519.9f;
     constexpr int64_t kSlot = 5;
-    kernels.store_kv(layer, 0, kSlot, numbers.data(), numbers.data());
-    std::vector<float> stored_keys(kHeadDim);
-    std::vector<float> stored_values(kHeadDim);
-    std::vector<float> expected(kHeadDim);
+    std::vector<float> finite_numbers = numbers;
+    for (float& number : finite_numbers) {
+        if (std::isnan(number)) number = 1.5f;
+    }
     const auto half_at = [](const std::vector<std::byte>& pool, int64_t index) {
         Half half;
         std::memcpy(&half, pool.data() + index * static_cast<int64_t>(sizeof(Half)), sizeof(half));
         return half_to_float(half);
     };
-    for (int64_t i = 0; i < kHeadDim; ++i) {
-        const auto at = static_cast<size_t>(i);
-        stored_keys[at] = half_at(keys, i * kBlockTokens + kSlot);
-        stored_values[at] = half_at(values, kSlot * kHeadDim + i);
-        float finite = numbers[at];
-        if (finite > 65504.0f) finite = 65504.0f;
-        if (finite < -65504.0f) finite = -65504.0f;
-        expected[at] = half_to_float(float_to_half(finite));
-    }
-    report.same("store_kv/keys", stored_keys, expected);
-    report.same("store_kv/values", stored_values, expected);
+    const auto stored_keys = [&] {
+        std::vector<float> stored;
+        for (int64_t i = 0; i < kHeadDim; ++i) {
+            stored.push_back(half_at(keys, i * kBlockTokens + kSlot));
+        }
+        return stored;
+    };
+    const auto stored_values = [&] {
+        std::vector<float> stored;
+        for (int64_t i = 0; i < kHeadDim; ++i) {
+            stored.push_back(half_at(values, kSlot * kHeadDim + i));
+        }
+        return stored;
+    };
+    const auto expected = [](std::vector<float> numbers_stored) {
+        for (float& number : numbers_stored) {
+            if (number > 65504.0f) number = 65504.0f;
+            if (number < -65504.0f) number = -65504.0f;
+            number = half_to_float(float_to_half(number));
+        }
+        return numbers_stored;
+    };
+    kernels.store_kv(layer, 0, kSlot, numbers.data(), finite_numbers.data());
+    report.same("store_kv/keys", stored_keys(), expected(numbers));
+    report.same("store_kv/values", stored_values(), expected(finite_numbers));
+
+    // A value that is NaN shows in the key, and nowhere else.
+    kernels.store_kv(layer, 0, kSlot, finite_numbers.data(), numbers.data());
+    std::vector<float> failed = expected(finite_numbers);
+    failed[0] = std::numeric_limits<float>::quiet_NaN();
+    report.same("store_kv/keys_of_nan", stored_keys(), failed);
+    report.same("store_kv/values_of_nan", stored_values(), std::vector<float>(kHeadDim));
 }
 
 }  // namespace
