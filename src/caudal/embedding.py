@@ -153,22 +153,28 @@ class EmbeddingModel:
         return self._cut(tokens, self.limit(truncate), truncate, field, closed=False)
 
     def encode_pair(
-        self, first: str, second: str, *, truncate: int | None = None, field: str = "documents"
+        self,
+        first: str,
+        second: str,
+        *,
+        truncate: int | None = None,
+        fields: tuple[str, str] = ("query", "documents"),
     ) -> PoolInput:
         """A pair for a cross-encoder: [CLS] first [SEP] second [SEP]; only `second` is ever cut.
 
         Raises:
-            ParameterError: The pair is too long, or `truncate` makes no sense.
+            ParameterError: The pair is too long, or `truncate` makes no sense; names one of
+                `fields`, the first where `first` leaves no room for another text.
         """
         limit = self.limit(truncate)
         encode = self._tokenizer.encode
-        head = encode(self._bounded(first, limit, None, field))
-        tail = encode(self._bounded(second, limit, truncate, field))[1:]  # without its [CLS]
+        head = encode(self._bounded(first, limit, None, fields[0]))
+        tail = encode(self._bounded(second, limit, truncate, fields[1]))[1:]  # without its [CLS]
         room = limit - len(head)
         if room < 2:
-            raise InputTooLongError(field, limit, len(head) + len(tail))
+            raise InputTooLongError(fields[0], limit, len(head) + len(tail))
         if len(tail) > room and truncate is None:
-            raise InputTooLongError(field, limit, len(head) + len(tail))
+            raise InputTooLongError(fields[1], limit, len(head) + len(tail))
         tail = tail if len(tail) <= room else [*tail[: room - 1], tail[-1]]
         return PoolInput([*head, *tail], len(head))
 
@@ -264,7 +270,7 @@ class EmbeddingModel:
         fields: tuple[str, str],
     ) -> list[PairScore]:
         def encode() -> list[PoolInput]:
-            return [self.encode_pair(a, b, truncate=truncate, field=fields[1]) for a, b in pairs]
+            return [self.encode_pair(a, b, truncate=truncate, fields=fields) for a, b in pairs]
 
         inputs = await asyncio.to_thread(encode)
         totals = await self._pool_all(inputs, priority, lambda: None)

@@ -46,14 +46,16 @@ class _Mailbox:
             self.open_sequences -= 1
         if not self.abandoned:
             self.updates.append(update)
-            reader = self.reader
-            if reader is not None and not reader.done():
-                reader.set_result(None)
+            self._wake()
 
     def fail(self, error: EngineDeadError) -> None:
         self.error = error
-        if self.reader is not None and not self.reader.done():
-            self.reader.set_result(None)
+        self._wake()
+
+    def _wake(self) -> None:
+        reader = self.reader
+        if reader is not None and not reader.done():
+            reader.set_result(None)
 
 
 class RequestStream:
@@ -62,7 +64,7 @@ class RequestStream:
     Each item holds everything new since the last, at least one update; a slow reader gets longer
     lists, not a backlog. It ends when every sequence of the request has. Leaving early cancels
     the request: by `async with`, by `aclose`, or by dropping the stream. A cancelled `anext`
-    (say, by `asyncio.wait_for`) does not: the stream can be read on.
+    (say, by `asyncio.wait_for`) does not: the stream can be read on. One reads at a time.
 
     Raises:
         EngineDeadError: From iteration, when the engine stops before the request has ended.
@@ -86,6 +88,8 @@ class RequestStream:
             if mailbox.error is not None:
                 self._closed = True
                 raise mailbox.error
+            if mailbox.reader is not None and not mailbox.reader.done():
+                raise RuntimeError("this stream is being read already")
             mailbox.reader = mailbox.loop.create_future()
             await mailbox.reader
         updates, mailbox.updates = mailbox.updates, []

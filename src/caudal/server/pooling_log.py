@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Iterator
 
-from caudal.errors import RequestTimeoutError
+from caudal.errors import ParameterError, QueueFullError, RequestTimeoutError
 from caudal.server.errors import ClientDisconnectedError
 from caudal.server.metrics import ServerMetrics
 
@@ -19,24 +19,30 @@ logger = logging.getLogger("caudal.server")
 def logged(metrics: ServerMetrics, what: str, user: str | None) -> Iterator[None]:
     """Count what happens inside as one request, and log a line when it has ended.
 
+    What is refused, and so never became a request, is neither counted nor logged.
+
     Args:
         metrics: Counts it.
         what: The request in a few words.
         user: Named in the log.
     """
     began = time.monotonic()
-    outcome = "failed"
+    outcome: str | None = "failed"
     try:
         yield
         outcome = "stop"
     except (ClientDisconnectedError, asyncio.CancelledError):
         outcome = "cancelled"
         raise
+    except (ParameterError, QueueFullError):
+        outcome = None
+        raise
     except RequestTimeoutError:
         outcome = "timeout"
         raise
     finally:
-        seconds = time.monotonic() - began
-        metrics.count(outcome, seconds)
-        who = "" if user is None else f", user {user!r}"
-        logger.info("%s: %s, %.2f s%s", outcome, what, seconds, who)
+        if outcome is not None:
+            seconds = time.monotonic() - began
+            metrics.count(outcome, seconds)
+            who = "" if user is None else f", user {user!r}"
+            logger.info("%s: %s, %.2f s%s", outcome, what, seconds, who)

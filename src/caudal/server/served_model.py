@@ -170,8 +170,11 @@ class ServedModel:
         Raises:
             ParameterError: There are too many, or an id doesn't exist.
         """
-        if len(tokens) > max(self.max_model_len, MAX_DECODED_TOKENS):
-            raise ParameterError("tokens", f"tokens has {len(tokens)} ids, which is too many.")
+        most = max(self.max_model_len, MAX_DECODED_TOKENS)
+        if len(tokens) > most:
+            raise ParameterError(
+                "tokens", f"tokens has {len(tokens)} ids; at most {most} are decoded at once."
+            )
 
         def decode() -> str:
             return self.tokenizer.decode(tokens, skip_special_tokens=False)
