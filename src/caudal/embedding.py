@@ -36,6 +36,25 @@ _CHARS_PER_TOKEN = 128
 _COUNTED_CHARS = 1 << 20
 
 
+def pair_texts(text_1: str | Sequence[str], text_2: str | Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs to score: one text with each of many, or two lists side by side.
+
+    Raises:
+        ParameterError: The lists differ in length.
+    """
+    first = [text_1] if isinstance(text_1, str) else list(text_1)
+    second = [text_2] if isinstance(text_2, str) else list(text_2)
+    if len(first) == 1:
+        first = first * len(second)
+    if len(first) != len(second):
+        raise ParameterError(
+            "text_2",
+            f"text_1 has {len(first)} texts and text_2 {len(second)}; send as many of each, or "
+            "one text_1.",
+        )
+    return list(zip(first, second, strict=True))
+
+
 class PoolingEngine(Protocol):
     """What embedding needs of an engine."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from caudal.embedding import PoolInput
+from caudal.embedding import PoolInput, pair_texts
 from caudal.engine.request import Request
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
@@ -256,19 +256,8 @@ class LLM:
         Raises:
             ParameterError: The lists differ in length, or a text is refused.
         """
-        first = [text_1] if isinstance(text_1, str) else list(text_1)
-        second = [text_2] if isinstance(text_2, str) else list(text_2)
-        if len(first) == 1:
-            first = first * len(second)
-        if len(first) != len(second):
-            raise ParameterError(
-                "text_2", f"text_1 has {len(first)} texts and text_2 {len(second)}."
-            )
-        scores = run(
-            self._embeddings.score(
-                list(zip(first, second, strict=True)), truncate=truncate_prompt_tokens
-            )
-        )
+        pairs = pair_texts(text_1, text_2)
+        scores = run(self._embeddings.score(pairs, truncate=truncate_prompt_tokens))
         return [
             ScoringRequestOutput(str(next(self._ids)), ScoringOutput(each.score), True)
             for each in scores

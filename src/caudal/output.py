@@ -79,7 +79,7 @@ class Delta:
     """What is new in one sequence.
 
     Attributes:
-        index: Which of the request's `n` sequences.
+        index: Which of the request's sequences.
         text: Text to append; empty only where the sequence ends.
         tokens: Tokens whose text ends in `text`, in order.
         finish_reason: "stop" or "length", on the sequence's last delta.

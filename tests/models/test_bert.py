@@ -135,8 +135,12 @@ def test_the_longest_input_is_the_models_own(tmp_path: Path) -> None:
         assert model.encode("a", truncate=5) == [CLS, 5, SEP]
         pair = model.encode_pair("b c", text, truncate=-1)
         assert list(pair.tokens) == [CLS, 6, 7, SEP, *[5] * 15, SEP]
-        with pytest.raises(InputTooLongError):
+        with pytest.raises(InputTooLongError) as caught:
             model.encode_pair(text, "a", truncate=-1)
+        assert caught.value.param == "query"
+        with pytest.raises(InputTooLongError) as caught:
+            model.encode_pair("a", text)
+        assert caught.value.param == "documents"
         with pytest.raises(ParameterError, match="at least 3"):
             model.encode(text, truncate=2)
         with pytest.raises(InputTooLongError, match="2097152 characters"):

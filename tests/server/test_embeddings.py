@@ -39,6 +39,14 @@ def test_failures_are_reported(serve: Serve) -> None:
     assert server.metric('caudal_requests_finished_total{reason="failed"}') == 1
 
 
+def test_what_is_refused_is_no_failure(hello: RunningServer) -> None:
+    name = 'caudal_requests_finished_total{reason="failed"}'
+    before = hello.metric(name)
+    reply = hello.http.post("/v1/embeddings", json={**body(), "truncate_prompt_tokens": 0})
+    assert reply.status_code == 400
+    assert hello.metric(name) == before
+
+
 def test_they_are_counted(hello: RunningServer) -> None:
     name = 'caudal_requests_finished_total{reason="stop"}'
     before = hello.metric(name)

@@ -240,10 +240,13 @@ def _add_sample(native: _native.Batch, row: SamplingRow) -> None:
         )
 
 
+def _sampled(token: int, score: _native.ScoreTuple | None) -> SampledToken:
+    return SampledToken(token, None if score is None else _token_logprob(score))
+
+
 def _drawn(token: int, score: _native.ScoreTuple | None, error: str | None) -> StepResult:
-    if error is not None:
-        return StepResult(error=error)
-    return StepResult([SampledToken(token, None if score is None else _token_logprob(score))])
+    """What nearly all steps come to, a single token, without the loops of the others."""
+    return StepResult([_sampled(token, score)]) if error is None else StepResult(error=error)
 
 
 def _step_result(
@@ -258,10 +261,7 @@ def _step_result(
         if error is not None:
             return StepResult(error=error)
     return StepResult(
-        samples=[
-            SampledToken(token, None if score is None else _token_logprob(score))
-            for token, score, _ in samples
-        ],
+        samples=[_sampled(token, score) for token, score, _ in samples],
         scores=[_token_logprob(score) for score, _ in scores if score is not None],
         pooled=pooled,
     )

@@ -15,7 +15,8 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
         ContextOverflowError: The prompt, or prompt and `max_tokens`, exceed `max_model_len`.
         ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a deadline is
             not a positive number; or the model can't generate.
-        ValueError: The form that the answer must have was not compiled.
+        ValueError: The form that the answer must have was not compiled, or a pooling request
+            generates.
     """
     prompt = request.prompt
     params = request.params

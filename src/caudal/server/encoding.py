@@ -16,7 +16,7 @@ json_text: Callable[[Any], str] = _ENCODER.encode
 
 
 def encode_json_text(text: str) -> bytes:
-    """What `json_text` wrote, in UTF-8. Where that has no half a pair, all goes out escaped."""
+    """What `json_text` wrote, in UTF-8; escaped where it has half a pair, which UTF-8 has not."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -32,7 +32,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def encode_event(data: dict[str, Any]) -> bytes:
-    """One event. Plain dicts and one dump: this runs for every token of every stream."""
+    """One event."""
     return encode_event_text(json_text(data))
 
 

@@ -10,6 +10,7 @@ import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from caudal.errors import CaudalError
@@ -78,9 +79,9 @@ async def _merge(generations: Sequence[Generation]) -> AsyncGenerator[list[Delta
         try:
             async with contextlib.aclosing(generation.deltas()) as stream:
                 async for deltas in stream:
-                    for delta in deltas:
-                        delta.index += first
-                    arrivals.put_nowait(deltas)
+                    arrivals.put_nowait(
+                        [replace(delta, index=first + delta.index) for delta in deltas]
+                    )
         except Exception as error:
             arrivals.put_nowait(error)
         else:

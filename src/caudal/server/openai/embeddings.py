@@ -28,7 +28,7 @@ MAX_INPUTS = 2048
 
 
 class PoolingFields(StrictModel):
-    """Fields that embeddings, reranking and scoring share; the last three are vLLM's."""
+    """Fields that embeddings, reranking and scoring share; the last two are vLLM's."""
 
     model: str
     user: str | None = Field(None, description="Named in the server's log line of the request.")

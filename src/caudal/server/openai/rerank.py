@@ -13,8 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from caudal.embedding import PairScore
-from caudal.errors import ParameterError
+from caudal.embedding import PairScore, pair_texts
 from caudal.server.encoding import JSONReply
 from caudal.server.openai.embeddings import MAX_INPUTS, PoolingFields
 from caudal.server.openai.strict import StrictModel
@@ -62,17 +61,7 @@ class ScoreRequest(PoolingFields):
         Raises:
             ParameterError: The lists differ in length.
         """
-        first = [self.text_1] if isinstance(self.text_1, str) else self.text_1
-        second = [self.text_2] if isinstance(self.text_2, str) else self.text_2
-        if len(first) == 1:
-            first = first * len(second)
-        if len(first) != len(second):
-            raise ParameterError(
-                "text_2",
-                f"text_1 has {len(first)} texts and text_2 {len(second)}; send as many of each, or "
-                "one text_1.",
-            )
-        return list(zip(first, second, strict=True))
+        return pair_texts(self.text_1, self.text_2)
 
 
 @router.post("/v1/rerank")
