@@ -121,6 +121,7 @@ def test_too_long_an_input_is_an_error_unless_it_may_be_cut(client: openai.OpenA
         ({"input": [1.5]}, "input", "must be a string"),
         ({"input": {"text": "a"}}, "input", "must be a string"),
         ({"input": [[]]}, "input", "must be a string"),
+        ({"input": ["a", [1]]}, "input", "must be a string"),
         ({"input": [30522]}, "input", "has token id 30522"),
         ({"input": [-1]}, "input", "has token id -1"),
         ({"truncate_prompt_tokens": 2}, "truncate_prompt_tokens", "-1 or at least 3"),

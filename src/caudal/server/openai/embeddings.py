@@ -16,6 +16,7 @@ from caudal.embedding import EmbeddingModel, PoolInput
 from caudal.errors import ParameterError
 from caudal.server.encoding import JSONReply
 from caudal.server.openai.strict import StrictModel
+from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
 from caudal.server.pooling_log import logged
 from caudal.server.state import served_model
@@ -41,9 +42,7 @@ class PoolingFields(StrictModel):
 
 
 class EmbeddingRequest(PoolingFields):
-    """Body of `POST /v1/embeddings`. `input` is checked by `inputs`: pydantic's messages for a
-    union of four nested lists name everything but the mistake.
-    """
+    """Body of `POST /v1/embeddings`."""
 
     input: Any = Field(
         description="A string, a list of strings, token ids, or a list of token id lists.",
@@ -59,22 +58,12 @@ class EmbeddingRequest(PoolingFields):
         Raises:
             ParameterError: `input` is of another shape, empty or too long a list.
         """
-        value = self.input
-        if isinstance(value, str) or _is_token_list(value):
-            return [value]
-        if not isinstance(value, list) or not all(
-            isinstance(item, str) or _is_token_list(item) for item in value
-        ):
+        inputs = [] if self.input == [] else read_texts_or_tokens("input", self.input)
+        if not 0 < len(inputs) <= MAX_INPUTS:
             raise ParameterError(
-                "input",
-                "input must be a string, a list of strings, a list of token ids, or a list of such "
-                "lists.",
+                "input", f"input must have 1 to {MAX_INPUTS} items, but has {len(inputs)}."
             )
-        if not 0 < len(value) <= MAX_INPUTS:
-            raise ParameterError(
-                "input", f"input must have 1 to {MAX_INPUTS} items, but has {len(value)}."
-            )
-        return value
+        return inputs
 
 
 @router.post("/v1/embeddings")
@@ -134,7 +123,3 @@ def _as_floats(vector: NDArray[np.float32]) -> list[float]:
 def _as_base64(vector: NDArray[np.float32]) -> str:
     """The floats' bytes, little-endian, four each: what OpenAI's own client asks for."""
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-
-
-def _is_token_list(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)

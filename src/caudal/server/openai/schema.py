@@ -15,6 +15,7 @@ from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.openai.strict import StrictModel
 from caudal.server.openai.structured import FormFields
+from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
 
 MAX_CHOICES = 128
@@ -121,9 +122,7 @@ def _token_id(key: str) -> int:
 
 
 class CompletionRequest(GenerationFields):
-    """Body of `POST /v1/completions`. `prompt` is checked by `prompts()`: pydantic's messages for
-    a union of four nested lists name everything but the mistake.
-    """
+    """Body of `POST /v1/completions`."""
 
     unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
         "best_of": (1,),
@@ -143,21 +142,7 @@ class CompletionRequest(GenerationFields):
         Raises:
             ParameterError: `prompt` is of another shape, or empty.
         """
-        prompt = self.prompt
-        if isinstance(prompt, str):
-            return [prompt]
-        if isinstance(prompt, list) and prompt:
-            if all(isinstance(item, str) for item in prompt):
-                return prompt
-            if _is_token_list(prompt):
-                return [prompt]
-            if all(isinstance(item, list) and item and _is_token_list(item) for item in prompt):
-                return prompt
-        raise ParameterError(
-            "prompt",
-            "prompt must be a string, a non-empty list of strings, a non-empty list of token ids, "
-            "or a non-empty list of such lists.",
-        )
+        return read_texts_or_tokens("prompt", self.prompt)
 
     def sampling_params(self) -> SamplingParams:
         """Check the values and return them under the engine's names.
@@ -177,7 +162,3 @@ class CompletionRequest(GenerationFields):
             logprobs=self.logprobs,
             prompt_logprobs=self.logprobs if self.echo else None,
         )
-
-
-def _is_token_list(value: list[Any]) -> bool:
-    return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
