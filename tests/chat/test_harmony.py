@@ -68,6 +68,23 @@ def test_channels(text: str, events: list[object], live: bool, pieces: list[int]
     assert joined(events_of(parser, cut(text, pieces))) == events
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_a_call_that_is_cut_short_is_not_whole(live: bool):
+    for end in range(len(CALLS) - len('{"city": "Rome"}'), len(CALLS)):
+        parser = new_parser("openai", live=live)
+        events = [*parser.push(CALLS[:end]), *parser.finish(cut=True)]
+        assert not any(isinstance(event, ToolCallEnd) for event in events)
+        assert parser.unfinished
+
+
+def test_a_header_that_is_cut_short_is_no_content():
+    for end in range(len("<|start|>"), len(CALLS) - len('<|message|>{"city": "Rome"}')):
+        parser = new_parser("openai")
+        assert [*parser.push(THINKS + CALLS[:end]), *parser.finish(cut=True)] == [
+            ReasoningDelta("Let me see.")
+        ]
+
+
 def test_a_broken_call_is_content():
     text = THINKS + CALLS[:-2]
     answer = answer_of(events_of(new_parser("openai"), [text]))

@@ -199,7 +199,9 @@ def test_any_chunking_of_anything_gives_the_same_events(
     whole = events_of(new_parser(tool_format, live=live), [text])
     assert joined(events_of(new_parser(tool_format, live=live), cut(text, pieces))) == joined(whole)
     if not any(isinstance(event, ToolCallBegin) for event in whole):
-        assert answer_of(whole).content == text
+        content = answer_of(whole).content
+        # Where a grammar vouches for calls, the beginning of one at the end was cut short.
+        assert text.startswith(content) if live else content == text
     if not live:
         for call in answer_of(whole).tool_calls:
             assert isinstance(json.loads(call.arguments), dict)
@@ -264,6 +266,8 @@ def test_a_call_in_place_of_the_end_of_another_is_read():
         ('{"id": "7", "type": "function", "name": "now"}', "{}"),
         ('{"name": "now", "arguments": {"a": "two\nlines"}}', '{"a": "two\\nlines"}'),
         ('{"name": "now", "arguments": {"a": "}</tool_call>"}}', '{"a": "}</tool_call>"}'),
+        ('{"name": "now", "arguments": {"a": 1}}}', '{"a": 1}'),
+        ('\n{"name": "now", "arguments": {"a": 1}}\n}]}\n', '{"a": 1}'),
     ],
 )
 def test_what_models_make_of_json(body: str, arguments: str):
@@ -271,6 +275,46 @@ def test_what_models_make_of_json(body: str, arguments: str):
     [call] = answer_of(events).tool_calls
     assert (call.name, call.arguments) == ("now", arguments)
     assert answer_of(events).content == ""
+
+
+def test_braces_behind_a_call_are_content_where_no_end_follows():
+    call = '<tool_call>{"name": "now", "arguments": {}}'
+    answer = answer_of(events_of(new_parser("hermes"), [call + " } is a brace."]))
+    assert [found.name for found in answer.tool_calls] == ["now"]
+    assert answer.content == "} is a brace."
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_an_end_tag_that_is_cut_short_is_no_content(live: bool):
+    whole = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    for end in range(whole.index("}}") + 2, len(whole) + 1):
+        parser = new_parser("hermes", live=live)
+        answer = answer_of([*parser.push(whole[:end]), *parser.finish(cut=True)])
+        assert (answer.content, [call.arguments for call in answer.tool_calls]) == ("", ["{}"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<parameter=city>\nRome\n<parameter=days>\n3\n</parameter>\n",
+        "<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n",
+        "<parameter=city>\nRome\n<parameter=days>\n3\n",
+        "<parameter=city>Rome<parameter=days>3",
+    ],
+)
+@settings(deadline=None)
+@given(pieces=lengths)
+def test_a_parameter_ends_where_the_next_begins_or_the_call_ends(text: str, pieces: list[int]):
+    text = f"<tool_call>\n<function=weather>\n{text}</function>\n</tool_call>"
+    events = events_of(new_parser("qwen3_coder"), cut(text, pieces))
+    assert_calls(events, [("weather", {"city": "Rome", "days": 3})])
+
+
+def test_an_enforced_parameter_may_hold_what_begins_another():
+    value = "<parameter=days> and </function>"
+    text = f"<function=weather>\n<parameter=city>\n{value}\n</parameter>\n</function>"
+    events = events_of(new_parser("qwen3_coder", live=True), [text])
+    assert_calls(events, [("weather", {"city": value})])
 
 
 @pytest.mark.parametrize(

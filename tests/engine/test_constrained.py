@@ -64,6 +64,20 @@ def test_what_is_certain_from_the_start_is_computed_with_the_prompt() -> None:
     assert harness.executor.batches == [[7]]  # the last token was drawn, as the first that is new
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_is_forced_is_no_part_of_the_prompt_where_it_is_cached(n: int) -> None:
+    harness = Harness()
+    grammar = SlotGrammar(slots(*[9] * 30, FREE))
+    for _ in range(3):
+        request = harness.submit(PROMPT, grammar=grammar, max_tokens=90, n=n)
+        harness.run()
+        cached = {u.num_cached_tokens for u in harness.updates if u.request_id == request}
+        assert all(0 <= count <= len(PROMPT) for count in cached)
+    assert cached == {len(PROMPT)}
+    stats = harness.engine.stats()
+    assert (stats.prompt_tokens, stats.cache_hit_tokens) == (3 * len(PROMPT), 2 * len(PROMPT))
+
+
 def test_a_long_jump_is_computed_in_chunks() -> None:
     harness = Harness(max_num_batched_tokens=8, max_num_seqs=4)
     grammar = SlotGrammar(slots(FREE, *[9] * 30, FREE))

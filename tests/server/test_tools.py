@@ -162,7 +162,100 @@ def test_a_stop_string_stops_calls_too(serve: Serve):
     message, reason = both(scripted(serve, f"{NOW}\n{CALL}"), tools=TOOLS, stop="weather")
     assert calls_of(message) == [("now", "{}")]
     assert message.content == '<tool_call>\n{"name": "'
-    assert reason == "tool_calls"
+    assert reason == "stop"  # the answer is not what the model meant to say
+
+
+def test_a_stop_string_behind_a_call_leaves_it_whole(serve: Serve):
+    message, reason = both(scripted(serve, f"{NOW} so"), tools=TOOLS, stop="</tool_call>")
+    assert (calls_of(message), message.content, reason) == ([("now", "{}")], None, "tool_calls")
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_stop_string_within_an_enforced_call_is_said(serve: Serve, choice: str):
+    server = scripted(serve, CALL)
+    asked: dict[str, Any] = {"tools": [tool(strict=True)], "tool_choice": choice, "stop": '"}'}
+    message, reason = both(server, **asked | {"stop": ', "days"'})
+    assert calls_of(message) == [("weather", '{"city": "día 🦙"')]
+    assert reason == "stop"
+    body = {"model": "fake", "messages": MESSAGES, **asked, "stop": ['"city']}
+    [answer] = server.http.post("/v1/chat/completions", json=body).json()["choices"]
+    assert (answer["finish_reason"], answer["stop_reason"]) == ("stop", '"city')
+    assert answer["message"]["tool_calls"][0]["function"]["arguments"] == "{"
+
+    parameters = TOOLS[0]["function"]["parameters"]
+    ask: dict[str, Any] = {
+        "model": "fake",
+        "max_tokens": 200,
+        "messages": MESSAGES,
+        "tools": [{"name": "weather", "input_schema": parameters, "strict": True}],
+        "tool_choice": {"type": "any" if choice == "required" else "auto"},
+        "stop_sequences": ['"days"'],
+    }
+    whole = server.anthropic().messages.create(**ask)
+    assert (whole.stop_reason, whole.stop_sequence) == ("stop_sequence", '"days"')
+    with server.anthropic().messages.stream(**ask) as stream:
+        last = stream.get_final_message()
+    assert (last.stop_reason, last.stop_sequence) == ("stop_sequence", '"days"')
+
+
+def test_a_demanded_call_that_is_cut_short_leaves_no_marks(serve: Serve):
+    """On every API, streamed and not, wherever it is cut."""
+    server = scripted(serve, f"{CALL}\n{NOW}", reasoning_parser="think")
+    client = server.openai()
+    length = len(f"{CALL}\n{NOW}".encode())
+    flat = [{"type": "function", **TOOLS[0]["function"], "strict": None}]
+    for most in [*range(1, length, 3), *range(length - 12, length)]:
+        message, reason = both(server, tools=TOOLS, tool_choice="required", max_tokens=most)
+        assert (message.content or "") == ""
+        assert reason == "length"
+        if most % 2:
+            continue
+        response = client.responses.create(
+            model="fake",
+            input="Hi",
+            tools=flat,  # type: ignore[arg-type]
+            tool_choice="required",
+            max_output_tokens=max(most, 16),
+        )
+        assert {item.type for item in response.output} <= {"function_call"}
+        said = server.anthropic().messages.create(
+            model="fake",
+            max_tokens=most,
+            messages=MESSAGES,
+            tools=[{"name": "weather", "input_schema": SCHEMA}],
+            tool_choice={"type": "any"},
+        )
+        assert {block.type for block in said.content} <= {"tool_use"}
+
+
+def test_no_more_tokens_are_cached_than_the_prompt_has(serve: Serve):
+    """What a grammar forces stands in the cache too, but is none of the prompt."""
+    server = scripted(serve, NOW)
+    asked: dict[str, Any] = {
+        "model": "fake",
+        "messages": MESSAGES,
+        "tools": [tool("now_" * 10, {"type": "object", "additionalProperties": False})],
+        "tool_choice": "required",
+    }
+    for _ in range(3):
+        usage = server.openai().chat.completions.create(**asked).usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        cached = usage.prompt_tokens_details.cached_tokens
+        assert cached is not None
+        assert 0 <= cached <= usage.prompt_tokens
+    assert cached > 0
+    for _ in range(2):
+        said = server.anthropic().messages.create(
+            model="fake",
+            max_tokens=200,
+            messages=MESSAGES,
+            tools=[{"name": "now_" * 10, "input_schema": {"type": "object"}}],
+            tool_choice={"type": "any"},
+        )
+        assert said.usage.input_tokens >= 0
+    stats = server.model.engine.stats()
+    assert stats.cache_hit_tokens <= stats.prompt_tokens
 
 
 @pytest.fixture(scope="module")

@@ -66,6 +66,12 @@ class Tool:
     )
     strict: bool = False
 
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """The schemas of its arguments by name, where `parameters` lists any."""
+        properties = self.parameters.get("properties")
+        return properties if isinstance(properties, Mapping) else {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolChoice:

@@ -72,13 +72,11 @@ class EventWriter:
             self._held.clear()
             self._sent_unfinished = not isinstance(part, CallDone)
 
-    def give_up(self, text: str) -> None:
-        """What was read since the last complete call is none: content, unless it was passed on."""
+    def give_up(self) -> bool:
+        """What was read since the last complete call is none; returns whether it was passed on."""
         self._held.clear()
-        if self._sent_unfinished:
-            self._sent_unfinished = False
-        else:
-            self.content(text)
+        sent, self._sent_unfinished = self._sent_unfinished, False
+        return sent
 
     def finish(self) -> None:
         """The text has ended: white space at its end is content unless it is next to a call."""

@@ -21,7 +21,7 @@ class ChatDelta:
         tokens: The tokens it came from, in order. All generated tokens are reported once, those
             of reasoning, calls and control tokens included.
         finish_reason: On the sequence's last delta: "stop", "length", or "tool_calls" where the
-            answer has calls and the model ended it.
+            answer has calls and didn't end within one.
         stop_reason: The stop string or stop token id that ended the sequence.
     """
 
@@ -57,6 +57,7 @@ class _Sequence:
     unreported: list[OutputToken] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)  # of tokens, in the raw text
     has_calls: bool = False
+    in_call: bool = False  # whether it was stopped there
 
 
 class ChatGeneration:
@@ -159,20 +160,24 @@ class ChatGeneration:
         reason = delta.finish_reason
         events = sequence.parser.push(delta.text)
         if reason is not None:
-            events += sequence.parser.finish()
+            stopped = delta.stop_reason is not None
+            events += sequence.parser.finish(cut=stopped or reason == "length")
+            # What stops an answer within a call leaves a part of one, which is not to be run.
+            sequence.in_call = stopped and sequence.parser.unfinished
         sequence.unreported += delta.tokens
         sequence.offsets += (token.offset for token in delta.tokens)
         sequence.has_calls |= any(isinstance(event, ToolCallBegin) for event in events)
         if self._single_call and ToolCallEnd(0) in events:
             events = events[: events.index(ToolCallEnd(0)) + 1]
             reason = "stop"
+            sequence.in_call = False
             self.generation.end_sequence(delta.index, len(sequence.offsets))
         if not self._include_reasoning:
             events = [event for event in events if not isinstance(event, ReasoningDelta)]
         if not events and reason is None:
             return None
         sequence.finished = reason is not None
-        if reason == "stop" and sequence.has_calls:
+        if reason == "stop" and sequence.has_calls and not sequence.in_call:
             reason = "tool_calls"
         tokens, sequence.unreported = sequence.unreported, []
         return ChatDelta(delta.index, events, tokens, reason, delta.stop_reason)

@@ -55,6 +55,7 @@ class HarmonyParser:
         with_calls: Whether calls are told; as content they are shown as they were written.
         with_reasoning: Whether reasoning is told; else it is content.
         live: See `CallContext`.
+        only_calls: Whether a grammar allows nothing but calls, but for reasoning.
         prompt_end: The end of the prompt, from the header of the message that is to be written or
             continued.
     """
@@ -66,8 +67,11 @@ class HarmonyParser:
         with_calls: bool,
         with_reasoning: bool,
         live: bool,
+        only_calls: bool = False,
         prompt_end: str = "",
     ) -> None:
+        self.unfinished = False
+        self._only_calls = only_calls
         self._writer = writer
         self._with_calls = with_calls
         self._with_reasoning = with_reasoning
@@ -94,15 +98,19 @@ class HarmonyParser:
             pass
         return self._writer.take_events()
 
-    def finish(self) -> list[ChatEvent]:
+    def finish(self, *, cut: bool = False) -> list[ChatEvent]:
         """See `AnswerParser`."""
         if self._state == "header":
-            self._writer.content(self._header + self._text)
+            header = self._header + self._text
+            # A header that is cut short is no text, and so is the beginning of one in a grammar.
+            if not self._only_calls and not (cut and header.lstrip().startswith(MARKERS)):
+                self._content(header)
+            self.unfinished = self.unfinished or _RECIPIENT.search(header) is not None
         elif self._state == "body":
             self._add_body(self._text)
-            self._end_body()
+            self._end_body(cut=cut)
         else:
-            self._writer.content(self._text)
+            self._content(self._text)
         self._text = ""
         self._writer.finish()
         return self._writer.take_events()
@@ -113,6 +121,10 @@ class HarmonyParser:
         return (open_span and offset >= self._begin) or any(
             begin <= offset < end for begin, end in self._spans
         )
+
+    def _content(self, text: str) -> None:
+        if not self._only_calls:
+            self._writer.content(text)
 
     def _step(self) -> bool:
         """Read up to the next marker; returns whether there may be more to read."""
@@ -128,10 +140,10 @@ class HarmonyParser:
         found = find_marker(self._text, (START,))
         if found is None:
             free = len(self._text) - held_back(self._text, (START,))
-            self._writer.content(self._text[:free])
+            self._content(self._text[:free])
             self._text = self._text[free:]
             return False
-        self._writer.content(self._text[: found[0]])
+        self._content(self._text[: found[0]])
         self._consume(found[0] + len(START))
         self._header = START
         self._state = "header"
@@ -147,7 +159,7 @@ class HarmonyParser:
             return True
         if plain or len(self._header) + len(self._text) > MAX_HEADER + len(MESSAGE):
             # Not harmony after all: an answer without a header.
-            self._writer.content(self._header)
+            self._content(self._header)
             self._header = ""
             self._state = "body"
             self._body = "content"
@@ -194,29 +206,31 @@ class HarmonyParser:
         if self._body == "reasoning":
             self._writer.reasoning(text)
         elif self._body == "content":
-            self._writer.content(text)
+            self._content(text)
         else:
             self._call.append(text)
             if self._live:
                 self._writer.part(CallArguments(text))
 
-    def _end_body(self) -> None:
+    def _end_body(self, *, cut: bool = False) -> None:
         if self._body == "reasoning":
             self._spans.append((self._begin, self._read - len(self._text)))
         elif self._body == "call":
-            self._end_call("".join(self._call))
+            self._end_call("".join(self._call), cut=cut)
         self._begin = self._read - len(self._text)
         self._state = "between"
         self._header = ""
 
-    def _end_call(self, body: str) -> None:
+    def _end_call(self, body: str, *, cut: bool) -> None:
         recipient = _RECIPIENT.search(self._header)
         assert recipient is not None
         try:
-            arguments = arguments_of(body.strip() or "{}")
+            # A model that calls without arguments may write none, but not where it was cut short.
+            arguments = arguments_of(body.strip() or ("" if cut else "{}"))
         except BrokenCallError:
+            self.unfinished = cut
             if not self._live:  # else it was cut short, and what there is has been sent
-                self._writer.content(self._header + MESSAGE + body)
+                self._content(self._header + MESSAGE + body)
             return
         if not self._live:
             self._writer.part(CallName(recipient[1]))

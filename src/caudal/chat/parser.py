@@ -28,8 +28,16 @@ class AnswerParser(Protocol):
     def push(self, text: str) -> list[ChatEvent]:
         """The events that become certain with this text."""
 
-    def finish(self) -> list[ChatEvent]:
-        """The rest, now that the text has ended. Push nothing afterwards."""
+    def finish(self, *, cut: bool = False) -> list[ChatEvent]:
+        """The rest, now that the text has ended. Push nothing afterwards.
+
+        Args:
+            cut: Whether the model had not come to its end.
+        """
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the text has ended within a call."""
 
     def in_reasoning(self, offset: int) -> bool:
         """Whether the character at this offset of the text, already read, belongs to reasoning."""
@@ -60,7 +68,7 @@ class MarkedAnswerParser:
                 self._read(kind, piece)
         return self._writer.take_events()
 
-    def finish(self) -> list[ChatEvent]:
+    def finish(self, *, cut: bool = False) -> list[ChatEvent]:
         """See `AnswerParser`."""
         if self._splitter is not None:
             for kind, piece in self._splitter.finish():
@@ -69,6 +77,11 @@ class MarkedAnswerParser:
             self._scanner.finish()
         self._writer.finish()
         return self._writer.take_events()
+
+    @property
+    def unfinished(self) -> bool:
+        """See `AnswerParser`."""
+        return self._scanner is not None and self._scanner.unfinished
 
     def in_reasoning(self, offset: int) -> bool:
         """See `AnswerParser`."""

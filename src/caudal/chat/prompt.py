@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from caudal.chat import harmony
 from caudal.chat.answer_grammar import AnswerGrammar, ReasoningSyntax
 from caudal.chat.calls.formats import HERMES, CallSyntax, ToolFormat
-from caudal.chat.calls.scanner import ToolScanner
+from caudal.chat.calls.scanner import CallsPlace, ToolScanner
 from caudal.chat.conversation import Conversation, Tool
 from caudal.chat.dialect import Dialect
 from caudal.chat.event_writer import EventWriter
@@ -116,10 +116,16 @@ class AnswerPlan:
                 with_calls=with_calls,
                 with_reasoning=dialect.harmony_reasoning,
                 live=live,
+                only_calls=self._required,
                 prompt_end=prompt_end,
             )
         tool_format, tools = self._format, {tool.name: tool for tool in self._tools}
         open_already, prefilled = self._reasoning_is_open(), self._prefill != ""
+        place: CallsPlace = "among"
+        if self._required:
+            place = "only"
+        elif self._wanted is not None:
+            place = "instead"
 
         def new_parser() -> AnswerParser:
             writer = EventWriter(new_call_id, live=live)
@@ -128,7 +134,7 @@ class AnswerPlan:
                 splitter = ReasoningSplitter(dialect.reasoning, open_already=open_already)
             scanner = None
             if tool_format is not None and tools:
-                scanner = ToolScanner(tool_format, tools, writer, live=live)
+                scanner = ToolScanner(tool_format, tools, writer, live=live, place=place)
             return MarkedAnswerParser(splitter, scanner, writer)
 
         return new_parser

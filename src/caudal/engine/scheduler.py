@@ -294,10 +294,11 @@ class Scheduler:
     def _note_started(self, seq: Sequence, now: float) -> None:
         state = seq.state
         if state.num_cached is None:
-            state.num_cached = seq.table.length
+            # What a grammar forces stands behind the prompt already, and may be cached too.
+            state.num_cached = min(seq.table.length, len(state.prompt))
             state.timing.first_scheduled = now
             self.prompt_tokens += len(state.prompt)
-            self.cache_hit_tokens += seq.table.length
+            self.cache_hit_tokens += state.num_cached
 
     def _look_up(self, seq: Sequence) -> Match:
         cache = self._memory.cache

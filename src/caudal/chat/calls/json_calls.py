@@ -185,13 +185,22 @@ def read_calls(chars: Chars, context: CallContext) -> Reading[None]:
 
 
 def tagged(end: str) -> Reader:
-    """Reads calls up to an end tag, which may be missing: models forget it."""
+    """Reads calls up to an end tag, which may be missing: models forget it.
+
+    They also close a call more often than they opened it.
+    """
 
     def read(chars: Chars, context: CallContext) -> Reading[None]:
         while True:
             yield from read_calls(chars, context)
             if (yield from chars.space()) != "{":
                 break
+        surplus = False
+        while (char := (yield from chars.space())) and char in "}]":
+            yield from chars.take()
+            surplus = True
+        if surplus and char and char != end[0]:
+            raise BrokenCallError  # no surplus of this call, whose end tag is missing
         yield from chars.optional(end)
 
     return read

@@ -124,7 +124,7 @@ def _parse_call(node: ast.expr, context: CallContext) -> tuple[str, str]:
         return _parse_call(node.args[0], context)
     name = context.check_name(name)
     tool = context.tools.get(name)
-    names = list(tool.parameters.get("properties", ())) if tool else []
+    names = list(tool.properties) if tool else []
     if len(node.args) > len(names):
         raise BrokenCallError
     arguments = {key: _literal(arg) for key, arg in zip(names, node.args, strict=False)}

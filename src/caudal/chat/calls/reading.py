@@ -110,20 +110,40 @@ class Chars:
 
     def until(self, end: str, limit: int = MAX_NAME) -> Reading[str]:
         """Take text through `end`; returns what was before it, at most `limit` characters."""
+        text, _ = yield from self.until_one_of((end,), limit)
+        return text
+
+    def until_one_of(
+        self, ends: tuple[str, ...], limit: int = MAX_NAME
+    ) -> Reading[tuple[str, str]]:
+        """Take text through the first of `ends`; returns what was before it, and which it was."""
         text: list[str] = []
-        last = end[-1]
+        last = {end[-1] for end in ends}
+        longest = max(map(len, ends))
         while True:
             char = yield from self.take()
-            if not char or len(text) >= limit + len(end):
+            if not char or len(text) >= limit + longest:
                 raise BrokenCallError
             text.append(char)
-            if char == last and "".join(text[-len(end) :]) == end:
-                return "".join(text[: -len(end)])
+            if char in last:
+                behind = "".join(text[-longest:])
+                for end in ends:
+                    if behind.endswith(end):
+                        return "".join(text[: -len(end)]), end
 
     def optional(self, text: str) -> Reading[None]:
-        """Take white space and then the text, if the next character begins it; else only space."""
-        if (yield from self.space()) == text[0]:
-            yield from self.literal(text)
+        """Take white space and then the text, if the next character begins it; else only space.
+
+        Where all text ends within it, that is its end.
+        """
+        if (yield from self.space()) != text[0]:
+            return
+        for expected in text:
+            char = yield from self.take()
+            if not char:
+                return
+            if char != expected:
+                raise BrokenCallError
 
 
 Reader = Callable[[Chars, CallContext], Reading[None]]

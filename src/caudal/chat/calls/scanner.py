@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from caudal.chat.calls.formats import ToolFormat
 from caudal.chat.calls.reading import BrokenCallError, CallContext, CallDone, Chars, Reading
 from caudal.chat.conversation import Tool
 from caudal.chat.event_writer import EventWriter
 from caudal.chat.markers import find_marker, held_back
+
+CallsPlace = Literal["among", "instead", "only"]
+"""Where calls may be: among text; instead of it, so that an answer that begins otherwise has none;
+or that there is nothing but calls."""
 
 
 class ToolScanner:
@@ -19,6 +24,10 @@ class ToolScanner:
         tools: The tools on offer, by name.
         writer: Where content and calls go.
         live: See `CallContext`.
+        place: Where calls may be; all but "among" are a grammar's doing.
+
+    Attributes:
+        unfinished: Whether the text has ended within a call.
     """
 
     def __init__(
@@ -28,7 +37,10 @@ class ToolScanner:
         writer: EventWriter,
         *,
         live: bool,
+        place: CallsPlace = "among",
     ) -> None:
+        self.unfinished = False
+        self._place = place
         self._format = tool_format
         self._tools = tools
         self._writer = writer
@@ -39,6 +51,8 @@ class ToolScanner:
         self._reading: Reading[None] | None = None
         self._raw: list[str] = []  # what the reader has taken since the last complete call
         self._has_calls = False  # whether it has read one
+        self._marker = ""  # that it began with
+        self._is_text = False  # whether there was text that belongs to no call
 
     def push(self, text: str) -> None:
         """Read more text."""
@@ -53,7 +67,7 @@ class ToolScanner:
         """The text has ended."""
         if self._reading is not None:
             self._end_call(self._reading)
-        self._writer.content(self._text)
+        self._content(self._text)
         self._text = ""
 
     def _search(self) -> bool:
@@ -66,19 +80,33 @@ class ToolScanner:
             if first in self._format.bare:
                 self._begin("")
                 return True
+        if self._place == "instead" and self._is_text:
+            self._content(self._text)
+            self._text = ""
+            return False
         found = find_marker(self._text, self._format.begins)
         if found is None:
             free = len(self._text) - held_back(self._text, self._format.begins)
-            self._writer.content(self._text[:free])
+            self._content(self._text[:free])
             self._text = self._text[free:]
             return False
         place, marker = found
-        self._writer.content(self._text[:place])
+        self._content(self._text[:place])
+        if self._place == "instead" and self._is_text:
+            self._text = self._text[place:]
+            return True
         self._text = self._text[place + len(marker) :]
         self._begin(marker)
         return True
 
+    def _content(self, text: str) -> None:
+        """What belongs to no call; where there is nothing else, it is what was cut short of one."""
+        if self._place != "only":
+            self._is_text = self._is_text or not (text == "" or text.isspace())
+            self._writer.content(text)
+
     def _begin(self, marker: str) -> None:
+        self._marker = marker
         self._chars = Chars()
         context = CallContext(tools=self._tools, marker=marker, live=self._live)
         self._reading = self._format.read(self._chars, context)
@@ -113,10 +141,14 @@ class ToolScanner:
             self._run(reading, "")
         except StopIteration:
             self._end_block()
+            return
         except BrokenCallError:
-            self._abandon()
-        else:  # it asks for more than there is
-            self._abandon()
+            pass  # or it asks for more than there is
+        self.unfinished = True
+        if self._live and self._marker:
+            # A grammar vouches that this was to be a call: what there is of it is no text.
+            self._raw.clear()
+        self._abandon()
 
     def _run(self, reading: Reading[None], char: str | None) -> None:
         part = next(reading) if char is None else reading.send(char)
@@ -131,8 +163,9 @@ class ToolScanner:
         """A block has been read; without a call in it, it was none."""
         self._reading = None
         if not self._has_calls:
-            self._writer.content("".join(self._raw))
+            self._content("".join(self._raw))
 
     def _abandon(self) -> None:
         self._reading = None
-        self._writer.give_up("".join(self._raw))
+        if not self._writer.give_up():
+            self._content("".join(self._raw))

@@ -25,7 +25,12 @@ MAX_VALUE = 4 * 2**20
 
 
 def read_qwen_coder(chars: Chars, context: CallContext) -> Reading[None]:
-    """Behind `<tool_call>` or `<function=`: a name, and a tag for each argument."""
+    """Behind `<tool_call>` or `<function=`: a name, and a tag for each argument.
+
+    Models forget end tags: a value also ends where the next begins, or the call ends. Not where a
+    grammar has seen to the end tags: there a value may hold whatever else it likes.
+    """
+    value_ends = (PARAMETER_END,) if context.live else (PARAMETER_END, PARAMETER, FUNCTION_END)
     if context.marker != FUNCTION:
         if (yield from chars.space()) == "{":  # sometimes these models fall back to JSON
             yield from read_call(chars, context)
@@ -34,17 +39,19 @@ def read_qwen_coder(chars: Chars, context: CallContext) -> Reading[None]:
         yield from chars.literal(FUNCTION)
     name = context.check_name((yield from chars.until(">")).strip())
     tool = context.tools.get(name)
-    schemas = tool.parameters.get("properties", {}) if tool else {}
+    schemas = tool.properties if tool else {}
     arguments: dict[str, Any] = {}
-    while True:
-        yield from chars.space()
-        yield from chars.literal("<")
-        if (yield from chars.peek()) == "/":
-            yield from chars.literal(FUNCTION_END[1:])
-            break
-        yield from chars.literal(PARAMETER[1:])
+    tag = PARAMETER_END
+    while tag != FUNCTION_END:
+        if tag != PARAMETER:
+            yield from chars.space()
+            yield from chars.literal("<")
+            if (yield from chars.peek()) == "/":
+                yield from chars.literal(FUNCTION_END[1:])
+                break
+            yield from chars.literal(PARAMETER[1:])
         key = (yield from chars.until(">")).strip()
-        value = yield from chars.until(PARAMETER_END, MAX_VALUE)
+        value, tag = yield from chars.until_one_of(value_ends, MAX_VALUE)
         arguments[key] = _value_of(value.removeprefix("\n").removesuffix("\n"), schemas.get(key))
     yield CallName(name)
     yield CallArguments(write_json(arguments))

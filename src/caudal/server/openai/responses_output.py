@@ -73,7 +73,9 @@ class ResponseWriter:
         events = list(self._write_all(delta))
         if delta.finish_reason is not None:
             self._finish_reason = delta.finish_reason
-            cut = delta.finish_reason == "length"
+            # A call that is complete has ended its item; one that is open was cut short.
+            in_call = self._item is not None and self._item["type"] == "function_call"
+            cut = in_call or delta.finish_reason == "length"
             events += self._end_item("incomplete" if cut else "completed")
         return events
 
