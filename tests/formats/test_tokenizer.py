@@ -177,6 +177,7 @@ def load(folder: Path, **changes: Any) -> Tokenizer:
         ({"scores": None}, r"metadata key tokenizer\.ggml\.scores is missing"),
         ({"scores": [0.0] * 9}, r"scores has 9 elements, but tokenizer\.ggml\.tokens has 261"),
         ({"scores": [0.0] * 260 + [float("nan")]}, r"scores\[260\] is not a number"),
+        ({"tokens": ["\u2581" * 334] + ["a"] * 260}, r"has 1002 bytes; at most 1000 are supported"),
         ({"token_type": [1] * 9}, r"token_type has 9 elements, but tokenizer\.ggml\.tokens has"),
         ({"token_type": [1] * 260 + [9]}, r"token_type\[260\] is 9; 0 to 6 are defined"),
         ({"token_type": [6] * 261}, "byte token '<unk>' is not of the form <0xNN>"),

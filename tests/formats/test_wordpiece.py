@@ -76,7 +76,11 @@ def test_upper_case_can_be_told_apart_or_not(tmp_path: Path) -> None:
         ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, "model.type is 'BPE'"),
         ({"post_processor": None}, r"frames texts with the tokens \[\], not with"),
         ({"added_tokens": 5}, "added_tokens must be a list"),
-        ({"pre_tokenizer": {"type": "Magic"}}, "not a tokenizer"),
+        ({"pre_tokenizer": {"type": "Magic"}}, "pre_tokenizer 'Magic' is not supported; supported"),
+        ({"pre_tokenizer": {"type": "Digits"}}, "not a tokenizer"),
+        ({"normalizer": 3}, "normalizer has a step that is no object: 3"),
+        ({"normalizer": {"type": "Sequence"}}, "a Sequence without a list of normalizers"),
+        ({"normalizer": {"type": "Precompiled"}}, "normalizer 'Precompiled' is not supported"),
     ],
 )
 def test_another_kind_of_tokenizer_is_refused(
@@ -86,6 +90,48 @@ def test_another_kind_of_tokenizer_is_refused(
         from_json(tmp_path, tokenizer_json() | change)
 
 
+def replace_step(pattern: Any, content: Any) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        # Four of these would make a gigabyte of a character.
+        ([replace_step({"String": "a"}, "a" * 1000)] * 4, "makes 1000 characters of 1"),
+        ([replace_step({"String": ""}, "")], "for a plain, non-empty String only"),
+        ([replace_step({"Regex": "(a+)+b"}, "")], "for a plain, non-empty String only"),
+        ([{"type": "Prepend", "prepend": "a" * 1000}], "normalizer 'Prepend' is not supported"),
+        ([{"type": "Lowercase"}] * 33, "normalizer has more than 32 steps"),
+        ([{"type": "Sequence", "normalizers": [{"type": "Lowercase"}] * 40}], "more than 32"),
+    ],
+)
+def test_normalizers_that_could_be_made_costly_are_refused(
+    steps: list[dict[str, Any]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelLoadError, match=message):
+        from_json(
+            tmp_path,
+            tokenizer_json() | {"normalizer": {"type": "Sequence", "normalizers": steps}},
+        )
+
+
+def test_pre_tokenizers_are_bounded_too(tmp_path: Path) -> None:
+    regex = {"type": "Split", "pattern": {"Regex": "(a+)+b"}, "behavior": "Isolated"}
+    with pytest.raises(ModelLoadError, match="pre_tokenizer 'Split' is not supported"):
+        from_json(tmp_path, tokenizer_json() | {"pre_tokenizer": regex})
+    content = tokenizer_json()
+    content["model"]["max_input_chars_per_word"] = 2**40
+    with pytest.raises(ModelLoadError, match="max_input_chars_per_word must be from 1 to 1000"):
+        from_json(tmp_path, content)
+
+
+def test_normalizers_that_shorten_are_taken(tmp_path: Path) -> None:
+    steps = [{"type": "NFD"}, replace_step({"String": "``"}, "a"), {"type": "Lowercase"}]
+    content = tokenizer_json() | {"normalizer": {"type": "Sequence", "normalizers": steps}}
+    assert from_json(tmp_path, content).encode("``", add_special=False) == [VOCABULARY.index("a")]
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "message"),
     [
@@ -93,6 +139,10 @@ def test_another_kind_of_tokenizer_is_refused(
         ({"[CLS]": 0, "[SEP]": 1, "[UNK]": -2}, "has the entry '.UNK.': -2"),
         ({"[CLS]": 0, "[SEP]": 1 << 40, "[UNK]": 2}, "has the entry '.SEP.'"),
         ({"[CLS]": 0, "[UNK]": 1}, r"has no token \[SEP\]"),
+        (
+            {"[CLS]": 0, "[SEP]": 1, "[UNK]": 2, "x" * 1001: 3},
+            "the token 'x+'... has 1001 bytes; at most 1000",
+        ),
     ],
 )
 def test_a_damaged_vocabulary_is_explained(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.models import SUPPORTED_ARCHITECTURES, build_program
 from caudal.models.program import KVLayer, kv_bytes_per_token
+from support.gguf_writer import Typed
 from support.reference_model import TinyModel
 
 LENGTH = 80
@@ -196,6 +198,8 @@ def test_a_tensor_that_no_operation_uses_is_an_error(tmp_path: Path) -> None:
         ("expert_count", 8, "mixtures of experts"),
         ("rope.scaling.type", "longrope", "supported are 'none', 'linear' and 'yarn'"),
         ("rope.scaling.factor", -2.0, "must be positive"),
+        ("attention.sliding_window", Typed("uint64", 2**63), "must be positive and at most"),
+        ("attention.layer_norm_rms_epsilon", -1.0, "must be between 0 and 1"),
     ],
 )
 def test_hyperparameters_that_make_no_sense_are_named(
@@ -208,6 +212,16 @@ def test_hyperparameters_that_make_no_sense_are_named(
     with GGUFFile.open(path) as file, pytest.raises(ModelLoadError, match=message) as caught:
         build_program(file)
     assert f"llama.{key.rsplit('.', 1)[0]}" in str(caught.value)
+
+
+@pytest.mark.parametrize("context", [2**31, 2**32 - 1, Typed("uint64", 2**64 - 1)])
+def test_a_context_without_a_limit_is_taken(context: Any, tmp_path: Path) -> None:
+    """Converters write the largest number there is."""
+    path = TinyModel(architecture="llama", metadata={"llama.context_length": context}).write(
+        tmp_path / "tiny.gguf"
+    )
+    with GGUFFile.open(path) as file:
+        assert build_program(file).context_length == 2**31 - 1
 
 
 def test_kv_bytes_per_token() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.models.rope import RopeTable, rope_table
-from support.gguf_writer import write_gguf
+from support.gguf_writer import Typed, write_gguf
 
 
 def table(path: Path, metadata: dict[str, Any], **arguments: Any) -> RopeTable:
@@ -72,3 +73,48 @@ def test_yarn_takes_the_files_attention_factor(tmp_path: Path) -> None:
         },
     )
     assert made.magnitude == pytest.approx(0.5 * (0.1 * math.log(8) + 1))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "base", "message"),
+    [
+        ({}, 1.0, "with base 1.0"),
+        ({}, 5e-324, "with base 5e-324"),
+        ({}, 1e308, r"with base 1e\+308"),
+        ({"yarn_beta_fast": Typed("float64", 1e-320)}, 1e4, "yarn_beta_fast must be positive"),
+        ({"yarn_beta_fast": Typed("float64", 1e308)}, 1e4, "yarn_beta_fast must be positive"),
+        ({"yarn_beta_slow": -1.0}, 1e4, "yarn_beta_slow must be positive"),
+        ({"yarn_beta_slow": 64.0}, 1e4, r"yarn_beta_slow \(64.0\) exceeds yarn_beta_fast"),
+        ({"factor": Typed("float64", 5e-324)}, 1e4, "factor must be positive"),
+        ({"attn_factor": Typed("float64", 1e308)}, 1e4, "attn_factor must be positive"),
+        ({"original_context_length": 0}, 1e4, "original_context_length must be positive"),
+    ],
+)
+def test_yarn_of_numbers_that_make_no_sense_is_refused(
+    scaling: dict[str, Any], base: float, message: str, tmp_path: Path
+) -> None:
+    settings = {"type": "yarn", "factor": 4.0, **scaling}
+    metadata = {f"llama.rope.scaling.{key}": value for key, value in settings.items()}
+    with pytest.raises(ModelLoadError, match=message):
+        table(tmp_path, {"llama.context_length": 4096, **metadata}, base=base)
+
+
+@pytest.mark.parametrize("original", [1, 2**32 - 1, Typed("uint64", 2**64 - 1)])
+@pytest.mark.parametrize("base", [1.0001, 1e15])
+@pytest.mark.parametrize("beta", [1e-15, 1e15])
+def test_yarn_of_extreme_numbers_stays_finite(
+    original: Any, base: float, beta: float, tmp_path: Path
+) -> None:
+    made = table(
+        tmp_path,
+        {
+            "llama.rope.scaling.type": "yarn",
+            "llama.rope.scaling.factor": 4.0,
+            "llama.rope.scaling.original_context_length": original,
+            "llama.rope.scaling.yarn_beta_fast": Typed("float64", beta),
+            "llama.rope.scaling.yarn_beta_slow": Typed("float64", 1e-15),
+        },
+        base=base,
+    )
+    assert all(0 < frequency <= 1 for frequency in made.inverse_frequencies)
+    assert math.isfinite(made.magnitude)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Backend
 from caudal.errors import ModelLoadError
 from caudal.formats.bpe_pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from caudal.formats.gguf import GGUFFile
-from caudal.formats.vocabulary import TokenKind, Vocabulary
+from caudal.formats.vocabulary import TokenKind, Vocabulary, library_errors
 
 
 def pre_tokenizer_of(vocabulary: Vocabulary) -> PreTokenizer:
@@ -38,12 +38,9 @@ def build_bpe(file: GGUFFile, vocabulary: Vocabulary) -> Backend:
     # Of duplicates the first counts.
     mergeable = vocabulary.ids_of_kind(TokenKind.NORMAL, TokenKind.USER_DEFINED)
     ids = {vocabulary.texts[token]: token for token in reversed(mergeable)}
-    model = models.BPE(
-        vocab=ids,
-        merges=_read_merges(file, vocabulary, ids),
-        ignore_merges=rules.ignore_merges,
-    )
-    backend = Backend(model)
+    merges = _read_merges(file, vocabulary, ids)
+    with library_errors(vocabulary.source, "not a tokenizer"):
+        backend = Backend(models.BPE(vocab=ids, merges=merges, ignore_merges=rules.ignore_merges))
     if rules.nfc:
         backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = build_pre_tokenizer(rules)

@@ -68,7 +68,7 @@ class JsonObject:
                 raise ModelLoadError(self.source, f"{key} is missing")
             result: T = default
             return result
-        if kind is float and type(value) is int:
+        if kind is float and type(value) is int and abs(value) < 2**63:
             value = float(value)
         if type(value) is not kind:
             raise ModelLoadError(

@@ -16,7 +16,7 @@ from tokenizers import models
 
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
-from caudal.formats.vocabulary import TokenKind, Vocabulary
+from caudal.formats.vocabulary import TokenKind, Vocabulary, library_errors
 
 SPACE = "\u2581"
 """What SentencePiece writes for a space."""
@@ -51,9 +51,12 @@ def build_spm(file: GGUFFile, vocabulary: Vocabulary) -> Backend:
         ids.setdefault(texts[token], token)
     if unknown is not None and vocabulary.unk_id is not None:
         ids.setdefault(unknown, vocabulary.unk_id)
-    return Backend(
-        models.BPE(vocab=ids, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
-    )
+    with library_errors(vocabulary.source, "not a tokenizer"):
+        return Backend(
+            models.BPE(
+                vocab=ids, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True
+            )
+        )
 
 
 def spm_token_bytes(text: str, kind: TokenKind, source: str) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -21,6 +23,10 @@ class TokenKind(IntEnum):
     UNUSED = 5
     BYTE = 6
 
+
+MAX_TOKEN_BYTES = 1000
+"""Longest token; the longest of any published model has a fifth of that. Grammars can't have
+longer ones, and reading some vocabularies takes time quadratic in it."""
 
 SUPPORTED_MODELS: dict[str, str] = {
     "gpt2": "byte-level BPE",
@@ -118,6 +124,7 @@ class Vocabulary:
         texts = file.get_strings("tokenizer.ggml.tokens")
         if not texts:
             raise ModelLoadError(source, "tokenizer.ggml.tokens is empty")
+        check_token_lengths(source, "tokenizer.ggml.tokens", texts)
         kinds = _read_kinds(file, source, len(texts))
         ids = _read_ids(file, source, model, len(texts))
         ends = _find_ends(texts, kinds)
@@ -142,6 +149,40 @@ class Vocabulary:
         own = np.frombuffer(self.kinds, np.uint8)
         ids: list[int] = np.flatnonzero(np.isin(own, kinds)).tolist()
         return ids
+
+
+def check_token_lengths(source: str, where: str, texts: Sequence[str]) -> None:
+    """Refuse tokens of more bytes than `MAX_TOKEN_BYTES`.
+
+    Raises:
+        ModelLoadError: Names the token's text and `where` it is.
+    """
+    if max(map(len, texts)) <= MAX_TOKEN_BYTES // 4:
+        return
+    for text in texts:
+        size = len(text.encode(errors="surrogatepass"))
+        if size > MAX_TOKEN_BYTES:
+            raise ModelLoadError(
+                source,
+                f"{where}: the token {text[:20]!r}... has {size} bytes; at most {MAX_TOKEN_BYTES} "
+                "are supported",
+            )
+
+
+@contextmanager
+def library_errors(source: str, what: str) -> Iterator[None]:
+    """Turn what the tokenizers' library raises, panics included, into a `ModelLoadError`.
+
+    Args:
+        source: The file's path.
+        what: Precedes the library's own words.
+    """
+    try:
+        yield
+    except (ModelLoadError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # plain exceptions; a panic isn't even that, and has no name
+        raise ModelLoadError(source, f"{what}: {error}") from error
 
 
 def _read_kinds(file: GGUFFile, source: str, size: int) -> bytearray:

@@ -12,7 +12,13 @@ from tokenizers import models, normalizers, pre_tokenizers
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.model_folder import TOKENIZER, ModelFolder
-from caudal.formats.vocabulary import TokenKind, Vocabulary
+from caudal.formats.tokenizer_steps import check_steps
+from caudal.formats.vocabulary import (
+    TokenKind,
+    Vocabulary,
+    check_token_lengths,
+    library_errors,
+)
 
 CONTINUATION = "##"
 """Begins a token that continues a word."""
@@ -71,14 +77,15 @@ def build_wordpiece(vocabulary: Vocabulary) -> Backend:
     assert vocabulary.unk_id is not None  # `with_continuations` has seen to it
     unknown = vocabulary.texts[vocabulary.unk_id]
     ids[unknown] = vocabulary.unk_id
-    backend = Backend(
-        models.WordPiece(
-            vocab=ids,
-            unk_token=unknown,
-            continuing_subword_prefix=CONTINUATION,
-            max_input_chars_per_word=_MAX_WORD,
+    with library_errors(vocabulary.source, "not a tokenizer"):
+        backend = Backend(
+            models.WordPiece(
+                vocab=ids,
+                unk_token=unknown,
+                continuing_subword_prefix=CONTINUATION,
+                max_input_chars_per_word=_MAX_WORD,
+            )
         )
-    )
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return backend
@@ -115,8 +122,9 @@ def read_tokenizer_json(folder: ModelFolder, *, lowercase: bool) -> tuple[Vocabu
         raise ModelLoadError(
             source, f"model.type is {model['type']!r}; only 'WordPiece' is supported"
         )
+    check_steps(source, content)
     vocabulary = _vocabulary_of(source, content, model)
-    plain = {**content, "truncation": None, "padding": None}
+    plain = {**content, "truncation": None, "padding": None, "decoder": None}
     _check_frame(source, plain, vocabulary)
     # Without added tokens, text that spells one stays text.
     plain |= {"added_tokens": [], "post_processor": None}
@@ -146,6 +154,7 @@ def _vocabulary_of(source: str, content: dict[str, Any], model: dict[str, Any]) 
     size = max(texts, default=-1) + 1
     if size == 0 or len(texts) != size:
         raise ModelLoadError(source, f"the vocabulary has {len(texts)} of the ids 0 to {size - 1}")
+    check_token_lengths(source, "the vocabulary", list(texts.values()))
     kinds = bytes(
         TokenKind.CONTROL if token in special else TokenKind.NORMAL for token in range(size)
     )
@@ -194,12 +203,9 @@ def _with_roles(vocabulary: Vocabulary, ids: dict[str, int | None]) -> Vocabular
 
 def _check_frame(source: str, content: dict[str, Any], vocabulary: Vocabulary) -> None:
     """The file must frame a text as BERT does, with [CLS] and [SEP]: we add these ourselves."""
-    try:
-        framed = _load(source, content).encode("", add_special_tokens=True).ids
-    except ModelLoadError:
-        raise
-    except Exception as error:  # the library raises plain exceptions
-        raise ModelLoadError(source, f"the tokenizer does not work: {error}") from error
+    backend = _load(source, content)
+    with library_errors(source, "the tokenizer does not work"):
+        framed = backend.encode("", add_special_tokens=True).ids
     if framed != [vocabulary.bos_id, vocabulary.eos_id]:
         raise ModelLoadError(
             source,
@@ -208,10 +214,8 @@ def _check_frame(source: str, content: dict[str, Any], vocabulary: Vocabulary) -
 
 
 def _load(source: str, content: dict[str, Any]) -> Backend:
-    try:
+    with library_errors(source, "not a tokenizer"):
         return Backend.from_str(json.dumps(content))
-    except Exception as error:  # the library raises plain exceptions
-        raise ModelLoadError(source, f"not a tokenizer: {error}") from error
 
 
 def _is_bracketed(text: str) -> bool:

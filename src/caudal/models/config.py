@@ -9,6 +9,8 @@ from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 
 MAX_HEAD_DIM = 1024
+MOST_OF_ANYTHING = 2**31 - 1
+"""No size of a model is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,8 @@ class ModelConfig:
             head_dim=head_dim,
             rope_dimensions=rope_dimensions,
             rope_base=file.get_float(f"{arch}.rope.freq_base", 10000.0),
-            norm_eps=file.get_float(f"{arch}.attention.layer_norm_rms_epsilon"),
-            context_length=positive(file, f"{arch}.context_length"),
+            norm_eps=epsilon(file, f"{arch}.attention.layer_norm_rms_epsilon"),
+            context_length=context_length(file, f"{arch}.context_length"),
             vocab_size=embedding.shape[0],
         )
 
@@ -103,6 +105,41 @@ def positive(file: GGUFFile, key: str, default: int | None = None) -> int:
         ModelLoadError: The key is missing without a default, or has another value.
     """
     value = file.get_int(key) if default is None else file.get_int(key, default)
-    if not 0 < value < 2**31:
+    if not 0 < value <= MOST_OF_ANYTHING:
+        raise ModelLoadError(
+            str(file.path),
+            f"{key} must be positive and at most {MOST_OF_ANYTHING}, but is {value}",
+        )
+    return value
+
+
+def context_length(file: GGUFFile, key: str, default: int | None = None) -> int:
+    """A number of tokens; what is larger than 2³¹ - 1, such as 2³² - 1, stands for "no limit".
+
+    Raises:
+        ModelLoadError: The key is missing without a default, or isn't positive.
+    """
+    value = file.get_int(key) if default is None else file.get_int(key, default)
+    if value <= 0:
         raise ModelLoadError(str(file.path), f"{key} must be positive, but is {value}")
+    return min(value, MOST_OF_ANYTHING)
+
+
+def epsilon(file: GGUFFile, key: str) -> float:
+    """What a norm adds before it takes the root.
+
+    Raises:
+        ModelLoadError: The key is missing, or not between 0 and 1.
+    """
+    return check_epsilon(str(file.path), key, file.get_float(key))
+
+
+def check_epsilon(source: str, key: str, value: float) -> float:
+    """The value, if a norm can use it.
+
+    Raises:
+        ModelLoadError: It isn't between 0 and 1.
+    """
+    if not 0 <= value < 1:
+        raise ModelLoadError(source, f"{key} must be between 0 and 1, but is {value}")
     return value

@@ -8,7 +8,7 @@ from typing import Literal
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.model_folder import CONFIG, ModelFolder
-from caudal.models.config import MAX_HEAD_DIM, positive
+from caudal.models.config import MAX_HEAD_DIM, check_epsilon, context_length, epsilon, positive
 from caudal.models.decoder import POOLING_TYPES
 from caudal.models.program import ActivationName
 from caudal.pooling import Pooling, PoolingKind
@@ -116,9 +116,9 @@ class EncoderConfig:
             hidden=positive(file, f"{arch}.embedding_length"),
             feed_forward=positive(file, f"{arch}.feed_forward_length"),
             heads=positive(file, f"{arch}.attention.head_count"),
-            eps=file.get_float(f"{arch}.attention.layer_norm_epsilon"),
+            eps=epsilon(file, f"{arch}.attention.layer_norm_epsilon"),
             activation="gelu",
-            context_length=positive(file, f"{arch}.context_length"),
+            context_length=context_length(file, f"{arch}.context_length"),
             pooling=pooling,
         )
         config._check(str(file.path))
@@ -156,7 +156,7 @@ class EncoderConfig:
             hidden=config.positive("hidden_size"),
             feed_forward=config.positive("intermediate_size"),
             heads=config.positive("num_attention_heads"),
-            eps=config.get("layer_norm_eps", float, 1e-12),
+            eps=check_epsilon(source, "layer_norm_eps", config.get("layer_norm_eps", float, 1e-12)),
             activation=_ACTIVATIONS[activation],
             context_length=config.positive("max_position_embeddings"),
             pooling=Pooling(kind="mean", normalize=True),

@@ -6,9 +6,8 @@ sqrt(hidden). The "1 +" of Gemma's norm weights is already in the file.
 
 from __future__ import annotations
 
-from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
-from caudal.models.config import ModelConfig
+from caudal.models.config import ModelConfig, positive
 from caudal.models.decoder import decoder_pooling, head_name
 from caudal.models.program import Program, ProgramBuilder
 from caudal.models.rope import rope_table
@@ -20,11 +19,7 @@ _LAYERS_OF_27B = 62
 def build(file: GGUFFile) -> Program:
     """The program."""
     config = ModelConfig.from_gguf(file)
-    window = file.get_int("gemma3.attention.sliding_window")
-    if window <= 0:
-        raise ModelLoadError(
-            str(file.path), f"gemma3.attention.sliding_window must be positive, but is {window}"
-        )
+    window = positive(file, "gemma3.attention.sliding_window")
     b = ProgramBuilder(file)
     hidden = b.buffer("hidden", config.hidden)
     normed = b.buffer("normed", config.hidden)

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
+from caudal.models.config import context_length
+
+MOST = 1e15
+"""No number of a model's is larger, nor smaller than its inverse: thousands of times what any
+uses, and far from where arithmetic overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +58,23 @@ def rope_table(
         ModelLoadError: The scaling is of an unknown type or its numbers make no sense.
     """
     prefix = f"{file.architecture}.rope"
-    if dimensions <= 0 or dimensions % 2 != 0 or base <= 0:
+    if dimensions <= 0 or dimensions % 2 != 0 or not 1 < base <= MOST:
         raise ModelLoadError(
-            str(file.path), f"{prefix}: cannot rotate {dimensions} channels with base {base}"
+            str(file.path),
+            f"{prefix}: cannot rotate {dimensions} channels with base {base}; it takes an even "
+            f"number of channels, and a base above 1 and up to {MOST:.0e}",
         )
     frequencies = plain_frequencies(dimensions, base)
     if divisors is not None:
-        if any(divisor <= 0 for divisor in divisors):
+        if not all(1 / MOST <= divisor <= MOST for divisor in divisors):
             raise ModelLoadError(
-                str(file.path), "rope_freqs.weight has values that aren't positive"
+                str(file.path), "rope_freqs.weight has values that aren't positive numbers"
             )
         frequencies = [f / d for f, d in zip(frequencies, divisors, strict=True)]
     kind = file.get_str(f"{prefix}.scaling.type", "none") if scaled else "none"
     if kind == "none":
         return RopeTable(tuple(frequencies), 1.0, interleaved)
-    factor = file.get_float(f"{prefix}.scaling.factor", 1.0)
-    if factor <= 0:
-        raise ModelLoadError(
-            str(file.path), f"{prefix}.scaling.factor must be positive, but is {factor}"
-        )
+    factor = _number(file, f"{prefix}.scaling.factor", 1.0)
     if kind == "linear":  # position interpolation, arXiv 2306.15595
         return RopeTable(tuple(f / factor for f in frequencies), 1.0, interleaved)
     if kind == "yarn":
@@ -96,14 +99,18 @@ def _yarn(
     A pair that turns more than `beta_fast` times within the original context is kept, one that
     turns less than `beta_slow` times is divided by `factor`, and between them goes a linear ramp.
     """
-    original = file.get_int(f"{prefix}.scaling.original_context_length", None)
-    if original is None:
-        original = file.get_int(f"{file.architecture}.context_length")
-    beta_fast = file.get_float(f"{prefix}.scaling.yarn_beta_fast", 32.0)
-    beta_slow = file.get_float(f"{prefix}.scaling.yarn_beta_slow", 1.0)
-    attention_factor = file.get_float(f"{prefix}.scaling.attn_factor", 1.0)
-    if original <= 0 or beta_fast <= 0 or beta_slow <= 0:
-        raise ModelLoadError(str(file.path), f"{prefix}.scaling has values that aren't positive")
+    key = f"{prefix}.scaling.original_context_length"
+    if key not in file.metadata:
+        key = f"{file.architecture}.context_length"
+    original = context_length(file, key)
+    beta_fast = _number(file, f"{prefix}.scaling.yarn_beta_fast", 32.0)
+    beta_slow = _number(file, f"{prefix}.scaling.yarn_beta_slow", 1.0)
+    attention_factor = _number(file, f"{prefix}.scaling.attn_factor", 1.0)
+    if beta_slow > beta_fast:
+        raise ModelLoadError(
+            str(file.path),
+            f"{prefix}.scaling: yarn_beta_slow ({beta_slow}) exceeds yarn_beta_fast ({beta_fast})",
+        )
 
     def pair_that_turns(times: float) -> float:
         return dimensions * math.log(original / (times * 2 * math.pi)) / (2 * math.log(base))
@@ -121,3 +128,13 @@ def _yarn(
         attention_factor * (1.0 + 0.1 * math.log(factor)) if factor > 1 else attention_factor
     )
     return RopeTable(tuple(stretched), magnitude, interleaved)
+
+
+def _number(file: GGUFFile, key: str, default: float) -> float:
+    value = file.get_float(key, default)
+    if not 1 / MOST <= value <= MOST:
+        raise ModelLoadError(
+            str(file.path),
+            f"{key} must be positive, from {1 / MOST:.0e} to {MOST:.0e}, but is {value}",
+        )
+    return value
