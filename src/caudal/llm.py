@@ -89,6 +89,11 @@ class LLM:
         return self._model.tokenizer
 
     @property
+    def max_model_len(self) -> int:
+        """Most tokens of one sequence, prompt and answer together."""
+        return self._model.max_model_len
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether the model's file says how to chat; a base model's does not."""
         return not self._model.chat_template.is_default

@@ -17,6 +17,7 @@ from caudal.cli import run as run_module
 from caudal.cli.app import app
 from caudal.errors import ContextOverflowError
 from caudal.llm_results import CompletionOutput
+from support.fake_model import ByteTokenizer
 
 
 class FakeLLM:
@@ -24,6 +25,7 @@ class FakeLLM:
 
     made: FakeLLM
     has_chat_template = True
+    max_model_len = 1000
 
     def __init__(self, model: str, **options: Any) -> None:
         FakeLLM.made = self
@@ -38,6 +40,9 @@ class FakeLLM:
 
     def __exit__(self, *_: object) -> None:
         self.closed = True
+
+    def get_tokenizer(self) -> ByteTokenizer:
+        return ByteTokenizer()
 
     async def _words(self, text: str, params: SamplingParams) -> AsyncGenerator[CompletionOutput]:
         self.params = params
@@ -124,6 +129,18 @@ def test_a_base_model_continues_text(fake_llm: type[FakeLLM]):
     assert FakeLLM.made.asked == ["Once upon"]
     assert FakeLLM.made.params is not None
     assert FakeLLM.made.params.max_tokens == run_module.PLAIN_MAX_TOKENS
+
+
+def test_a_base_model_stops_where_the_context_ends(
+    fake_llm: type[FakeLLM], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(fake_llm, "has_chat_template", False)
+    monkeypatch.setattr(fake_llm, "max_model_len", 128)
+    for prompt, expected in (("x" * 28, 100), ("x" * 128, 1)):
+        result = CliRunner().invoke(app, ["run", "tiny", prompt, "--max-model-len", "128"])
+        assert result.exit_code == 0, result.output
+        assert FakeLLM.made.params is not None
+        assert FakeLLM.made.params.max_tokens == expected
 
 
 def test_a_refused_question_is_one_line_on_stderr():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -99,7 +100,9 @@ def test_an_error_is_one_line(index: LocalIndex, home: Path, command: str) -> No
 def test_wrong_usage_is_another_status(arguments: list[str]) -> None:
     result = caudal(*arguments)
     assert result.exit_code == 2
-    assert "Traceback" not in result.output
+    assert result.stdout == ""
+    [line] = result.stderr.splitlines()
+    assert re.fullmatch(r"caudal[ a-z]*: error: .+ \(see caudal[ a-z]* --help\)", line)
 
 
 def test_help_and_version() -> None:

@@ -7,9 +7,11 @@ runs, so that `caudal --help` answers at once.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import typer
 from typer.core import TyperGroup
@@ -27,8 +29,44 @@ INTERRUPTED = 130
 """Exit status of a program stopped by Ctrl-C, as shells have it: 128 + SIGINT."""
 
 
+@runtime_checkable
+class _UsageError(Protocol):
+    """What click raises, of which typer may or may not have a copy of its own."""
+
+    exit_code: int
+    ctx: Any
+
+    def format_message(self) -> str: ...
+
+
 class _CaudalGroup(TyperGroup):
-    """Shows an error of ours as one line, and stops quietly on Ctrl-C."""
+    """Shows every error as one line, and stops quietly on Ctrl-C."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        run = functools.partial(
+            super().main, args, prog_name, complete_var, False, windows_expand_args, **extra
+        )
+        if not standalone_mode:
+            return run()
+        try:
+            status = run()
+        except typer.Abort:
+            sys.exit(1)
+        except Exception as error:
+            if not isinstance(error, _UsageError):
+                raise
+            if error.format_message():  # without arguments, the help has been shown
+                typer.echo(_one_line(error), err=True)
+            sys.exit(error.exit_code)
+        sys.exit(status if isinstance(status, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -49,6 +87,13 @@ class _CaudalGroup(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             typer.echo("caudal: cannot write: no space is left on the device", err=True)
             raise typer.Exit(1) from error
+
+
+def _one_line(error: _UsageError) -> str:
+    """What is wrong with a command, e.g. `caudal rm: error: Missing argument 'MODEL...'. (…)`."""
+    path = "caudal" if error.ctx is None else error.ctx.command_path
+    message = " ".join(error.format_message().split())
+    return f"{path}: error: {message} (see {path} --help)"
 
 
 app = typer.Typer(

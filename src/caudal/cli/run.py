@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -79,9 +80,7 @@ class _Chat:
 
         self._llm = llm
         self.is_plain = not llm.has_chat_template
-        self._params = SamplingParams(
-            temperature=temperature, max_tokens=PLAIN_MAX_TOKENS if self.is_plain else None
-        )
+        self._params = SamplingParams(temperature=temperature, max_tokens=None)
         self._messages: list[dict[str, str]] = []
 
     def clear(self) -> None:
@@ -98,7 +97,8 @@ class _Chat:
         import asyncio
 
         if self.is_plain:
-            asyncio.run(self._print(self._llm.stream(text, self._params), []))
+            params = replace(self._params, max_tokens=self._plain_max_tokens(text))
+            asyncio.run(self._print(self._llm.stream(text, params), []))
             return
         messages = [*self._messages, {"role": "user", "content": text}]
         answer: list[str] = []
@@ -107,6 +107,11 @@ class _Chat:
         finally:
             if answer:
                 self._messages = [*messages, {"role": "assistant", "content": "".join(answer)}]
+
+    def _plain_max_tokens(self, text: str) -> int:
+        """`PLAIN_MAX_TOKENS`, or what room the text leaves in the context."""
+        room = self._llm.max_model_len - len(self._llm.get_tokenizer().encode(text))
+        return max(1, min(PLAIN_MAX_TOKENS, room))  # if there is no room, that is what is refused
 
     async def _print(
         self, stream: AsyncGenerator[CompletionOutput, None], answer: list[str]
