@@ -36,6 +36,7 @@ class ByteTokenizer:
     add_bos = False
     add_eos = False
     bos_id = None
+    eos_id = END
     longest_token = len("<|end|>")
 
     def encode(
@@ -60,6 +61,9 @@ class ByteTokenizer:
     def plain_text(self, token: int) -> str | None:
         return None if self.is_control(token) or 128 <= token < END else self.decode([token])
 
+    def token_text(self, token: int) -> str:
+        return self.token_bytes(token).decode(errors="replace")
+
     def is_control(self, token: int) -> bool:
         return token == END
 
@@ -72,7 +76,8 @@ def word(text: str) -> int:
 class RoleTemplate:
     """`role:content` per line; no system messages, as some models' templates insist."""
 
-    sources = ("role:content",)
+    source = "role:content"
+    sources = (source,)
 
     def reads(self, variable: str) -> bool:
         return False

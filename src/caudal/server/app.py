@@ -8,11 +8,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.types import Receive, Scope, Send
 
 from caudal import __version__
+from caudal.server import about
 from caudal.server.anthropic import messages
 from caudal.server.auth import ApiKeyAuth
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
 from caudal.server.limits import BodyLimit, ReadinessGate
+from caudal.server.llama_cpp import about as llama_cpp_about
 from caudal.server.openai import (
     chat,
     completions,
@@ -24,15 +26,21 @@ from caudal.server.openai import (
 )
 from caudal.server.openai.responses_store import ResponseStore
 from caudal.server.openapi import ANTHROPIC_FAILURES, NOT_HEALTHY, OPENAI_FAILURES
+from caudal.server.paths import canonical_path
 from caudal.server.state import ModelSlot, needs, served_model
 from caudal.server.streaming import SERVER_SEND
 
 
 class _App(FastAPI):
-    """Tells an `EventStream` the server's own `send`: see there."""
+    """Tells an `EventStream` the server's own `send`, and finds routes by their other names."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[SERVER_SEND] = send
+        if scope["type"] == "http":
+            scope["path"] = canonical_path(scope["path"])
+            if scope["method"] == "HEAD":
+                # The server, which keeps its own scope, leaves the body out.
+                scope = {**scope, "method": "GET"}
         await super().__call__(scope, receive, send)
 
 
@@ -54,7 +62,7 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
     )
     app.state.model_slot = slot
     app.state.response_store = ResponseStore()
-    for module in (models, tokenize):
+    for module in (models, tokenize, about, llama_cpp_about):
         app.include_router(module.router, responses=OPENAI_FAILURES)
     generates, embeds, scores = ([needs(task)] for task in ("generate", "embed", "score"))
     for module in (chat, completions, responses):

@@ -124,7 +124,8 @@ class _Writer:
         parts = [part for event in delta.events if (part := _delta(event)) is not None] or [{}]
         if delta.index not in self._begun:
             self._begun.add(delta.index)
-            parts[0] = {"role": "assistant", "content": ""} | parts[0]
+            # As at OpenAI: no content yet where something else comes first, such as a call.
+            parts[0] = {"role": "assistant", "content": None if parts[0] else ""} | parts[0]
         choices: list[dict[str, Any]] = [
             {"index": delta.index, "delta": part, "logprobs": None, "finish_reason": None}
             for part in parts

@@ -1,0 +1,75 @@
+"""What tools ask a server about itself, where they know vLLM or SGLang.
+
+The figures are Caudal's own. What has no meaning here, such as the parallelism of several GPUs, is
+given as what it amounts to, or left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from caudal import __version__
+from caudal.server.served_model import ServedModel
+from caudal.server.state import served_model
+
+router = APIRouter()
+
+
+@router.get("/version")
+async def version() -> dict[str, str]:
+    """Caudal's version, as vLLM gives its own."""
+    return {"version": __version__}
+
+
+@router.get("/server_info")
+async def server_info(request: Request) -> dict[str, Any]:
+    """Limits and policies of the server, under SGLang's names."""
+    model = served_model(request)
+    config = model.engine.config
+    stats = model.engine.stats()
+    block_size = model.engine.info.block_size
+    tokens = stats.blocks_total * block_size
+    return {
+        **_model_names(model),
+        "version": __version__,
+        "status": "ready" if model.engine.healthy else "failed",
+        "served_model_name": model.names[0],
+        "context_length": model.max_model_len,
+        "max_total_tokens": tokens,
+        "max_total_num_tokens": tokens,
+        "max_running_requests": config.max_num_seqs,
+        "max_queued_requests": config.max_queue,
+        "chunked_prefill_size": config.max_num_batched_tokens,
+        "page_size": block_size,
+        "schedule_policy": "lpm" if config.schedule == "prefix" else "fcfs",
+        "disable_radix_cache": not config.prefix_cache,
+        "kv_cache_dtype": model.facts.get("kv_type"),
+        "tool_call_parser": model.facts.get("tool_parser"),
+        "reasoning_parser": model.facts.get("reasoning_parser"),
+        "is_embedding": "generate" not in model.tasks,
+        "tp_size": 1,
+        "dp_size": 1,
+        "internal_states": [{"num_running_reqs": stats.running, "num_queue_reqs": stats.waiting}],
+    }
+
+
+@router.get("/model_info")
+async def model_info(request: Request) -> dict[str, Any]:
+    """What kind of model this is, under SGLang's names."""
+    model = served_model(request)
+    return {
+        **_model_names(model),
+        "is_generation": "generate" in model.tasks,
+        "model_type": model.facts.get("architecture"),
+        "preferred_sampling_params": None,
+        "has_image_understanding": False,
+        "has_audio_understanding": False,
+    }
+
+
+def _model_names(model: ServedModel) -> dict[str, str]:
+    """A model is one file: its tokenizer is where it is."""
+    path = model.facts.get("model", model.names[0])
+    return {"model_path": path, "tokenizer_path": path}

@@ -1,0 +1,1 @@
+"""llama.cpp's own routes, for the clients that speak to its server: completions and properties."""

@@ -1,0 +1,67 @@
+"""`GET /props` and `GET /slots`: what llama.cpp's clients ask the server about itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from caudal import __version__
+from caudal.sampling_params import SamplingParams
+from caudal.server.encoding import JSONReply
+from caudal.server.errors import error_response
+from caudal.server.llama_cpp.settings import settings
+from caudal.server.state import served_model
+
+router = APIRouter()
+
+
+@router.get("/props")
+async def props(request: Request) -> dict[str, Any]:
+    """The server's properties, under llama.cpp's names."""
+    model = served_model(request)
+    bos, eos = model.tokenizer.bos_id, model.tokenizer.eos_id
+    return {
+        "default_generation_settings": {
+            "n_ctx": model.max_model_len,
+            "params": settings(SamplingParams(max_tokens=None)),
+        },
+        "total_slots": model.engine.config.max_num_seqs,
+        "model_alias": model.names[0],
+        "model_path": model.facts.get("model", model.names[0]),
+        "model_ftype": model.facts.get("tensors"),
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "endpoint_slots": True,
+        "endpoint_props": False,
+        "endpoint_metrics": True,
+        "chat_template": model.chat.template.source,
+        "bos_token": "" if bos is None else model.tokenizer.token_text(bos),
+        "eos_token": "" if eos is None else model.tokenizer.token_text(eos),
+        "build_info": f"caudal-{__version__}",
+        "is_sleeping": False,
+    }
+
+
+@router.get("/slots", response_model=None)
+async def slots(request: Request, fail_on_no_slot: str | None = None) -> Response:
+    """Places for running sequences, under llama.cpp's names.
+
+    A sequence has no slot of its own here: of the places that there are, as many are shown to be
+    taken as sequences run.
+    """
+    model = served_model(request)
+    running = model.engine.stats().running
+    places = model.engine.config.max_num_seqs
+    if fail_on_no_slot is not None and running >= places:
+        return error_response(request.scope, 503, "no slot available", code="no_slot")
+    return JSONReply(
+        [
+            {
+                "id": place,
+                "n_ctx": model.max_model_len,
+                "speculative": False,
+                "is_processing": place < running,
+            }
+            for place in range(places)
+        ]
+    )
