@@ -18,11 +18,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from caudal import grammar_compiler
 from caudal.engine.grammar import MatcherError
 from caudal.engine.request import FinishReason
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammar_compiler import CACHED_GRAMMARS, GrammarCompiler, LLMatcher
+from caudal.grammar_source import grammar_source
 from caudal.structured_outputs import StructuredOutputsParams, json_rule, lark_literal
 from support.engine_harness import Harness
 from support.fake_executor import allows
@@ -284,6 +286,75 @@ print("alive")
         check=False,
     )
     assert done.stdout == "alive\n", (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"regex": "(((a{1,100}){1,100}){1,100}){1,100}"},
+        {"regex": "((a+){1,100}){1,100}"},
+        {"json": {"type": "string", "pattern": "^(((a{1,100}){1,100}){1,100}){1,100}$"}},
+        {"grammar": "start: T\nT: /(((a{1,100}){1,100}){1,100}){1,100}/"},
+    ],
+)
+def test_a_grammar_that_explodes_later_on_is_refused_at_once(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    merges = ["a a", "aa aa", "aaaa aaaa"]
+    compiler = GrammarCompiler(make_tokenizer(tmp_path, bpe_metadata(merges)))
+    with pytest.raises(ParameterError, match="too complex"):
+        compiler.compile_now(wanted(**fields))
+
+
+def few_states(states: int) -> Any:
+    return grammar_compiler.llguidance.LLParserLimits(
+        initial_lexer_fuel=1_000_000, step_lexer_fuel=300_000, max_lexer_states=states
+    )
+
+
+def test_what_others_made_of_a_grammar_uses_it_up_for_nobody(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matchers of one grammar share states, of which there is a limited number."""
+    monkeypatch.setattr(grammar_compiler, "_LIMITS", few_states(1500))
+    schema = closed(
+        {"type": "object", "properties": {"name": {"type": "string", "maxLength": 400}}}
+    )
+    compiler = GrammarCompiler(tokenizer)
+    grammar = compiler.compile_now(wanted(json=schema))
+    early = grammar.matcher()
+    early.accept(tokenizer.encode('{"name": "an ear'))
+    for seed in range(20):
+        choose = random.Random(seed)
+        word = "".join(choose.choice("nameabc1 \\u") for _ in range(150)).replace("\\", "\\\\")
+        text = json.dumps({"name": word})
+        matcher = grammar.matcher()
+        for token in tokenizer.encode_continuation(text):
+            assert allows(matcher.allowed(), token)
+            matcher.accept([token])
+        assert matcher.complete
+    assert grammar._generation > 0
+    twin = early.fork()
+    for matcher in (early, twin):  # one that has begun long ago goes on where it was
+        for token in tokenizer.encode_continuation("ly one"):
+            assert allows(matcher.allowed(), token)
+            matcher.accept([token])
+        matcher.accept(tokenizer.encode_continuation('"}'))
+        assert matcher.complete
+
+
+def test_a_grammar_that_one_answer_uses_up_at_once_fails_it(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = GrammarCompiler(tokenizer)
+    grammar = compiler.compile_now(wanted(regex="[a-z]{1,4000}"))
+    monkeypatch.setattr(grammar_compiler, "_LIMITS", few_states(60))
+    grammar._start = compiler._start_anew(grammar_source(wanted(regex="[a-z]{1,4000}")))
+    failing = grammar.matcher()
+    with pytest.raises(MatcherError, match="too complex"):
+        for _ in range(200):
+            failing.allowed()
+            failing.accept(tokenizer.encode("a"))
 
 
 def test_a_model_without_an_end_can_not_be_held_to_a_form(tokenizer: Tokenizer) -> None:

@@ -9,13 +9,17 @@ grammar that turns out to explode fails its own request.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import llguidance
+import numpy as np
 from llguidance import TokenizerWrapper
+from numpy.typing import NDArray
 
 from caudal.engine.grammar import MatcherError
 from caudal.errors import ParameterError
@@ -32,36 +36,71 @@ PROBE_STEPS = 16
 """Steps that a new grammar is tried for; one that can't begin, or explodes as it does, is refused.
 """
 
+LONG_PROBE_STEPS = 40
+"""The same with the longest tokens, which get further into what counts or repeats."""
+
+RENEWAL_TOKENS = 64
+"""Fewest tokens between two renewals of a grammar for one sequence."""
+
+_USED_UP = re.compile("too many (states|expressions)")
+
 # Lower than its defaults where a step in the engine, which holds up everyone, depends on them.
 _LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=1_000_000,
-    step_lexer_fuel=150_000,
+    step_lexer_fuel=300_000,  # some 30 ms
     step_max_items=20_000,
-    max_lexer_states=20_000,  # of 2 KB each
+    max_lexer_states=64_000,  # of 2 KB each
     verbose_errors=False,
 )
 
 
 class LLGrammar:
-    """A compiled grammar (see `caudal.engine.grammar.Grammar`)."""
+    """A compiled grammar (see `caudal.engine.grammar.Grammar`).
 
-    def __init__(self, start: llguidance.LLMatcher) -> None:
+    Its matchers share the states that llguidance finds as it goes, which is fast, but they are
+    limited in number. A grammar whose states are used up is compiled anew.
+
+    Args:
+        start: A matcher at the start.
+        renew: Makes another one that shares nothing with it.
+    """
+
+    def __init__(
+        self, start: llguidance.LLMatcher, renew: Callable[[], llguidance.LLMatcher]
+    ) -> None:
         self._start = start
+        self._renew = renew
+        self._generation = 0
         self._lock = threading.Lock()
 
     def matcher(self) -> LLMatcher:
         """A matcher at the grammar's start."""
+        return LLMatcher(self, *self.start())
+
+    def start(self, after: int = -1) -> tuple[llguidance.LLMatcher, int]:
+        """A matcher at the start, and the generation of states that it shares.
+
+        Args:
+            after: A generation that is used up.
+        """
         with self._lock:
-            return LLMatcher(self._start.deep_copy())
+            if self._generation == after:
+                self._start = self._renew()
+                self._generation += 1
+            return self._start.deep_copy(), self._generation
 
 
 class LLMatcher:
     """Where one sequence is in its grammar (see `caudal.engine.grammar.Matcher`)."""
 
-    __slots__ = ("_matcher",)
+    __slots__ = ("_generation", "_grammar", "_matcher", "_renewed_at", "_tokens")
 
-    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+    def __init__(self, grammar: LLGrammar, matcher: llguidance.LLMatcher, generation: int) -> None:
+        self._grammar = grammar
         self._matcher = matcher
+        self._generation = generation
+        self._tokens: list[int] = []
+        self._renewed_at = -RENEWAL_TOKENS
 
     @property
     def complete(self) -> bool:
@@ -71,23 +110,51 @@ class LLMatcher:
     def allowed(self) -> bytes:
         """The tokens that may come next, a bit each; see `Matcher.allowed`."""
         mask = self._matcher.compute_bitmask()
-        self._check()
+        if self._matcher.is_error():
+            self._go_on_afresh()
+            mask = self._matcher.compute_bitmask()
+            self._check()
         return mask
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Go on by these tokens; see `Matcher.accept`."""
+        self._tokens += tokens
         self._matcher.consume_tokens(list(tokens))
-        self._check()
+        if self._matcher.is_error():
+            self._go_on_afresh()
 
     def forced(self) -> Sequence[int]:
         """The tokens that follow in any case; see `Matcher.forced`."""
         tokens = self._matcher.compute_ff_tokens()
-        self._check()
+        if self._matcher.is_error():
+            self._go_on_afresh()
+            tokens = self._matcher.compute_ff_tokens()
+            self._check()
         return tokens
 
     def fork(self) -> LLMatcher:
         """A second matcher at the same place."""
-        return LLMatcher(self._matcher.deep_copy())
+        twin = LLMatcher(self._grammar, self._matcher.deep_copy(), self._generation)
+        twin._tokens = self._tokens.copy()
+        twin._renewed_at = self._renewed_at
+        return twin
+
+    def _go_on_afresh(self) -> None:
+        """Come to the same place again with new states, where the grammar's are used up.
+
+        Others may have used them, so it is no fault of this sequence; a grammar that uses them up
+        again at once is too complex.
+
+        Raises:
+            MatcherError: It is, or something else is wrong.
+        """
+        used_up = _USED_UP.search(self._matcher.get_error()) is not None
+        if not used_up or len(self._tokens) - self._renewed_at < RENEWAL_TOKENS:
+            self._check()
+        self._renewed_at = len(self._tokens)
+        self._matcher, self._generation = self._grammar.start(after=self._generation)
+        self._matcher.consume_tokens(self._tokens)
+        self._check()
 
     def _check(self) -> None:
         if self._matcher.is_error():
@@ -107,6 +174,8 @@ class GrammarCompiler:
         self._grammars: OrderedDict[StructuredOutputsParams, LLGrammar] = OrderedDict()
         self._guard = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
+        self._renewing: ThreadPoolExecutor | None = None
+        self._lengths: NDArray[np.uint16] | None = None  # of tokens, in bytes
 
     def prepare(self) -> None:
         """Index the vocabulary now rather than when the first grammar is compiled.
@@ -143,8 +212,19 @@ class GrammarCompiler:
         with self._guard:
             if self._thread is None:
                 # One at a time: compiling never takes more than one processor from the model.
-                self._thread = _deep_thread()
+                self._thread = _deep_thread("caudal-grammar")
             return self._thread
+
+    def _start_anew(self, source: str) -> llguidance.LLMatcher:
+        """Compile a grammar again, while the engine waits: so it doesn't queue behind new ones."""
+        with self._guard:
+            if self._renewing is None:
+                self._renewing = _deep_thread("caudal-grammar-renewal")
+            thread = self._renewing
+        return thread.submit(self._start, source).result()
+
+    def _start(self, source: str) -> llguidance.LLMatcher:
+        return llguidance.LLMatcher(self._index(), source, log_level=0, limits=_LIMITS)
 
     def _compile(self, wanted: StructuredOutputsParams) -> LLGrammar:
         known = self._recall(wanted)  # while this one waited, another may have come by it
@@ -154,11 +234,13 @@ class GrammarCompiler:
             source = grammar_source(wanted)
         except (ValueError, RecursionError) as error:
             raise _refusal(wanted, str(error)) from error
-        start = llguidance.LLMatcher(self._index(), source, log_level=0, limits=_LIMITS)
+        start = self._start(source)
         if start.is_error():
             raise _refusal(wanted, start.get_error())
         _probe(wanted, start.deep_copy())
-        grammar = LLGrammar(start)
+        assert self._lengths is not None
+        _probe_far(wanted, start.deep_copy(), self._lengths)
+        grammar = LLGrammar(start, partial(self._start_anew, source))
         with self._guard:
             self._grammars[wanted] = grammar
             if len(self._grammars) > CACHED_GRAMMARS:
@@ -175,13 +257,14 @@ class GrammarCompiler:
     def _index(self) -> llguidance.LLTokenizer:
         if self._vocabulary is None:  # touched by the compiling thread alone
             self._vocabulary = _index_vocabulary(self._tokenizer)
+            self._lengths = _token_lengths(self._tokenizer)
         return self._vocabulary
 
 
-def _deep_thread() -> ThreadPoolExecutor:
+def _deep_thread(name: str) -> ThreadPoolExecutor:
     usual = threading.stack_size(STACK_BYTES)
     try:
-        pool = ThreadPoolExecutor(1, "caudal-grammar")
+        pool = ThreadPoolExecutor(1, name)
         pool.submit(int).result()  # the thread starts with the first task
         return pool
     finally:
@@ -237,6 +320,42 @@ def _probe(wanted: StructuredOutputsParams, matcher: llguidance.LLMatcher) -> No
         matcher.consume_tokens(tokens)
         if matcher.is_stopped() and not matcher.is_error():
             return
+
+
+def _probe_far(
+    wanted: StructuredOutputsParams, matcher: llguidance.LLMatcher, lengths: NDArray[np.uint16]
+) -> None:
+    """Try a grammar for more steps, always by the longest token that it allows.
+
+    Args:
+        wanted: What it was made of.
+        matcher: At its start.
+        lengths: Of all tokens, in bytes; 0 for those that end an answer.
+
+    Raises:
+        ParameterError: It hits a limit.
+    """
+    for _ in range(LONG_PROBE_STEPS):
+        mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        if matcher.is_error():
+            raise _refusal(wanted, matcher.get_error())
+        allowed = np.unpackbits(mask, bitorder="little")[: len(lengths)] * lengths
+        token = int(allowed.argmax())
+        if not allowed[token]:
+            return
+        matcher.consume_tokens([token])
+        if matcher.is_error():
+            raise _refusal(wanted, matcher.get_error())
+        if matcher.is_stopped():
+            return
+
+
+def _token_lengths(tokenizer: Tokenizer) -> NDArray[np.uint16]:
+    lengths = [
+        0 if tokenizer.is_control(token) else min(len(tokenizer.token_bytes(token)), 0xFFFF)
+        for token in range(tokenizer.vocab_size)
+    ]
+    return np.array(lengths, np.uint16)
 
 
 def _refusal(wanted: StructuredOutputsParams, reason: str) -> ParameterError:
