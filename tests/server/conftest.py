@@ -17,10 +17,16 @@ def serve() -> Iterator[Serve]:
     with contextlib.ExitStack() as stack:
 
         def start(
-            executor: ScriptedExecutor, *, api_key: str | None = None, **options: object
+            executor: ScriptedExecutor,
+            *,
+            api_key: str | None = None,
+            strict_fields: bool = False,
+            **options: object,
         ) -> RunningServer:
             model = serve_fake(executor, **options)
-            return stack.enter_context(running_server(model, api_key))
+            return stack.enter_context(
+                running_server(model, api_key=api_key, strict_fields=strict_fields)
+            )
 
         yield start
 

@@ -122,14 +122,6 @@ def test_what_asks_for_nothing_passes(hello: RunningServer):
     assert hello.http.post("/v1/completions", json=TEXT | more).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/tokenize"])
-def test_unknown_fields(hello: RunningServer, path: str):
-    body = CHAT if "chat" in path else TEXT
-    error = refused(hello, path, {**body, "temprature": 1})
-    assert error["param"] == "temprature"
-    assert error["message"] == "Unknown field: temprature."
-
-
 @pytest.mark.parametrize(
     ("messages", "param", "words"),
     [
@@ -143,7 +135,7 @@ def test_unknown_fields(hello: RunningServer, path: str):
         ([{"role": "user"}], "messages[0]", "needs content"),
         ([{"content": "x"}], "messages[0].role", "required"),
         ([{"role": "user", "content": 7}], "messages[0].content", "string"),
-        ([{"role": "user", "content": "x", "mood": 1}], "messages[0].mood", "Unknown field"),
+        ([{"role": "user", "contents": "x"}], "messages[0].contents", "mean messages[0].content?"),
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
             "messages[0].content[0]",
@@ -209,7 +201,6 @@ def test_more_tokens_than_the_context_has_room_for(hello: RunningServer):
         ({"max_completion_tokens": 0}, "max_completion_tokens"),
         ({"min_tokens": 5, "max_tokens": 2}, "min_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"stream": True, "stream_options": {"pace": 1}}, "stream_options.pace"),
     ],
 )
 def test_fields_that_contradict_each_other(
@@ -326,7 +317,8 @@ def test_bodies_that_are_too_large(hello: RunningServer):
         for _ in range(33):
             yield b" " * 2**20
 
-    response = hello.http.post("/v1/completions", content=chunks())
+    json_type = {"content-type": "application/json"}
+    response = hello.http.post("/v1/completions", content=chunks(), headers=json_type)
     assert response.status_code == 413
     assert "limit" in response.json()["error"]["message"]
 

@@ -234,8 +234,8 @@ def test_a_stop_string_ends_an_answer_of_a_form_too(server: RunningServer) -> No
             "structured_outputs",
             "response_format exclude",
         ),
-        ({"guided_json": {}}, "guided_json", "Unknown"),
-        ({"guided_regex": "a"}, "guided_regex", "Unknown"),
+        ({"guided_json": {}}, "guided_json", "not supported"),
+        ({"guided_regex": "a"}, "guided_regex", "not supported"),
     ],
 )
 def test_what_can_not_be_had_is_refused_by_name(

@@ -384,7 +384,7 @@ def test_log_probabilities_cover_every_token_once(serve: Serve):
         ({"tools": [tool(schema={"type": "array"})]}, "tools[0].function.parameters", "'object'"),
         ({"tools": [tool(schema={"properties": 7})]}, "tools[0].function.parameters", "object"),
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type", "'function'"),
-        ({"tools": [tool(mood=1)]}, "tools[0].function.mood", "Unknown field"),
+        ({"tools": [tool(parameter={"type": "object"})]}, "tools[0].function.parameter", "mean"),
         ({"tools": [tool(f"t{i}") for i in range(129)]}, "tools", "128"),
         ({"tool_choice": "required"}, "tool_choice", "needs tools"),
         ({"tools": TOOLS, "tool_choice": "maybe"}, "tool_choice", "'none'"),

@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import anthropic
 import httpx
@@ -47,14 +48,13 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def running_server(
-    model: ServedModel | None, api_key: str | None = None
-) -> Iterator[RunningServer]:
+def running_server(model: ServedModel | None, **options: Any) -> Iterator[RunningServer]:
+    """Serve a model, or none yet; the options are `create_app`'s."""
     slot = ModelSlot()
     if model is not None:
         slot.fill(model)
     sock = listen("127.0.0.1", 0)
-    server = uvicorn.Server(server_config(create_app(slot, api_key=api_key)))
+    server = uvicorn.Server(server_config(create_app(slot, **options)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"

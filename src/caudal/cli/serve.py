@@ -44,6 +44,15 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    strict_fields: Annotated[
+        bool,
+        typer.Option(
+            "--strict-fields",
+            help="Refuse requests with fields that would have no effect here, instead of naming "
+            "them in the header x-caudal-ignored.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = False,
     tool_parser: Annotated[
         str,
         typer.Option(
@@ -147,6 +156,7 @@ def serve(
             reasoning_parser=reasoning_parser,
         ),
         api_key=api_key,
+        strict_fields=strict_fields,
         on_ready=lambda served: typer.echo(_banner(served, address, needs_key=api_key is not None)),
     )
     typer.echo("Stopped.")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request, Response
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.types import Receive, Scope, Send
 
 from caudal import __version__
@@ -13,6 +16,7 @@ from caudal.server.anthropic import messages
 from caudal.server.auth import ApiKeyAuth
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
+from caudal.server.ignored import IgnoredFields, IgnoredHeader
 from caudal.server.limits import BodyLimit, ReadinessGate
 from caudal.server.llama_cpp import about as llama_cpp_about
 from caudal.server.openai import (
@@ -25,17 +29,37 @@ from caudal.server.openai import (
     tokenize,
 )
 from caudal.server.openai.responses_store import ResponseStore
-from caudal.server.openapi import ANTHROPIC_FAILURES, NOT_HEALTHY, OPENAI_FAILURES
+from caudal.server.openapi import ANTHROPIC_FAILURES, NOT_HEALTHY, OPENAI_FAILURES, with_bodies
 from caudal.server.paths import canonical_path
 from caudal.server.state import ModelSlot, needs, served_model
 from caudal.server.streaming import SERVER_SEND
 
+if TYPE_CHECKING:
+    from caudal.models.program import Task
+
+_ROUTES: Sequence[tuple[Sequence[APIRouter], Task | None, dict[int | str, dict[str, Any]]]] = (
+    ((models.router, tokenize.router, about.router, llama_cpp_about.router), None, OPENAI_FAILURES),
+    ((chat.router, completions.router, responses.router), "generate", OPENAI_FAILURES),
+    ((messages.router,), "generate", ANTHROPIC_FAILURES),
+    ((embeddings.router,), "embed", OPENAI_FAILURES),
+    ((rerank.router,), "score", OPENAI_FAILURES),
+)
+"""Routers, what the model must be able to do for them, and how they fail."""
+
 
 class _App(FastAPI):
-    """Tells an `EventStream` the server's own `send`, and finds routes by their other names."""
+    """Finds routes by their other names, and documents bodies as routes read them."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        if self.openapi_schema is None:
+            self.openapi_schema = with_bodies(
+                super().openapi(), [router for routers, _, _ in _ROUTES for router in routers]
+            )
+        return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[SERVER_SEND] = send
+        scope[SERVER_SEND] = send  # see `EventStream`
         if scope["type"] == "http":
             scope["path"] = canonical_path(scope["path"])
             if scope["method"] == "HEAD":
@@ -44,12 +68,15 @@ class _App(FastAPI):
         await super().__call__(scope, receive, send)
 
 
-def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
+def create_app(
+    slot: ModelSlot, *, api_key: str | None = None, strict_fields: bool = False
+) -> FastAPI:
     """Build the application.
 
     Args:
         slot: Holds the model, now or later; until it is filled every route but `/health` is 503.
         api_key: If given, every route but `/health` needs it, as a bearer token or as `x-api-key`.
+        strict_fields: Refuse requests with fields that would have no effect.
     """
     app = _App(
         title="Caudal",
@@ -57,19 +84,16 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
         # The interactive pages load scripts from a public CDN; the schema itself stays available.
         docs_url=None,
         redoc_url=None,
-        # A web page can make its visitor's browser post to this machine unasked, but not as JSON.
-        strict_content_type=True,
     )
     app.state.model_slot = slot
+    app.state.strict_fields = strict_fields
+    app.state.ignored_fields = IgnoredFields()
     app.state.response_store = ResponseStore()
-    for module in (models, tokenize, about, llama_cpp_about):
-        app.include_router(module.router, responses=OPENAI_FAILURES)
-    generates, embeds, scores = ([needs(task)] for task in ("generate", "embed", "score"))
-    for module in (chat, completions, responses):
-        app.include_router(module.router, dependencies=generates, responses=OPENAI_FAILURES)
-    app.include_router(messages.router, dependencies=generates, responses=ANTHROPIC_FAILURES)
-    app.include_router(embeddings.router, dependencies=embeds, responses=OPENAI_FAILURES)
-    app.include_router(rerank.router, dependencies=scores, responses=OPENAI_FAILURES)
+    for routers, task, failures in _ROUTES:
+        for router in routers:
+            app.include_router(
+                router, dependencies=[needs(task)] if task else [], responses=failures
+            )
 
     @app.get("/health", responses=NOT_HEALTHY)
     async def health() -> Response:
@@ -84,9 +108,13 @@ def create_app(slot: ModelSlot, *, api_key: str | None = None) -> FastAPI:
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
         model = served_model(request)
-        return Response(model.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        figures = model.metrics.render() + generate_latest(
+            request.app.state.ignored_fields.registry
+        )
+        return Response(figures, media_type=CONTENT_TYPE_LATEST)
 
     install_error_handlers(app)
+    app.add_middleware(IgnoredHeader)
     app.add_middleware(BodyLimit)
     app.add_middleware(ReadinessGate, is_ready=lambda: slot.ready)
     if api_key is not None:

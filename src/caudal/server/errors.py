@@ -26,7 +26,7 @@ from caudal.errors import (
 )
 from caudal.server.anthropic import errors as anthropic
 from caudal.server.encoding import JSONReply
-from caudal.server.openai.strict import UnsupportedFieldError
+from caudal.server.field_errors import BodyError, explain_errors
 
 logger = logging.getLogger("caudal.server")
 
@@ -112,7 +112,7 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
     match error:
         case ContextOverflowError() | InputTooLongError():
             return 400, error.param, "context_length_exceeded"
-        case ParameterError():
+        case ParameterError() | BodyError():
             return 400, error.param, None
         case TemplateError():
             return 400, "messages", None
@@ -157,21 +157,15 @@ def install_error_handlers(app: FastAPI) -> None:
         return caudal_error_response(request.scope, error)
 
     async def on_validation_error(request: Request, error: Exception) -> JSONReply:
-        assert isinstance(error, RequestValidationError)
-        content_type = request.headers.get("content-type", "")
-        if isinstance(error.body, bytes) and "json" not in content_type:
-            return error_response(
-                request.scope, 400, "Send a JSON body with Content-Type: application/json."
-            )
-        message, param = _explain(error.errors())
+        assert isinstance(error, RequestValidationError)  # of what stands in the URL
+        inside = [{**each, "loc": each["loc"][1:]} for each in error.errors()]
+        message, param = explain_errors(inside)
         return error_response(request.scope, 400, message, param=param)
 
     async def on_http_exception(request: Request, error: Exception) -> JSONReply:
         assert isinstance(error, HTTPException)
         message = str(error.detail)
-        if error.status_code == 400 and error.__cause__ is not None:  # only bodies end up here
-            message = f"The body is not valid JSON: {_parse_failure(error.__cause__)}."
-        elif error.status_code == 404:
+        if error.status_code == 404:
             message = f"There is no route {request.method} {request.url.path}."
         elif error.status_code == 405:
             message = f"{request.url.path} does not accept {request.method}."
@@ -201,64 +195,3 @@ def _kind(status: int) -> str:
             return "server_error"
         case _:
             return "invalid_request_error"
-
-
-def _parse_failure(cause: BaseException) -> str:
-    """Why a body could not be read, where the parser does not say it itself."""
-    match cause:
-        case RecursionError():
-            return "it is nested too deeply"
-        case UnicodeDecodeError():
-            return "it is not UTF-8"
-        case _:
-            return "it has an integer of too many digits"
-
-
-def _explain(errors: Sequence[Any]) -> tuple[str, str | None]:
-    """Returns one sentence, and the field, for pydantic's list of errors."""
-    # A union reports every branch; the branch that got furthest is the one that was meant.
-    error = max(errors, key=lambda item: len(_path(item["loc"])))
-    path = _path(error["loc"])
-    cause = error.get("ctx", {}).get("error")
-    if isinstance(cause, UnsupportedFieldError):
-        field = _join([*path, cause.field])
-        return f"{field} is not supported by this server.", field
-    field = _join(path)
-    match error["type"]:
-        case "json_invalid":
-            where = error["loc"][-1]
-            return f"The body is not valid JSON: {cause or 'syntax error'} (at {where}).", None
-        case "extra_forbidden":
-            return f"Unknown field: {field}.", field
-        case "missing":
-            if not field:
-                return "The request needs a JSON body.", None
-            return f"{field} is required.", field
-        case _:
-            alternatives = [_sentence(item) for item in errors if _path(item["loc"]) == path]
-            what = " or ".join(dict.fromkeys(alternatives))
-            return f"{field or 'body'}: {what}.", field or None
-
-
-def _path(location: Sequence[str | int]) -> list[str | int]:
-    """A location in the body, without pydantic's names for the branches of a union."""
-    return [
-        part
-        for part in location[1:]
-        if isinstance(part, int) or not (part in {"str", "int", "float"} or "[" in part)
-    ]
-
-
-def _join(path: Sequence[str | int]) -> str:
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
-
-
-def _sentence(error: Any) -> str:
-    """What is wrong with a value, in words that know JSON and not Python."""
-    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        return "input should be an object"
-    message: str = error["msg"].removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]

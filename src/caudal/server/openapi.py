@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from fastapi.routing import APIRoute, APIRouter
+from pydantic import TypeAdapter
+
+from caudal.server.body import BodyReader
 
 
 def _nullable(kind: str) -> dict[str, Any]:
@@ -72,3 +78,27 @@ TEXTS_OR_TOKENS: dict[str, Any] = {
     ]
 }
 """Schema of a field that holds one or several prompts, each a text or token ids."""
+
+
+def with_bodies(document: dict[str, Any], routers: Sequence[APIRouter]) -> dict[str, Any]:
+    """The document, with the bodies that routes read by themselves (`caudal.server.body`)."""
+    readers = {
+        (route.path_format, method.lower()): reader
+        for router in routers
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for dependency in route.dependant.dependencies
+        if isinstance(reader := dependency.call, BodyReader)
+        for method in route.methods or ()
+    }
+    schemas, definitions = TypeAdapter.json_schemas(
+        [(place, "validation", TypeAdapter(reader.kind)) for place, reader in readers.items()],
+        ref_template="#/components/schemas/{model}",
+    )
+    for path, method in readers:
+        document["paths"][path][method]["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schemas[(path, method), "validation"]}},
+        }
+    document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])
+    return document

@@ -70,6 +70,7 @@ def serve(
     load: Callable[[], ServedModel],
     *,
     api_key: str | None = None,
+    strict_fields: bool = False,
     on_ready: Callable[[ServedModel], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM.
@@ -78,13 +79,14 @@ def serve(
         sock: A listening socket, from `listen`.
         load: Loads the model and starts its engine; runs in a thread while `/health` says 503.
         api_key: See `create_app`.
+        strict_fields: See `create_app`.
         on_ready: Called once requests can be answered.
 
     Raises:
         CaudalError: Loading failed.
     """
     slot = ModelSlot()
-    config = server_config(create_app(slot, api_key=api_key))
+    config = server_config(create_app(slot, api_key=api_key, strict_fields=strict_fields))
     server = _Server(config, slot)
 
     async def load_model() -> None:

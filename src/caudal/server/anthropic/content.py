@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, Tag, model_validator
 
 from caudal.server.blocks import BY_TYPE, known_types
-from caudal.server.openai.strict import StrictModel
+from caudal.server.fields import RequestModel
 
 
-class CacheControl(StrictModel):
+class CacheControl(RequestModel):
     """Asks for what happens anyway: every prompt's beginning is kept for as long as there is room,
     whichever lifetime is named.
     """
@@ -20,17 +20,17 @@ class CacheControl(StrictModel):
     ttl: Literal["5m", "1h"] | None = None
 
 
-class TextBlock(StrictModel):
+class TextBlock(RequestModel):
     """Text."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {"citations": ([],)}
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"citations": ([],)}
 
     type: Literal["text"]
     text: str
     cache_control: CacheControl | None = None
 
 
-class ThinkingBlock(StrictModel):
+class ThinkingBlock(RequestModel):
     """What an assistant thought; the signature isn't checked."""
 
     type: Literal["thinking"]
@@ -38,10 +38,10 @@ class ThinkingBlock(StrictModel):
     signature: str
 
 
-class ToolUseBlock(StrictModel):
+class ToolUseBlock(RequestModel):
     """A call that an assistant made."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "caller": ({"type": "direct"},),
         "toolset_name": (),
     }
@@ -56,10 +56,10 @@ class ToolUseBlock(StrictModel):
 ResultPart = Annotated[TextBlock, known_types("a tool result's block", ("text",))]
 
 
-class ToolResultBlock(StrictModel):
+class ToolResultBlock(RequestModel):
     """What a call gave, or why it failed."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {"toolset_name": ()}
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"toolset_name": ()}
 
     type: Literal["tool_result"]
     tool_use_id: str
@@ -95,7 +95,7 @@ _BLOCKS_OF = {
 }
 
 
-class MessageObject(StrictModel):
+class MessageObject(RequestModel):
     """One message; several of the same role in a row are one turn."""
 
     role: Literal["user", "assistant", "system"]
@@ -116,10 +116,10 @@ class MessageObject(StrictModel):
         return self.content
 
 
-class ToolObject(StrictModel):
+class ToolObject(RequestModel):
     """A tool that the client runs."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "allowed_callers": (["direct"],),
         "defer_loading": (False,),
         "eager_input_streaming": (False,),
@@ -146,7 +146,7 @@ class ToolObject(StrictModel):
         return data
 
 
-class ToolChoiceObject(StrictModel):
+class ToolChoiceObject(RequestModel):
     """Whether tools are called, and which."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -162,7 +162,7 @@ class ToolChoiceObject(StrictModel):
         return self
 
 
-class Thinking(StrictModel):
+class Thinking(RequestModel):
     """Whether the model thinks before it answers."""
 
     type: Literal["enabled", "disabled", "adaptive"]
@@ -180,14 +180,14 @@ class Thinking(StrictModel):
         return self
 
 
-class JSONOutputFormat(StrictModel):
+class JSONOutputFormat(RequestModel):
     """The schema that an answer follows."""
 
     type: Literal["json_schema"]
     schema_: dict[str, Any] = Field(alias="schema")
 
 
-class OutputConfig(StrictModel):
+class OutputConfig(RequestModel):
     """How much effort an answer takes, and its form."""
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
@@ -196,7 +196,7 @@ class OutputConfig(StrictModel):
     format: JSONOutputFormat | None = None
 
 
-class Metadata(StrictModel):
+class Metadata(RequestModel):
     """About the request."""
 
     user_id: str | None = Field(None, description="Named in the server's log line of the request.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.types import Scope
@@ -15,6 +15,7 @@ from caudal.errors import CaudalError, ParameterError
 from caudal.server.anthropic.errors import anthropic_status, error_body, request_id
 from caudal.server.anthropic.message import MessageWriter
 from caudal.server.anthropic.schema import FIELD_NAMES, CountTokensRequest, MessageRequest
+from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import describe
 from caudal.server.field_names import renamed_fields
@@ -29,7 +30,9 @@ router = APIRouter()
 
 
 @router.post("/v1/messages", responses=STREAMED)
-async def create_message(body: MessageRequest, request: Request) -> Response:
+async def create_message(
+    body: Annotated[MessageRequest, json_body(MessageRequest)], request: Request
+) -> Response:
     """Answer a conversation, whole or as a stream of events."""
     model = served_model(request)
     model.check_name(body.model)
@@ -56,7 +59,9 @@ async def create_message(body: MessageRequest, request: Request) -> Response:
 
 
 @router.post("/v1/messages/count_tokens")
-async def count_tokens(body: CountTokensRequest, request: Request) -> Response:
+async def count_tokens(
+    body: Annotated[CountTokensRequest, json_body(CountTokensRequest)], request: Request
+) -> Response:
     """How many tokens a request's prompt has, without answering it."""
     model = served_model(request)
     model.check_name(body.model)

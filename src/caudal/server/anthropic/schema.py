@@ -1,4 +1,4 @@
-"""What the message routes accept; see `caudal.server.openai.strict` for what they refuse."""
+"""What the message routes accept; see `caudal.server.fields` for what they refuse."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from caudal.server.anthropic.content import (
     ToolObject,
 )
 from caudal.server.anthropic.turns import read_messages
+from caudal.server.fields import RequestModel
 from caudal.server.openai.messages import MAX_TOOLS, check_tool_name, object_schema
-from caudal.server.openai.strict import StrictModel
 from caudal.structured_outputs import StructuredOutputsParams
 
 FIELD_NAMES: Mapping[str, str] = {
@@ -36,10 +36,10 @@ FIELD_NAMES: Mapping[str, str] = {
 StopSequence = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 
-class CountTokensRequest(StrictModel):
+class CountTokensRequest(RequestModel):
     """Body of `POST /v1/messages/count_tokens`: whatever decides the prompt."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "speed": ("standard",),
         "user_profile_id": (),
         "workspace_id": (),
@@ -135,8 +135,7 @@ class CountTokensRequest(StrictModel):
 class MessageRequest(CountTokensRequest):
     """Body of `POST /v1/messages`."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
-        **CountTokensRequest.unsupported,
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "container": (),
         "context_management": (),
         "diagnostics": ({}, {"previous_message_id": None}),

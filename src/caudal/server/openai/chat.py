@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -16,6 +16,7 @@ from caudal.chat.events import (
     ToolCallBegin,
 )
 from caudal.chat.generation import ChatDelta, ChatGeneration, CompleteAnswer
+from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply, json_text
 from caudal.server.openai.answer import Envelope, stream_events, usage
 from caudal.server.openai.chat_schema import ChatCompletionRequest
@@ -29,7 +30,9 @@ router = APIRouter()
 
 
 @router.post("/v1/chat/completions", responses=STREAMED)
-async def create_chat_completion(body: ChatCompletionRequest, request: Request) -> Response:
+async def create_chat_completion(
+    body: Annotated[ChatCompletionRequest, json_body(ChatCompletionRequest)], request: Request
+) -> Response:
     """Answer a conversation, whole or as a stream of chunks."""
     model = served_model(request)
     model.check_name(body.model)
@@ -69,7 +72,9 @@ async def create_chat_completion(body: ChatCompletionRequest, request: Request) 
 
 
 @router.post("/v1/chat/completions/input_tokens")
-async def count_input_tokens(body: ChatCompletionRequest, request: Request) -> dict[str, Any]:
+async def count_input_tokens(
+    body: Annotated[ChatCompletionRequest, json_body(ChatCompletionRequest)], request: Request
+) -> dict[str, Any]:
     """How many tokens a request's prompt has; nothing is generated."""
     model = served_model(request)
     model.check_name(body.model)

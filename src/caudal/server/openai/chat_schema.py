@@ -10,6 +10,7 @@ from pydantic import Discriminator, Field, Tag
 from caudal.chat.conversation import Conversation, ReasoningEffort
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
+from caudal.server.fields import RequestModel
 from caudal.server.openai.messages import (
     ChatMessage,
     NamedTool,
@@ -19,13 +20,12 @@ from caudal.server.openai.messages import (
     read_tools,
 )
 from caudal.server.openai.schema import GenerationFields
-from caudal.server.openai.strict import StrictModel
 
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 
 
-class ChatFields(StrictModel):
+class ChatFields(RequestModel):
     """Fields that decide how a conversation becomes a prompt."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
@@ -71,7 +71,7 @@ class ChatFields(StrictModel):
 class ChatCompletionRequest(GenerationFields, ChatFields):
     """Body of `POST /v1/chat/completions`."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "audio": (),
         "function_call": ("none",),  # long replaced by tool_choice
         "functions": ([],),  # long replaced by tools
@@ -134,7 +134,7 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
         )
 
 
-class TokenizeTextRequest(StrictModel):
+class TokenizeTextRequest(RequestModel):
     """Body of `POST /tokenize`, for text."""
 
     model: str | None = None
@@ -159,7 +159,7 @@ TokenizeRequest = Annotated[
 ]
 
 
-class DetokenizeRequest(StrictModel):
+class DetokenizeRequest(RequestModel):
     """Body of `POST /detokenize`."""
 
     model: str | None = None

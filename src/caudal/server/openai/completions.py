@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
 from caudal.output import Delta, Generation
+from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply, json_text
 from caudal.server.openai.answer import Envelope, close_all, merge, stream_events, usage
 from caudal.server.openai.logprobs import CompletionLogprobs
@@ -22,7 +23,9 @@ router = APIRouter()
 
 
 @router.post("/v1/completions", responses=STREAMED)
-async def create_completion(body: CompletionRequest, request: Request) -> Response:
+async def create_completion(
+    body: Annotated[CompletionRequest, json_body(CompletionRequest)], request: Request
+) -> Response:
     """Continue one prompt or several, whole or as a stream of chunks."""
     model = served_model(request)
     model.check_name(body.model)

@@ -14,8 +14,9 @@ from pydantic import Field
 
 from caudal.embedding import EmbeddingModel, PoolInput
 from caudal.errors import ParameterError
+from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
-from caudal.server.openai.strict import StrictModel
+from caudal.server.fields import RequestModel
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
 from caudal.server.pooling_log import logged
@@ -28,7 +29,7 @@ MAX_INPUTS = 2048
 """Most inputs of a request (OpenAI's limit)."""
 
 
-class PoolingFields(StrictModel):
+class PoolingFields(RequestModel):
     """Fields that embeddings, reranking and scoring share; the last two are vLLM's."""
 
     model: str
@@ -67,7 +68,9 @@ class EmbeddingRequest(PoolingFields):
 
 
 @router.post("/v1/embeddings")
-async def create_embeddings(body: EmbeddingRequest, request: Request) -> Response:
+async def create_embeddings(
+    body: Annotated[EmbeddingRequest, json_body(EmbeddingRequest)], request: Request
+) -> Response:
     """Turn each input into a vector, whose direction says what it is about."""
     model = served_model(request)
     model.check_name(body.model)

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from caudal.chat.conversation import Message, Tool, ToolCall, ToolChoice
 from caudal.errors import ParameterError
-from caudal.server.openai.strict import StrictModel
+from caudal.server.fields import RequestModel
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -18,14 +18,14 @@ MAX_TOOLS = 128
 """Most tools of a request (OpenAI's limit)."""
 
 
-class TextPart(StrictModel):
+class TextPart(RequestModel):
     """One part of a message's content."""
 
     type: Literal["text"]
     text: str
 
 
-class RefusalPart(StrictModel):
+class RefusalPart(RequestModel):
     """An assistant's refusal, which OpenAI gives back as a part of its own."""
 
     type: Literal["refusal"]
@@ -43,14 +43,14 @@ Part = Annotated[
 ]
 
 
-class FunctionCall(StrictModel):
+class FunctionCall(RequestModel):
     """What a call calls; `arguments` is a JSON object as text."""
 
     name: str
     arguments: str
 
 
-class ToolCallObject(StrictModel):
+class ToolCallObject(RequestModel):
     """A call that the assistant made."""
 
     id: str
@@ -59,10 +59,10 @@ class ToolCallObject(StrictModel):
     index: int | None = Field(None, description="In calls joined from a stream; not needed.")
 
 
-class ChatMessage(StrictModel):
+class ChatMessage(RequestModel):
     """One message of a conversation. `developer` is OpenAI's newer name for `system`."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "annotations": ([],),
         "audio": (),
         "function_call": (),
@@ -110,7 +110,7 @@ class ChatMessage(StrictModel):
         )
 
 
-class FunctionDefinition(StrictModel):
+class FunctionDefinition(RequestModel):
     """A function that the model may call."""
 
     name: str
@@ -122,34 +122,34 @@ class FunctionDefinition(StrictModel):
     )
 
 
-class ToolObject(StrictModel):
+class ToolObject(RequestModel):
     """A tool; functions are the only kind."""
 
     type: Literal["function"]
     function: FunctionDefinition
 
 
-class FunctionName(StrictModel):
+class FunctionName(RequestModel):
     """Names a function."""
 
     name: str
 
 
-class NamedTool(StrictModel):
+class NamedTool(RequestModel):
     """Names a tool."""
 
     type: Literal["function"]
     function: FunctionName
 
 
-class AllowedTools(StrictModel):
+class AllowedTools(RequestModel):
     """Some of the tools, and whether one of them must be called."""
 
     mode: Literal["auto", "required"]
     tools: list[NamedTool]
 
 
-class AllowedToolsChoice(StrictModel):
+class AllowedToolsChoice(RequestModel):
     """OpenAI's way to offer some of the tools only."""
 
     type: Literal["allowed_tools"]

@@ -14,9 +14,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from caudal.embedding import PairScore, pair_texts
+from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
+from caudal.server.fields import RequestModel
 from caudal.server.openai.embeddings import MAX_INPUTS, PoolingFields
-from caudal.server.openai.strict import StrictModel
 from caudal.server.pooling_log import logged
 from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
@@ -25,7 +26,7 @@ from caudal.server.streaming import run_until_disconnect
 router = APIRouter()
 
 
-class TextDocument(StrictModel):
+class TextDocument(RequestModel):
     """A document as an object."""
 
     text: str
@@ -65,7 +66,9 @@ class ScoreRequest(PoolingFields):
 
 
 @router.post("/v1/rerank")
-async def rerank(body: RerankRequest, request: Request) -> Response:
+async def rerank(
+    body: Annotated[RerankRequest, json_body(RerankRequest)], request: Request
+) -> Response:
     """Order documents by how well they answer a query, the best first."""
     model = served_model(request)
     model.check_name(body.model)
@@ -98,7 +101,9 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
 
 
 @router.post("/v1/score")
-async def score(body: ScoreRequest, request: Request) -> Response:
+async def score(
+    body: Annotated[ScoreRequest, json_body(ScoreRequest)], request: Request
+) -> Response:
     """Say how well texts belong together, pair by pair."""
     model = served_model(request)
     model.check_name(body.model)

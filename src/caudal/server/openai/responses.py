@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 
 from caudal.chat.generation import ChatGeneration
 from caudal.errors import CaudalError, ParameterError
+from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import UnknownResponseError
 from caudal.server.field_names import renamed_fields
@@ -37,7 +38,9 @@ def response_store(request: Request) -> ResponseStore:
 
 
 @router.post("/v1/responses", responses=STREAMED)
-async def create_response(body: ResponseRequest, request: Request) -> Response:
+async def create_response(
+    body: Annotated[ResponseRequest, json_body(ResponseRequest)], request: Request
+) -> Response:
     """Answer, whole or as a stream of events."""
     model = served_model(request)
     model.check_name(body.model)
@@ -68,7 +71,9 @@ async def create_response(body: ResponseRequest, request: Request) -> Response:
 
 
 @router.post("/v1/responses/input_tokens")
-async def count_input_tokens(body: InputFields, request: Request) -> dict[str, Any]:
+async def count_input_tokens(
+    body: Annotated[InputFields, json_body(InputFields)], request: Request
+) -> dict[str, Any]:
     """How many tokens a request's prompt has, without answering it."""
     model = served_model(request)
     if body.model is not None:

@@ -15,25 +15,25 @@ from pydantic import BeforeValidator, Field, Tag, TypeAdapter, model_validator
 from caudal.chat.conversation import Message, ToolCall
 from caudal.errors import ParameterError
 from caudal.server.blocks import BY_TYPE, known_types
+from caudal.server.fields import RequestModel
 from caudal.server.openai.messages import RefusalPart
-from caudal.server.openai.strict import StrictModel
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-class InputTextPart(StrictModel):
+class InputTextPart(RequestModel):
     """Text for the model."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {"prompt_cache_breakpoint": ()}
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"prompt_cache_breakpoint": ()}
 
     type: Literal["input_text"]
     text: str
 
 
-class OutputTextPart(StrictModel):
+class OutputTextPart(RequestModel):
     """Text that the model wrote."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {"annotations": ([],)}
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"annotations": ([],)}
 
     type: Literal["output_text"]
     text: str
@@ -49,10 +49,10 @@ MessagePart = Annotated[
 ]
 
 
-class MessageItem(StrictModel):
+class MessageItem(RequestModel):
     """A message. `developer` is OpenAI's newer name for `system`."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {"phase": ()}
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"phase": ()}
 
     type: Literal["message"]
     role: Literal["user", "assistant", "system", "developer"]
@@ -78,10 +78,10 @@ class MessageItem(StrictModel):
         ]
 
 
-class FunctionCallItem(StrictModel):
+class FunctionCallItem(RequestModel):
     """A call that the model made; `arguments` is a JSON object as text."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "async": (False,),
         "caller": ({"type": "direct"},),
         "namespace": (),
@@ -98,10 +98,10 @@ class FunctionCallItem(StrictModel):
 ResultPart = Annotated[InputTextPart, known_types("a part of a function's output", ("input_text",))]
 
 
-class FunctionCallOutputItem(StrictModel):
+class FunctionCallOutputItem(RequestModel):
     """What a call gave."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "caller": ({"type": "direct"},),
         "namespace": (),
     }
@@ -114,24 +114,24 @@ class FunctionCallOutputItem(StrictModel):
     status: Status | None = None
 
 
-class SummaryPart(StrictModel):
+class SummaryPart(RequestModel):
     """A summary of reasoning."""
 
     type: Literal["summary_text"]
     text: str
 
 
-class ReasoningPart(StrictModel):
+class ReasoningPart(RequestModel):
     """Reasoning itself."""
 
     type: Literal["reasoning_text"]
     text: str
 
 
-class ReasoningItem(StrictModel):
+class ReasoningItem(RequestModel):
     """What the model thought."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {"encrypted_content": ()}
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"encrypted_content": ()}
 
     type: Literal["reasoning"]
     summary: list[SummaryPart] = Field(default_factory=list)

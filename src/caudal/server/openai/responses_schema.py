@@ -1,4 +1,4 @@
-"""What the responses routes accept; see `caudal.server.openai.strict` for what they refuse."""
+"""What the responses routes accept; see `caudal.server.fields` for what they refuse."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from caudal.chat.conversation import Conversation, Message, ReasoningEffort
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
+from caudal.server.fields import RequestModel
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
 from caudal.server.openai.messages import MAX_TOOLS, ToolMode
 from caudal.server.openai.responses_items import AnyItem, InputItem, MessageItem, read_items
@@ -20,7 +21,6 @@ from caudal.server.openai.responses_tools import (
     read_tool_choice,
     read_tools,
 )
-from caudal.server.openai.strict import StrictModel
 from caudal.structured_outputs import StructuredOutputsParams
 
 FIELD_NAMES: Mapping[str, str] = {
@@ -33,10 +33,10 @@ FIELD_NAMES: Mapping[str, str] = {
 """The names that this API has for what the rest of the server calls otherwise."""
 
 
-class Reasoning(StrictModel):
+class Reasoning(RequestModel):
     """How much the model thinks."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "context": ("auto",),
         "generate_summary": ("auto",),
         "mode": ("standard",),
@@ -46,7 +46,7 @@ class Reasoning(StrictModel):
     effort: ReasoningEffort | None = None
 
 
-class TextFormat(StrictModel):
+class TextFormat(RequestModel):
     """The form that the answer has."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -76,18 +76,18 @@ class TextFormat(StrictModel):
                 return StructuredOutputsParams(json=self.schema_)
 
 
-class TextConfig(StrictModel):
+class TextConfig(RequestModel):
     """How the answer's text is to be."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {"verbosity": ("medium",)}
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"verbosity": ("medium",)}
 
     format: TextFormat | None = None
 
 
-class InputFields(StrictModel):
+class InputFields(RequestModel):
     """Fields that decide the prompt."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "conversation": (),
         "personality": (),
         "truncation": ("disabled",),
@@ -146,7 +146,7 @@ class InputFields(StrictModel):
         )
 
 
-class StreamOptions(StrictModel):
+class StreamOptions(RequestModel):
     """OpenAI's `stream_options` of responses."""
 
     include_obfuscation: bool | None = Field(
@@ -160,8 +160,7 @@ LOGPROBS = "message.output_text.logprobs"
 class ResponseRequest(InputFields):
     """Body of `POST /v1/responses`."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
-        **{name: ok for name, ok in InputFields.unsupported.items() if name != "personality"},
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "access_programs": (),
         "background": (False,),
         "background_options": (),

@@ -10,19 +10,19 @@ from pydantic import Field, Tag
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.errors import ParameterError
 from caudal.server.blocks import BY_TYPE, known_types
+from caudal.server.fields import RequestModel
 from caudal.server.openai.messages import (
     ToolMode,
     check_tool_name,
     object_schema,
     resolve_tool_choice,
 )
-from caudal.server.openai.strict import StrictModel
 
 
-class FunctionTool(StrictModel):
+class FunctionTool(RequestModel):
     """A function that the model may call."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "allowed_callers": (["direct"],),
         "async": (False,),
         "defer_loading": (False,),
@@ -42,7 +42,7 @@ class FunctionTool(StrictModel):
 ToolObject = Annotated[FunctionTool, known_types("a tool", ("function",))]
 
 
-class FunctionName(StrictModel):
+class FunctionName(RequestModel):
     """Names a function: it must be called."""
 
     type: Literal["function"]
@@ -52,7 +52,7 @@ class FunctionName(StrictModel):
 NamedFunction = Annotated[FunctionName, known_types("a tool", ("function",))]
 
 
-class AllowedTools(StrictModel):
+class AllowedTools(RequestModel):
     """Offers some of the tools only, and says whether one of them must be called."""
 
     type: Literal["allowed_tools"]

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.openai.strict import StrictModel
+from caudal.server.fields import RequestModel
 from caudal.server.openai.structured import FormFields
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
@@ -22,7 +22,7 @@ MAX_CHOICES = 128
 """Most choices per prompt that HTTP clients may ask for (OpenAI's limit)."""
 
 
-class StreamOptions(StrictModel):
+class StreamOptions(RequestModel):
     """OpenAI's `stream_options`."""
 
     include_usage: bool | None = None
@@ -124,7 +124,7 @@ def _token_id(key: str) -> int:
 class CompletionRequest(GenerationFields):
     """Body of `POST /v1/completions`."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "best_of": (1,),
         "suffix": ("",),
     }

@@ -9,12 +9,14 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from caudal.errors import ParameterError
-from caudal.server.openai.strict import StrictModel
+from caudal.server.fields import RequestModel
 from caudal.structured_outputs import StructuredOutputsParams
 
 
-class JSONSchemaFormat(StrictModel):
+class JSONSchemaFormat(RequestModel):
     """OpenAI's `response_format.json_schema`."""
+
+    closed = True
 
     name: str
     description: str | None = None
@@ -22,8 +24,10 @@ class JSONSchemaFormat(StrictModel):
     strict: bool | None = Field(None, description="Makes no difference: answers always conform.")
 
 
-class ResponseFormat(StrictModel):
+class ResponseFormat(RequestModel):
     """OpenAI's `response_format`; llama.cpp's servers also take a `schema` with `json_object`."""
+
+    closed = True
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JSONSchemaFormat | None = None
@@ -51,10 +55,12 @@ class ResponseFormat(StrictModel):
                 return StructuredOutputsParams(json=self.json_schema.schema_)
 
 
-class StructuredOutputs(StrictModel):
+class StructuredOutputs(RequestModel):
     """vLLM's `structured_outputs`."""
 
-    unsupported: ClassVar[Mapping[str, Sequence[Any]]] = {
+    closed = True
+
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         "disable_additional_properties": (False,),
         "disable_any_whitespace": (False, True),  # white space is never free
         "disable_fallback": (False, True),  # there is nothing to fall back to
@@ -79,8 +85,18 @@ class StructuredOutputs(StrictModel):
         )
 
 
-class FormFields(StrictModel):
+class FormFields(RequestModel):
     """Fields of a request that give its answer a form; at most one of them may."""
+
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
+        # What vLLM called `structured_outputs` once: without it answers would be free.
+        "guided_choice": (),
+        "guided_decoding_backend": (),
+        "guided_grammar": (),
+        "guided_json": (),
+        "guided_regex": (),
+        "guided_whitespace_pattern": (),
+    }
 
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = Field(None, description="As in vLLM.")

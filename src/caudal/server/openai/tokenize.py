@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 
+from caudal.server.body import json_body
 from caudal.server.openai.chat_schema import (
     DetokenizeRequest,
     TokenizeChatRequest,
@@ -17,7 +18,9 @@ router = APIRouter()
 
 
 @router.post("/tokenize")
-async def tokenize(body: TokenizeRequest, request: Request) -> dict[str, Any]:
+async def tokenize(
+    body: Annotated[TokenizeRequest, json_body(TokenizeRequest)], request: Request
+) -> dict[str, Any]:
     """Token ids of a text or a conversation, as the routes that answer them would see it."""
     model = served_model(request)
     if body.model is not None:
@@ -30,7 +33,9 @@ async def tokenize(body: TokenizeRequest, request: Request) -> dict[str, Any]:
 
 
 @router.post("/detokenize")
-async def detokenize(body: DetokenizeRequest, request: Request) -> dict[str, Any]:
+async def detokenize(
+    body: Annotated[DetokenizeRequest, json_body(DetokenizeRequest)], request: Request
+) -> dict[str, Any]:
     """The text of token ids, control tokens included."""
     model = served_model(request)
     if body.model is not None:

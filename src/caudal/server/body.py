@@ -1,0 +1,84 @@
+"""Bodies of requests: read, parsed and validated in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Generic, TypeVar
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from caudal.server.field_errors import BodyError, explain_errors
+from caudal.server.fields import FieldReading, ignored_fields
+from caudal.server.ignored import note_ignored
+
+T = TypeVar("T")
+
+INLINE_BODY_BYTES = 64 * 1024
+"""Larger bodies are read in a thread, so that they do not delay the streams of others."""
+
+
+class BodyReader(Generic[T]):
+    """Reads a route's body as `kind`; a FastAPI dependency.
+
+    Attributes:
+        kind: A `RequestModel`, or a union of such.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        self._adapter: TypeAdapter[T] = TypeAdapter(kind)
+
+    async def __call__(self, request: Request) -> T:
+        """Read the body.
+
+        Raises:
+            BodyError: It is no JSON, or not what the route takes.
+        """
+        if not _is_json(request.headers.get("content-type", "")):
+            raise BodyError("Send a JSON body with Content-Type: application/json.")
+        data = await request.body()
+        reading = FieldReading(strict=request.app.state.strict_fields)
+        if len(data) <= INLINE_BODY_BYTES:
+            body = self._read(data, reading)
+        else:
+            body = await asyncio.to_thread(self._read, data, reading)
+        if reading.found_ignored and isinstance(body, BaseModel):
+            note_ignored(request, ignored_fields(body))
+        return body
+
+    def _read(self, data: bytes, reading: FieldReading) -> T:
+        try:
+            return self._adapter.validate_python(_parse(data), context=reading)
+        except ValidationError as error:
+            raise BodyError(*explain_errors(error.errors(include_url=False))) from None
+
+
+def json_body(kind: Any) -> Any:
+    """What a route's parameter is annotated with whose argument is the request's body."""
+    return Depends(BodyReader(kind))
+
+
+def _is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+
+
+def _parse(data: bytes) -> Any:
+    if not data:
+        raise BodyError("The request needs a JSON body.")
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise BodyError(f"The body is not valid JSON: {error.msg} (at {error.pos}).") from None
+    except RecursionError:
+        raise BodyError("The body is not valid JSON: it is nested too deeply.") from None
+    except UnicodeDecodeError:
+        raise BodyError("The body is not valid JSON: it is not UTF-8.") from None
+    except ValueError:
+        raise BodyError(
+            "The body is not valid JSON: it has an integer of too many digits."
+        ) from None

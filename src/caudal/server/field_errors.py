@@ -1,0 +1,71 @@
+"""What is wrong with a body, in one sentence that names the field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from caudal.errors import CaudalError
+from caudal.server.fields import UnknownFieldError, UnsupportedFieldError
+
+
+class BodyError(CaudalError):
+    """A body is no JSON, or not what its route takes.
+
+    Args:
+        message: What is wrong.
+        param: The field to blame, where it is one's fault.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        self.param = param
+        super().__init__(message)
+
+
+def explain_errors(errors: Sequence[Any]) -> tuple[str, str | None]:
+    """Returns one sentence, and the field, for pydantic's list of errors."""
+    # A union reports every branch; the branch that got furthest is the one that was meant.
+    error = max(errors, key=lambda item: len(_path(item["loc"])))
+    path = _path(error["loc"])
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, UnsupportedFieldError):
+        field = _join([*path, cause.field])
+        return f"{field} is not supported by this server.", field
+    if isinstance(cause, UnknownFieldError):
+        field = _join([*path, cause.field])
+        meant = "" if cause.meant is None else f" Did you mean {_join([*path, cause.meant])}?"
+        return f"Unknown field: {field:.200}.{meant}", field
+    field = _join(path)
+    match error["type"]:
+        case "missing":
+            if not field:
+                return "The request needs a JSON body.", None
+            return f"{field} is required.", field
+        case _:
+            alternatives = [_sentence(item) for item in errors if _path(item["loc"]) == path]
+            what = " or ".join(dict.fromkeys(alternatives))
+            return f"{field or 'body'}: {what}.", field or None
+
+
+def _path(location: Sequence[str | int]) -> list[str | int]:
+    """A location in the body, without pydantic's names for the branches of a union."""
+    return [
+        part
+        for part in location
+        if isinstance(part, int) or not (part in {"str", "int", "float"} or "[" in part)
+    ]
+
+
+def _join(path: Sequence[str | int]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _sentence(error: Any) -> str:
+    """What is wrong with a value, in words that know JSON and not Python."""
+    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "input should be an object"
+    message: str = error["msg"].removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,192 @@
+"""Fields that nobody knows or that have no effect: taken, and said; misspellings refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import ValidationError
+
+from caudal.server.fields import (
+    MAX_UNKNOWN_FIELDS,
+    FieldReading,
+    RequestModel,
+    UnknownFieldError,
+    UnsupportedFieldError,
+    ignored_fields,
+)
+from support.fake_model import ScriptedExecutor
+from support.running_server import RunningServer, Serve
+
+CHAT = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+class Part(RequestModel):
+    hints: ClassVar[frozenset[str]] = frozenset({"cache_control"})
+
+    text: str
+
+
+class Body(RequestModel):
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"store": (False,)}
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    parts: list[Part] | None = None
+    part: Part | None = None
+
+
+class LaterBody(Body):
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"background": (False,)}
+
+
+def cause_of(data: dict[str, Any], kind: type[RequestModel] = Body, **reading: bool) -> Exception:
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate(data, context=FieldReading(**reading))
+    cause = caught.value.errors()[0]["ctx"]["error"]
+    assert isinstance(cause, Exception)
+    return cause
+
+
+def test_what_is_unknown_is_told_apart_wherever_it_stands():
+    data = {
+        "zeal": 1,
+        "parts": [{"text": "a", "id": "x"}, {"text": "b", "id": "y", "cache_control": {"a": 1}}],
+        "part": {"text": "c", "mood": [0]},
+    }
+    reading = FieldReading()
+    body = Body.model_validate(data, context=reading)
+    assert reading.found_ignored
+    assert ignored_fields(body) == ["zeal", "parts[].id", "parts[].cache_control", "part.mood"]
+    assert ignored_fields(body) == []
+    assert body.model_dump(exclude_none=True) == {
+        "parts": [{"text": "a"}, {"text": "b"}],
+        "part": {"text": "c"},
+    }
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"zeal": None, "store": None, "part": {"text": "x", "cache_control": None}},
+        {"zeal": [], "vigour": {}, "haste": "", "store": False},
+        {"temprature": None},
+    ],
+)
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_asks_for_nothing_is_no_matter(data: dict[str, Any], strict: bool):
+    reading = FieldReading(strict=strict)
+    body = Body.model_validate(data, context=reading)
+    assert not reading.found_ignored
+    assert ignored_fields(body) == []
+
+
+@pytest.mark.parametrize("value", [True, 1.5, "yes", {}, []])
+def test_what_is_documented_and_not_offered_is_refused(value: Any):
+    for kind in (Body, LaterBody):
+        cause = cause_of({"store": value}, kind)
+        assert isinstance(cause, UnsupportedFieldError)
+        assert cause.field == "store"
+    assert isinstance(cause_of({"background": True}, LaterBody), UnsupportedFieldError)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("temprature", "temperature"),
+        ("Temperature", "temperature"),
+        ("maxTokens", "max_tokens"),
+        ("max-tokens", "max_tokens"),
+        ("max_token", "max_tokens"),
+        ("max_tokns", "max_tokens"),
+        ("stored", "store"),
+    ],
+)
+def test_misspellings(name: str, meant: str):
+    cause = cause_of({name: 1})
+    assert isinstance(cause, UnknownFieldError)
+    assert (cause.field, cause.meant) == (name, meant)
+
+
+@pytest.mark.parametrize(
+    "name", ["max_new_tokens", "tempo", "id", "x", "", "token", "é" * 10, "temperature" * 20]
+)
+def test_no_misspellings(name: str):
+    reading = FieldReading()
+    assert ignored_fields(Body.model_validate({name: 1}, context=reading)) == [name]
+    assert reading.found_ignored
+
+
+def test_strictness_refuses_all_that_would_have_no_effect():
+    unknown = cause_of({"zeal": 1}, strict=True)
+    assert isinstance(unknown, UnknownFieldError)
+    assert unknown.meant is None
+    hint = cause_of({"part": {"text": "x", "cache_control": {"type": "y"}}}, strict=True)
+    assert isinstance(hint, UnsupportedFieldError)
+
+
+def test_too_many_unknown_fields():
+    cause = cause_of({f"x{number}": 1 for number in range(MAX_UNKNOWN_FIELDS + 1)})
+    assert str(MAX_UNKNOWN_FIELDS + 1) in str(cause)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_header_a_metric_and_the_log_say_it(
+    serve: Serve, caplog: pytest.LogCaptureFixture, stream: bool
+):
+    caplog.set_level("INFO", logger="caudal.server")
+    server = serve(ScriptedExecutor(script=b"Hello"))
+    message = {"role": "user", "content": "Hi", "importance": 3}
+    body = CHAT | {"messages": [message, message], "zeal": 1, "stream": stream}
+    for _ in range(2):
+        response = server.http.post("/v1/chat/completions", json=body)
+        assert response.status_code == 200
+        assert response.headers["x-caudal-ignored"] == "zeal, messages[].importance"
+    assert "x-caudal-ignored" not in server.http.post("/v1/chat/completions", json=CHAT).headers
+    assert server.metric('caudal_ignored_fields_total{field="messages[].importance"}') == 2
+    assert caplog.text.count("messages[].importance") == 1
+
+
+def test_a_misspelling_says_what_is_meant(serve: Serve):
+    server = serve(ScriptedExecutor(script=b"Hello"))
+    body = {"model": "fake", "messages": [{"role": "user", "content": "Hi", "tool_call_ids": "x"}]}
+    response = server.http.post("/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == "messages[0].tool_call_ids"
+    assert (
+        error["message"]
+        == "Unknown field: messages[0].tool_call_ids. Did you mean messages[0].tool_call_id?"
+    )
+
+
+def test_names_that_no_header_can_carry(serve: Serve):
+    server = serve(ScriptedExecutor(script=b"Hello"))
+    names = ["a\r\nb: c", "día", "a, b", "x" * 3000, *(f"n{number}" for number in range(50))]
+    body = json.dumps(CHAT | dict.fromkeys(names, 1), ensure_ascii=False).encode()
+    headers = {"content-type": "application/json"}
+    response = server.http.post("/v1/chat/completions", content=body, headers=headers)
+    assert response.status_code == 200
+    said = response.headers["x-caudal-ignored"].split(", ")
+    assert said[:4] == ["a??b:?c", "d?a", "a??b", "x" * 100]
+    assert len(response.headers["x-caudal-ignored"]) < 1100
+
+
+def test_names_do_not_fill_the_metrics(serve: Serve):
+    server = serve(ScriptedExecutor(script=b"Hello"))
+    for begin in range(0, 500, 50):
+        more = {f"field{number}x": 1 for number in range(begin, begin + 50)}
+        assert server.http.post("/v1/chat/completions", json=CHAT | more).status_code == 200
+    lines = server.http.get("/metrics").text.splitlines()
+    series = [line for line in lines if line.startswith("caudal_ignored_fields_total{")]
+    assert len(series) == 201
+    assert server.metric('caudal_ignored_fields_total{field="other"}') == 300
+
+
+def test_strict_fields(serve: Serve):
+    server: RunningServer = serve(ScriptedExecutor(script=b"Hello"), strict_fields=True)
+    response = server.http.post("/v1/chat/completions", json=CHAT | {"zeal": 1})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "Unknown field: zeal."
