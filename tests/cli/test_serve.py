@@ -53,9 +53,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             facts=FACTS | {"model": name},
         )
 
-    def serve(sock: socket.socket, load: Any, *, api_key: str | None, on_ready: Any) -> None:
+    def serve(sock: socket.socket, load: Any, *, on_ready: Any, **more: Any) -> None:
         with sock:
-            seen["api_key"] = api_key
+            seen.update(more)
             on_ready(load())
 
     monkeypatch.setattr(pull_display, "ensure_with_display", lambda store, model: None)
@@ -105,7 +105,7 @@ def test_options_reach_the_loader(served: dict[str, Any]):
         "serve tiny --port 0 --max-model-len 100 --max-num-seqs 4 --max-num-batched-tokens 64 "
         "--kv-memory 2GiB --kv-type f32 --no-prefix-cache --schedule fcfs --batching static "
         "--embedding-batch-size 3 --embedding-queue-delay 0.1 "
-        "--max-queue 7 --threads 2 --activations f32 --api-key sesame "
+        "--max-queue 7 --threads 2 --activations f32 --api-key sesame --strict-fields "
         "--served-model-name a --served-model-name b"
     )
     result = CliRunner().invoke(app, arguments.split())
@@ -126,6 +126,7 @@ def test_options_reach_the_loader(served: dict[str, Any]):
         activations="f32",
     )
     assert served["api_key"] == "sesame"
+    assert served["strict_fields"] is True
     assert '"model": "a"' in result.stdout
     assert "Authorization: Bearer" in result.stdout
 
