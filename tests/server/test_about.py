@@ -128,3 +128,29 @@ def test_every_other_name_needs_the_key(serve: Serve):
         assert server.http.get(path, headers={"x-api-key": "sesame"}).status_code == 200
     for path in ("/health", "/v1/health", "/ping"):
         assert server.http.get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": MESSAGES}),
+        ("/v1/completions", {"prompt": "x"}),
+        ("/v1/responses", {"input": "Hi"}),
+        ("/v1/embeddings", {"input": "x"}),
+        ("/v1/rerank", {"query": "x", "documents": ["y"]}),
+        ("/v1/score", {"text_1": "x", "text_2": "y"}),
+    ],
+)
+def test_who_names_no_model_means_the_one_that_is_served(
+    hello: RunningServer, path: str, body: dict[str, Any]
+):
+    for nothing in ({}, {"model": None}, {"model": ""}):
+        answer = hello.http.post(path, json=body | nothing)
+        assert answer.status_code == 200
+        assert answer.json()["model"] == "fake"
+    assert hello.http.post(path, json=body | {"model": "other"}).status_code == 404
+
+
+def test_a_stream_says_the_model_too(hello: RunningServer):
+    stream = hello.http.post("/v1/completions", json={"prompt": "x", "stream": True}).text
+    assert stream.count('"model":"fake"') == stream.count("data: {") > 0

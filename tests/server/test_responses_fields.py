@@ -59,7 +59,7 @@ WORKS: dict[str, list[Any]] = {
     "user": ["u"],
 }
 REFUSED: dict[str, list[tuple[Any, str]]] = {
-    "model": [(None, "model"), ("other", "model")],
+    "model": [("other", "model")],
     "input": [([], "input"), (None, "input"), (7, "input"), ([7], "input[0]")],
     "access_programs": [({"cyber": "standard"}, "access_programs")],
     "background": [(True, "background")],

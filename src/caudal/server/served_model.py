@@ -146,10 +146,17 @@ class ServedModel:
         if task not in self.tasks:
             raise UnsupportedTaskError(self.names[0], task, self.tasks)
 
-    def check_name(self, name: str) -> None:
-        """Raises `UnknownModelError` where `name` is not one of this model's."""
-        if name not in self.names:
-            raise UnknownModelError(name, self.names)
+    def name_for(self, asked: str | None) -> str:
+        """The name under which a request means this model: the one it gives, or its first.
+
+        Raises:
+            UnknownModelError: The request names another model.
+        """
+        if not asked:  # there is but one
+            return self.names[0]
+        if asked not in self.names:
+            raise UnknownModelError(asked, self.names)
+        return asked
 
     async def encode_text(self, text: str, *, add_special: bool = True) -> list[int]:
         """Token ids of plain text. Control tokens written in it stay text.

@@ -35,7 +35,7 @@ async def create_message(
 ) -> Response:
     """Answer a conversation, whole or as a stream of events."""
     model = served_model(request)
-    model.check_name(body.model)
+    model.name_for(body.model)
     _check_thinking(model, body)
     with renamed_fields(FIELD_NAMES, "input_schema"):
         chat = await model.start_chat(
@@ -64,7 +64,7 @@ async def count_tokens(
 ) -> Response:
     """How many tokens a request's prompt has, without answering it."""
     model = served_model(request)
-    model.check_name(body.model)
+    model.name_for(body.model)
     _check_thinking(model, body)
     with renamed_fields(FIELD_NAMES, "input_schema"):
         conversation = body.conversation(model.chat.template.reads)

@@ -35,7 +35,7 @@ async def create_chat_completion(
 ) -> Response:
     """Answer a conversation, whole or as a stream of chunks."""
     model = served_model(request)
-    model.check_name(body.model)
+    name = model.name_for(body.model)
     params = body.sampling_params()
     generation = await model.start_chat(
         body.conversation(),
@@ -54,7 +54,7 @@ async def create_chat_completion(
         events = stream_events(
             generation.deltas(),
             writer.write,
-            Envelope("chatcmpl", "chat.completion.chunk", body.model, model.fingerprint, **tier),
+            Envelope("chatcmpl", "chat.completion.chunk", name, model.fingerprint, **tier),
             (lambda: _usage(generation)) if body.include_usage else None,
             obfuscate=body.obfuscate,
         )
@@ -63,7 +63,7 @@ async def create_chat_completion(
         answers = await run_until_disconnect(request, generation.collect())
     finally:
         await generation.aclose()
-    envelope = Envelope("chatcmpl", "chat.completion", body.model, model.fingerprint, **tier)
+    envelope = Envelope("chatcmpl", "chat.completion", name, model.fingerprint, **tier)
     more: dict[str, Any] = {"usage": _usage(generation)}
     if body.metadata is not None:
         more["metadata"] = body.metadata
@@ -77,7 +77,7 @@ async def count_input_tokens(
 ) -> dict[str, Any]:
     """How many tokens a request's prompt has; nothing is generated."""
     model = served_model(request)
-    model.check_name(body.model)
+    model.name_for(body.model)
     prompt = await model.prepare_chat(body.conversation())
     return {"object": "chat.completion.input_tokens", "input_tokens": len(prompt.tokens)}
 

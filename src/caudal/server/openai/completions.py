@@ -28,7 +28,7 @@ async def create_completion(
 ) -> Response:
     """Continue one prompt or several, whole or as a stream of chunks."""
     model = served_model(request)
-    model.check_name(body.model)
+    name = model.name_for(body.model)
     params = body.sampling_params()
     prompts = body.prompts()
     model.check_count(len(prompts))
@@ -44,18 +44,19 @@ async def create_completion(
         user=body.user,
     )
     choices = _Choices(model, body, prompts, generations)
+    envelope = Envelope("cmpl", "text_completion", name, model.fingerprint)
     if body.stream:
         events = stream_events(
             merge(generations),
             choices.write,
-            Envelope("cmpl", "text_completion", body.model, model.fingerprint),
+            envelope,
             partial(usage, generations) if body.include_usage else None,
             obfuscate=body.obfuscate,
         )
         return EventStream(events, partial(close_all, generations))
     try:
         return JSONReply(
-            await run_until_disconnect(request, _collect(model, body, generations, choices))
+            await run_until_disconnect(request, _collect(envelope, generations, choices))
         )
     finally:
         await close_all(generations)
@@ -118,8 +119,7 @@ class _Choices:
 
 
 async def _collect(
-    model: ServedModel,
-    body: CompletionRequest,
+    envelope: Envelope,
     generations: Sequence[Generation],
     choices: _Choices,
 ) -> dict[str, Any]:
@@ -130,7 +130,6 @@ async def _collect(
             whole = collected.setdefault(chunk["index"], chunk)
             if whole is not chunk:
                 _append(whole, chunk)
-    envelope = Envelope("cmpl", "text_completion", body.model, model.fingerprint)
     ordered = [collected[index] for index in sorted(collected)]
     return envelope.wrap(ordered, usage=usage(generations))
 

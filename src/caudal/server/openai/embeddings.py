@@ -32,7 +32,7 @@ MAX_INPUTS = 2048
 class PoolingFields(RequestModel):
     """Fields that embeddings, reranking and scoring share; the last two are vLLM's."""
 
-    model: str
+    model: str | None = Field(None, description="Default: the model that is served.")
     user: str | None = Field(None, description="Named in the server's log line of the request.")
     truncate_prompt_tokens: int | None = Field(
         None,
@@ -73,7 +73,7 @@ async def create_embeddings(
 ) -> Response:
     """Turn each input into a vector, whose direction says what it is about."""
     model = served_model(request)
-    model.check_name(body.model)
+    name = model.name_for(body.model)
     texts = body.inputs()
     embeddings = model.embeddings
     embeddings.pooling.check_dimensions(body.dimensions, embeddings.width)
@@ -94,7 +94,7 @@ async def create_embeddings(
                     {"object": "embedding", "index": index, "embedding": encode(result.vector)}
                     for index, result in enumerate(results)
                 ],
-                "model": body.model,
+                "model": name,
                 "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
             }
         )

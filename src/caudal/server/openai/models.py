@@ -23,8 +23,7 @@ async def list_models(request: Request) -> dict[str, Any]:
 async def retrieve_model(name: str, request: Request) -> dict[str, Any]:
     """One model. Names may have slashes and colons."""
     model = served_model(request)
-    model.check_name(name)
-    return _card(model, name)
+    return _card(model, model.name_for(name))
 
 
 def _card(model: ServedModel, name: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ async def rerank(
 ) -> Response:
     """Order documents by how well they answer a query, the best first."""
     model = served_model(request)
-    model.check_name(body.model)
+    name = model.name_for(body.model)
     texts = body.texts()
 
     async def work() -> Response:
@@ -90,7 +90,7 @@ async def rerank(
             {
                 "id": f"rerank-{uuid.uuid4().hex}",
                 "object": "list",
-                "model": body.model,
+                "model": name,
                 "results": results,
                 "usage": _usage(scores),
             }
@@ -106,7 +106,7 @@ async def score(
 ) -> Response:
     """Say how well texts belong together, pair by pair."""
     model = served_model(request)
-    model.check_name(body.model)
+    name = model.name_for(body.model)
     pairs = body.pairs()
 
     async def work() -> Response:
@@ -116,7 +116,7 @@ async def score(
                 "id": f"score-{uuid.uuid4().hex}",
                 "object": "list",
                 "created": int(time.time()),
-                "model": body.model,
+                "model": name,
                 "data": [
                     {"index": index, "object": "score", "score": each.score}
                     for index, each in enumerate(scores)

@@ -43,7 +43,7 @@ async def create_response(
 ) -> Response:
     """Answer, whole or as a stream of events."""
     model = served_model(request)
-    model.check_name(body.model)
+    name = model.name_for(body.model)
     before = _items_before(body, request)
     with renamed_fields(FIELD_NAMES, "parameters"):
         chat = await model.start_chat(
@@ -52,7 +52,7 @@ async def create_response(
             user=body.safety_identifier or body.user,
         )
     writer = ResponseWriter(
-        _repeated(body), chat, model.tokenizer, with_logprobs=bool(body.include)
+        _repeated(body, name), chat, model.tokenizer, with_logprobs=bool(body.include)
     )
 
     def keep() -> None:
@@ -76,8 +76,7 @@ async def count_input_tokens(
 ) -> dict[str, Any]:
     """How many tokens a request's prompt has, without answering it."""
     model = served_model(request)
-    if body.model is not None:
-        model.check_name(body.model)
+    model.name_for(body.model)
     before = read_stored(_items_before(body, request))
     with renamed_fields(FIELD_NAMES, "parameters"):
         prompt = await model.prepare_chat(body.conversation(before), body.form())
@@ -149,7 +148,7 @@ def _refuse_query(request: Request, allowed: Sequence[str]) -> None:
             raise ParameterError(field, f"{field} is not supported by this server.")
 
 
-def _repeated(body: ResponseRequest) -> dict[str, Any]:
+def _repeated(body: ResponseRequest, model: str) -> dict[str, Any]:
     """What a response repeats of its request."""
     given = body.model_dump(exclude_none=True, by_alias=True)
     tools = [
@@ -162,7 +161,7 @@ def _repeated(body: ResponseRequest) -> dict[str, Any]:
         "max_output_tokens": body.max_output_tokens,
         "max_tool_calls": body.max_tool_calls,
         "metadata": body.metadata or {},
-        "model": body.model,
+        "model": model,
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,
         "prompt_cache_key": body.prompt_cache_key,

@@ -172,7 +172,7 @@ class ResponseRequest(InputFields):
         "prompt_cache_retention": ("in_memory",),
     }
 
-    model: str
+    model: str | None = Field(None, description="Default: the model that is served.")
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     max_tool_calls: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Limits built-in tools, of which there are none; returned."

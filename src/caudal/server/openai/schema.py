@@ -34,7 +34,7 @@ class StreamOptions(RequestModel):
 class GenerationFields(FormFields):
     """Fields that chat and text completions share."""
 
-    model: str
+    model: str | None = Field(None, description="Default: the model that is served.")
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     max_tokens: int | None = None
     temperature: float | None = None

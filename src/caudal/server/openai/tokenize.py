@@ -23,8 +23,7 @@ async def tokenize(
 ) -> dict[str, Any]:
     """Token ids of a text or a conversation, as the routes that answer them would see it."""
     model = served_model(request)
-    if body.model is not None:
-        model.check_name(body.model)
+    model.name_for(body.model)
     if isinstance(body, TokenizeChatRequest):
         tokens = (await model.prepare_chat(body.conversation())).tokens
     else:
@@ -38,6 +37,5 @@ async def detokenize(
 ) -> dict[str, Any]:
     """The text of token ids, control tokens included."""
     model = served_model(request)
-    if body.model is not None:
-        model.check_name(body.model)
+    model.name_for(body.model)
     return {"prompt": await model.decode(body.tokens)}
