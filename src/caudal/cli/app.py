@@ -23,6 +23,7 @@ from caudal.cli.rm import rm
 from caudal.cli.run import run
 from caudal.cli.serve import serve
 from caudal.cli.show import show
+from caudal.cli.verify import verify
 from caudal.errors import CaudalError
 
 INTERRUPTED = 130
@@ -141,6 +142,7 @@ app.command()(run)
 app.command()(pull)
 app.command("list")(list_models)
 app.command()(show)
+app.command()(verify)
 app.command()(rm)
 app.add_typer(bench.app, name="bench")
 

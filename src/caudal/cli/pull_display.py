@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -16,6 +19,7 @@ from rich.table import Column
 
 from caudal.cli.formatting import format_bytes
 from caudal.store import PullProgress, PullStage, Store, StoredModel
+from caudal.store.progress import ProgressCallback
 from caudal.store.registry import find_known_model
 
 _COUNTED = (PullStage.DOWNLOADING, PullStage.VERIFYING, PullStage.UNPACKING)
@@ -32,12 +36,31 @@ def pull_with_display(store: Store, model: str) -> StoredModel:
         ModelNotFoundError: There is no such name or file.
         StoreError: It couldn't be fetched, verified or written.
     """
-    console = Console(stderr=True, highlight=False)
     known = find_known_model(model.lower())
+    console = Console(stderr=True, highlight=False)
     if known is not None and known.licence.notice:
         console.print(known.licence.notice, markup=False, soft_wrap=True)
+    with progress_display(console) as progress:
+        return store.pull(model, progress)
+
+
+def ensure_with_display(store: Store, model: str) -> StoredModel:
+    """The model if it is on this machine; otherwise pull it, visibly.
+
+    Raises:
+        ModelNotFoundError: There is no such name or file.
+        StoreError: It couldn't be fetched, verified or written; or it is here, but damaged.
+    """
+    found = store.find(model)
+    return found if found is not None else pull_with_display(store, model)
+
+
+@contextmanager
+def progress_display(console: Console) -> Iterator[ProgressCallback]:
+    """Shows what a store reports: bars on a terminal, lines elsewhere."""
     if not console.is_terminal:
-        return store.pull(model, _Lines(console))
+        yield _Lines(console)
+        return
     fixed = Column(no_wrap=True)
     columns = (
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
@@ -47,18 +70,7 @@ def pull_with_display(store: Store, model: str) -> StoredModel:
         TimeRemainingColumn(compact=True, table_column=fixed),
     )
     with Progress(*columns, console=console, expand=True) as progress:
-        return store.pull(model, _Bars(progress))
-
-
-def ensure_with_display(store: Store, model: str) -> StoredModel:
-    """The model if it is on this machine; otherwise pull it, visibly.
-
-    Raises:
-        ModelNotFoundError: There is no such name or file.
-        StoreError: It couldn't be fetched, verified or written.
-    """
-    found = store.find(model)
-    return found if found is not None else pull_with_display(store, model)
+        yield _Bars(progress)
 
 
 class _Lines:

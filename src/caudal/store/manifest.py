@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from caudal.errors import StoreError
+from caudal.store.checked import CheckedFiles
 from caudal.store.disk import write_atomically
 
 _SCHEMA = 1
@@ -75,8 +77,9 @@ class Manifest:
 class StoreLayout:
     """The directories of a store.
 
-    `blobs/` holds models' files named by their hash, `manifests/` one JSON file a model name, and
-    `downloads/` wheels on their way in. Creating one of these touches nothing on disk.
+    `blobs/` holds models' files named by their hash, `manifests/` one JSON file a model name,
+    `checked/` notes about blobs that were found whole, and `downloads/` wheels on their way in.
+    Creating one of these touches nothing on disk.
     """
 
     home: Path
@@ -95,6 +98,11 @@ class StoreLayout:
     def downloads(self) -> Path:
         """Wheels, complete and partial, of pulls that haven't finished."""
         return self.home / "downloads"
+
+    @property
+    def checked(self) -> CheckedFiles:
+        """Which blobs are known to be whole."""
+        return CheckedFiles(self.home / "checked")
 
     @property
     def lock(self) -> Path:
@@ -120,10 +128,37 @@ class StoreLayout:
         Raises:
             StoreError: One of them is damaged.
         """
-        for path in self.manifests.glob("*.json"):
-            manifest = _read(path)
+        for name in self.names():
+            manifest = self.read_manifest(name)
             if manifest is not None:
                 yield manifest
+
+    def names(self) -> list[str]:
+        """Names of all models that have a manifest, in order."""
+        return sorted(unquote(path.stem) for path in self.manifests.glob("*.json"))
+
+    def find_damage(
+        self, manifest: Manifest, *, again: bool, report: Callable[[int], None]
+    ) -> str | None:
+        """What is wrong with a model's files, or None.
+
+        Args:
+            manifest: The model.
+            again: Read also what is known to have been whole and not to have been written to since.
+            report: Called with the number of bytes read so far.
+        """
+        done = 0
+        for file in manifest.files:
+            path = self.blobs / file.blob
+            size = path.stat().st_size if path.is_file() else 0
+            if size != file.size:
+                return f"{path} has {size} bytes instead of {file.size}"
+            known = not again and self.checked.is_whole(path, file.sha256)
+            counted = functools.partial(_add_up, report, done)
+            if not known and not self.checked.check(path, file.sha256, counted):
+                return f"{path} doesn't have the content that it was fetched with"
+            done += file.size
+        return None
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Add or replace a model's manifest."""
@@ -141,6 +176,10 @@ class StoreLayout:
 
     def _manifest_path(self, name: str) -> Path:
         return self.manifests / f"{quote(name, safe='')}.json"
+
+
+def _add_up(report: Callable[[int], None], before: int, count: int) -> None:
+    report(before + count)
 
 
 def _read(path: Path) -> Manifest | None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from caudal.errors import StoreError
-from caudal.store.disk import move_into_place, require_free_space, sha256_of
+from caudal.store.disk import move_into_place, require_free_space
 from caudal.store.download import Downloader
 from caudal.store.index import PackageIndex, WheelLink
 from caudal.store.manifest import Manifest, PackageSource, StoredFile, StoreLayout
@@ -147,17 +147,12 @@ class Pull:
 
     def _is_intact(self, manifest: Manifest) -> bool:
         """Whether every blob still has the content it was stored with."""
-        return all(self._blob_is(file.blob, file.sha256, file.size) for file in manifest.files)
-
-    def _blob_is(self, blob: str, sha256: str, size: int) -> bool:
-        path = self._layout.blobs / blob
-        if not path.is_file() or path.stat().st_size != size:
-            return False
+        size = sum(file.size for file in manifest.files)
 
         def report(done: int) -> None:
             self._progress(PullProgress(PullStage.VERIFYING, self._plan.name, done, size))
 
-        return sha256_of(path, report) == sha256
+        return self._layout.find_damage(manifest, again=True, report=report) is None
 
     def _install(self, model: CarriedModel) -> tuple[StoredFile, ...]:
         """Unpack a model's files beside the blobs, check them, and rename them into place."""

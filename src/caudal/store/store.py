@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -65,6 +65,21 @@ class StoredModel:
         return self.paths[0]
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedModel:
+    """What a model in the store was found to be.
+
+    Attributes:
+        name: Its canonical name.
+        size: Bytes of all files together.
+        damage: What is wrong with it, or None.
+    """
+
+    name: str
+    size: int
+    damage: str | None
+
+
 def default_home() -> Path:
     """Where models are kept: `CAUDAL_HOME`, or `~/.caudal`."""
     configured = os.environ.get("CAUDAL_HOME", "")
@@ -89,11 +104,15 @@ class Store:
         """The store's directory."""
         return self._layout.home
 
-    def resolve(self, name: str) -> StoredModel:
+    def resolve(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
         """Find a model on this machine. Never uses the network.
+
+        A file of the store that was written to since it was last checked is read and compared with
+        its hash.
 
         Args:
             name: A short name, `pypi:…`, or the path of a .gguf file or of a model's folder.
+            progress: Called as files are read.
 
         Raises:
             ModelNotFoundError: It isn't here; says how to get it, or which name was meant.
@@ -109,7 +128,13 @@ class Store:
             raise ModelNotFoundError(
                 f"{name} is not on this machine yet. Fetch it with: caudal pull {name}{size}"
             )
-        return self._stored(manifest)
+        damage = self._find_damage(manifest, progress, again=False)
+        if damage is not None:
+            raise StoreError(
+                f"{manifest.name} in the store is damaged: {damage}. Repair it with: caudal pull "
+                f"{manifest.name}"
+            )
+        return self._describe(manifest)
 
     def pull(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
         """Fetch a model, or bring it up to date.
@@ -142,31 +167,67 @@ class Store:
         with explained_os_errors(self.home):
             self._layout.create()
             with exclusive_lock(self._layout.lock, waiting):
-                return self._stored(Pull(self._layout, plan, progress).run())
+                return self._describe(Pull(self._layout, plan, progress).run())
 
     def ensure(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
         """The model if it is here, otherwise pull it.
 
         Raises:
             ModelNotFoundError: There is no such name or file.
-            StoreError: It couldn't be fetched, verified or written.
+            StoreError: It couldn't be fetched, verified or written; or it is here, but damaged.
         """
-        return self.find(name) or self.pull(name, progress)
+        return self.find(name, progress) or self.pull(name, progress)
 
-    def find(self, name: str) -> StoredModel | None:
-        """The model if it is here and whole; None if a pull may help.
+    def find(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel | None:
+        """The model if it is here; None if it isn't, but a pull may help.
 
         Raises:
             ModelNotFoundError: There is no such name or file, so that no pull would help.
+            StoreError: It is here but damaged; says how to repair it.
         """
         reference = parse_model_name(name)
         if isinstance(reference, FileReference):
             return _model_file(name, reference.path)
         self._canonical_name(reference)
         try:
-            return self.resolve(name)
-        except (ModelNotFoundError, StoreError):
+            return self.resolve(name, progress)
+        except ModelNotFoundError:
             return None
+
+    def verify(
+        self, name: str | None = None, progress: ProgressCallback = ignore_progress
+    ) -> Iterator[CheckedModel]:
+        """Read models in full, and compare every file with the hash it was stored with.
+
+        Args:
+            name: Which model; None for all of them, by name.
+            progress: Called as files are read.
+
+        Yields:
+            What was found, model by model.
+
+        Raises:
+            ModelNotFoundError: It isn't in the store.
+        """
+        if name is None:
+            names: Sequence[str] = self._layout.names()
+        else:
+            reference = parse_model_name(name)
+            if isinstance(reference, FileReference):
+                raise ModelNotFoundError(
+                    f"{name} is a file outside the store, which has no hash to compare it with"
+                )
+            names = [self._canonical_name(reference)]
+        for each in names:
+            try:
+                manifest = self._layout.read_manifest(each)
+            except StoreError as error:
+                yield CheckedModel(each, 0, str(error))
+                continue
+            if manifest is None:
+                raise ModelNotFoundError(f"{name} is not in the store")
+            damage = self._find_damage(manifest, progress, again=True)
+            yield CheckedModel(each, sum(file.size for file in manifest.files), damage)
 
     def list(self) -> Sequence[StoredModel]:
         """All models in the store, by name.
@@ -204,7 +265,9 @@ class Store:
             shared = {file.blob for other in self._layout.read_manifests() for file in other.files}
             for file in manifest.files:
                 if file.blob not in shared:
-                    (self._layout.blobs / file.blob).unlink(missing_ok=True)
+                    blob = self._layout.blobs / file.blob
+                    blob.unlink(missing_ok=True)
+                    self._layout.checked.forget(blob)
         return removed
 
     def _canonical_name(self, reference: ShortName | PackageReference) -> str:
@@ -212,16 +275,16 @@ class Store:
             return reference.name
         return _require_known(reference).name
 
-    def _stored(self, manifest: Manifest) -> StoredModel:
-        for file in manifest.files:
-            path = self._layout.blobs / file.blob
-            size = path.stat().st_size if path.is_file() else 0
-            if size != file.size:
-                raise StoreError(
-                    f"{manifest.name} in the store is damaged: {path} has {size} bytes instead of "
-                    f"{file.size}. Repair it with: caudal pull {manifest.name}"
-                )
-        return self._describe(manifest)
+    def _find_damage(
+        self, manifest: Manifest, progress: ProgressCallback, *, again: bool
+    ) -> str | None:
+        size = sum(file.size for file in manifest.files)
+
+        def report(done: int) -> None:
+            progress(PullProgress(PullStage.VERIFYING, manifest.name, done, size))
+
+        with explained_os_errors(self.home):
+            return self._layout.find_damage(manifest, again=again, report=report)
 
     def _describe(self, manifest: Manifest) -> StoredModel:
         return StoredModel(
