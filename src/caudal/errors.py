@@ -104,7 +104,20 @@ class InputTooLongError(ParameterError):
 
 
 class TemplateError(CaudalError):
-    """A chat template refused the messages; carries the template's own words."""
+    """A chat template refused the messages, in its own words, or is wrong, or takes too much.
+
+    Args:
+        message: What happened.
+        param: The field to blame: `chat_template` where a request brought the template.
+    """
+
+    def __init__(self, message: str, param: str = "messages") -> None:
+        self.param = param
+        super().__init__(message)
+
+
+class TemplateProcessError(CaudalError):
+    """Chat templates can't be run: their processes can't be started, or not any more."""
 
 
 class QueueFullError(CaudalError):
@@ -113,14 +126,13 @@ class QueueFullError(CaudalError):
     Args:
         limit: The queue's limit.
         retry_after: Seconds after which retrying is sensible.
+        what: Which queue.
     """
 
-    def __init__(self, limit: int, retry_after: int) -> None:
+    def __init__(self, limit: int, retry_after: int, what: str = "The server's queue") -> None:
         self.limit = limit
         self.retry_after = retry_after
-        super().__init__(
-            f"The server's queue is full ({limit} requests waiting). Retry in {retry_after} s."
-        )
+        super().__init__(f"{what} is full ({limit} requests waiting). Retry in {retry_after} s.")
 
 
 class EngineDeadError(CaudalError):

@@ -82,6 +82,7 @@ class LLM:
 
     def close(self) -> None:
         """Stop the engine and give the model's memory back. Safe to call twice."""
+        self._model.chat_template.close()
         run(self._engine.shutdown(drain=False))
 
     def get_tokenizer(self) -> Tokenizer:
@@ -144,7 +145,7 @@ class LLM:
             One result per conversation, in order.
 
         Raises:
-            TemplateError: The template refuses the messages.
+            TemplateError: The template refuses the messages, is wrong, or takes too much.
             ParameterError: A prompt or parameter is refused; no other prompt is finished then.
         """
         conversations = as_conversations(messages)

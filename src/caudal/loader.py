@@ -60,6 +60,7 @@ class LoadOptions:
         max_queue: See `EngineConfig`.
         embedding_batch_size: See `EngineConfig`.
         embedding_queue_delay: See `EngineConfig`.
+        chat_template: A Jinja template to use instead of the model's.
     """
 
     max_model_len: int | None = None
@@ -75,6 +76,7 @@ class LoadOptions:
     max_queue: int | None = None
     embedding_batch_size: int | None = None
     embedding_queue_delay: float | None = None
+    chat_template: str | None = None
 
     def __post_init__(self) -> None:
         """Check kinds; ranges are checked where they are known.
@@ -100,6 +102,9 @@ class LoadOptions:
                 "embedding_queue_delay",
                 f"embedding_queue_delay must be a number of seconds, but is {delay!r}.",
             )
+        if not isinstance(self.chat_template, str | None):
+            kind = type(self.chat_template).__name__
+            raise ParameterError("chat_template", f"chat_template must be text, not {kind}.")
         for name, allowed in (
             ("kv_type", get_args(KVType)),
             ("activations", get_args(Activations)),
@@ -195,7 +200,7 @@ def load_model(
         ParameterError: An option makes no sense, or doesn't fit this model.
     """
     stored = (store or Store()).resolve(name)
-    with open_model(stored) as files:
+    with open_model(stored, chat_template=options.chat_template) as files:
         program = files.program
         config, num_blocks = plan_engine(program, options)
         threads = options.threads if options.threads is not None else usable_processors()

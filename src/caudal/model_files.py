@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from caudal.errors import ModelLoadError
 from caudal.formats.chat_template import ChatTemplate
@@ -48,8 +48,12 @@ class ModelFiles:
 
 
 @contextlib.contextmanager
-def open_model(stored: StoredModel) -> Iterator[ModelFiles]:
+def open_model(stored: StoredModel, *, chat_template: str | None = None) -> Iterator[ModelFiles]:
     """Open a model, and close its files at the end.
+
+    Args:
+        stored: The model.
+        chat_template: A Jinja template to use instead of the model's.
 
     Raises:
         ModelLoadError: The files can't be used; names what is wrong.
@@ -64,6 +68,9 @@ def open_model(stored: StoredModel) -> Iterator[ModelFiles]:
                 f"the tokenizer has {tokens} tokens, but token_embd.weight has {rows} rows; they "
                 "must be equal",
             )
+        if chat_template is not None:
+            template = ChatTemplate.given(chat_template, files.tokenizer)
+            files = replace(files, chat_template=template)
         yield files
 
 

@@ -15,6 +15,7 @@ from caudal.errors import ParameterError, TemplateError
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.tokenizer import Tokenizer
 from support.dialects import MODELS, SmallModel
+from support.template_workers import shared_workers
 
 TURNS = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
@@ -41,7 +42,11 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 
 def prompt_of(tokenizer: Tokenizer, source: str, messages: list[Message], **more: Any) -> str:
-    chat = ChatModel(ChatTemplate(source, tokenizer), tokenizer)
+    chat = ChatModel(
+        ChatTemplate(source, tokenizer, workers=shared_workers()),
+        tokenizer,
+        request_templates=shared_workers(),
+    )
     prompt = chat.prepare(Conversation(messages=messages, **more))
     return tokenizer.decode(prompt.tokens, skip_special_tokens=False)
 

@@ -72,6 +72,14 @@ def fake_llm(monkeypatch: pytest.MonkeyPatch) -> type[FakeLLM]:
     return FakeLLM
 
 
+def test_a_chat_template_from_a_file(tmp_path: Path):
+    file = tmp_path / "own.jinja"
+    file.write_text("{{ messages }}")
+    result = CliRunner().invoke(app, ["run", "tiny", "hi", "--chat-template", str(file)])
+    assert result.exit_code == 0
+    assert FakeLLM.made.options["chat_template"] == "{{ messages }}"
+
+
 def test_one_question():
     result = CliRunner().invoke(app, ["run", "tiny", "what is it?", "--temperature", "0.2"])
     assert result.exit_code == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,6 +148,42 @@ def test_bad_options_are_refused_by_name(served: dict[str, Any], arguments: list
     result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0", *arguments])
     assert result.exit_code == 2
     assert arguments[0] in result.stderr
+    assert served == {}
+
+
+def test_a_chat_template_from_a_file(served: dict[str, Any], tmp_path: Path):
+    file = tmp_path / "own.jinja"
+    file.write_text("{{ messages }} é")
+    command = ["serve", "tiny", "--port", "0", "--chat-template"]
+    assert CliRunner().invoke(app, [*command, str(file)]).exit_code == 0
+    assert served["options"] == LoadOptions(chat_template="{{ messages }} é")
+
+
+@pytest.mark.parametrize("command", ["serve", "run"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot read"),
+        (b"\xff", "not UTF-8 text"),
+        (b" \n", "is empty"),
+        (b"x" * (2**20 + 1), "more than 1048576 bytes"),
+        (b"x\n{% if %}", "is wrong in line 2"),
+        (b"{% if x %}" * 120 + b"{% endif %}" * 120, "is nested too deeply"),
+    ],
+    ids=["missing", "bytes", "empty", "large", "wrong", "deep"],
+)
+def test_a_chat_template_that_is_none(
+    served: dict[str, Any], tmp_path: Path, command: str, content: bytes | None, words: str
+):
+    file = tmp_path / "t"
+    if content is not None:
+        file.write_bytes(content)
+    result = CliRunner().invoke(
+        app, [command, "tiny", "--chat-template", str(file)], env={"COLUMNS": "400"}
+    )
+    assert result.exit_code == 2
+    assert "--chat-template" in result.stderr
+    assert words in result.stderr
     assert served == {}
 
 

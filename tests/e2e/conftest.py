@@ -15,6 +15,7 @@ def server_url(smollm2_path: Path) -> Iterator[str]:
     """The address of `caudal serve` on the default model."""
     command = [sys.executable, "-c", "from caudal.cli import main; main()", "serve"]
     options = ["--port", "0", "--served-model-name", "smollm2", "--kv-memory", "256MiB"]
+    options.append("--allow-request-templates")
     process = subprocess.Popen(
         [*command, str(smollm2_path), *options], stdout=subprocess.PIPE, text=True
     )

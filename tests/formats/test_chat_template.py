@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caudal.errors import ParameterError, TemplateError
+from caudal.errors import ContextOverflowError, ParameterError, TemplateError
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tokenizer import Tokenizer
 from support.gguf_writer import write_gguf
+from support.template_workers import shared_workers
 from support.vocabularies import bpe_metadata, make_tokenizer, spm_metadata
 
 CHATML = (
@@ -64,12 +65,23 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def chatml(tokenizer: Tokenizer) -> ChatTemplate:
-    return ChatTemplate(CHATML, tokenizer)
+    return template_of(CHATML, tokenizer)
 
 
 @pytest.fixture(scope="module")
 def reasoning(tokenizer: Tokenizer) -> ChatTemplate:
-    return ChatTemplate(REASONING, tokenizer)
+    return template_of(REASONING, tokenizer)
+
+
+def template_of(source: str, tokenizer: Tokenizer) -> ChatTemplate:
+    return ChatTemplate(source, tokenizer, workers=shared_workers())
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
 
 
 def user(content: Any) -> list[dict[str, Any]]:
@@ -125,7 +137,7 @@ def test_no_content_makes_a_control_token(
 
 
 def test_token_pieced_together_from_two_strings(tokenizer: Tokenizer) -> None:
-    template = ChatTemplate("{{ messages[0].content }}{{ messages[1].content }}", tokenizer)
+    template = template_of("{{ messages[0].content }}{{ messages[1].content }}", tokenizer)
     messages = [*user("<|im_"), *user("start|>")]
     assert template.render(messages) == "<|im_start|>"
     assert special_texts(tokenizer, template.encode(messages)) == []
@@ -136,7 +148,7 @@ def test_role_may_be_part_of_a_token(tmp_path: Path) -> None:
     control = ["<|end|>", "<|user|>", "<|assistant|>"]
     tokenizer = make_tokenizer(tmp_path, bpe_metadata(control=control))
     source = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
-    ids = ChatTemplate(source, tokenizer).encode(user("<|assistant|>"))
+    ids = template_of(source, tokenizer).encode(user("<|assistant|>"))
     assert special_texts(tokenizer, ids) == ["<|user|>", "<|end|>"]
 
 
@@ -195,7 +207,7 @@ def test_tools_without_a_place_are_refused(chatml: ChatTemplate) -> None:
 
 
 def test_marks_survive_ascii_json(tokenizer: Tokenizer) -> None:
-    template = ChatTemplate("{{ messages[0] | tojson(ensure_ascii=true) }}", tokenizer)
+    template = template_of("{{ messages[0] | tojson(ensure_ascii=true) }}", tokenizer)
     assert template.render(user("<é")) == '{"role": "user", "content": "<\\u00e9"}'
 
 
@@ -207,8 +219,53 @@ def test_template_kwargs(reasoning: ChatTemplate, tokenizer: Tokenizer) -> None:
             reasoning.render(user("x"), template_kwargs={name: 1})
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("x" * 70_000, "at most 65536 characters of JSON, but has 70009"),
+        ([[]] * 1_000_000, "at most 65536 characters"),
+        (nested(17), "at most 16 levels deep"),
+        ({1, 2}, "must be JSON values"),
+    ],
+    ids=["long", "wide", "deep", "a set"],
+)
+def test_template_kwargs_are_bounded(chatml: ChatTemplate, value: Any, message: str) -> None:
+    with pytest.raises(ParameterError, match=message) as refused:
+        chatml.render(user("x"), template_kwargs={"a": value})
+    assert refused.value.param == "chat_template_kwargs"
+    assert chatml.render(user("x"), template_kwargs={"a": "x" * 60_000, "b": [[1]]})
+
+
+def test_control_tokens_spelt_like_keys(tmp_path: Path) -> None:
+    """They are found by the template under their names, and stay text where a client typed them."""
+    names = ["messages", "tools", "kwargs", "role", "content", "function", "name", "mood", "extra"]
+    tokenizer = make_tokenizer(tmp_path, bpe_metadata(control=[*names, "<|im_end|>"]))
+    source = (
+        "{% for m in messages %}{{ m.role + '|' + m['content'] }}<|im_end|>{% endfor %}"
+        "{% for t in tools %}{{ t.function.name }} {{ t.function.x | tojson }}{% endfor %}"
+        "{{ mood.a }}"
+    )
+    template = template_of(source, tokenizer)
+    ids = template.encode(
+        user("say content"),
+        tools=[{"function": {"name": "f", "x": {"extra": "tools", "type": "role"}}}],
+        template_kwargs={"mood": {"a": "messages"}},
+        add_generation_prompt=False,
+    )
+    text = 'user|say content<|im_end|>f {"extra": "tools", "type": "role"}messages'
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
+    assert special_texts(tokenizer, ids) == ["<|im_end|>"]
+
+
+def test_a_text_too_long_for_any_context_is_not_tokenised(tokenizer: Tokenizer) -> None:
+    template = template_of("{{ messages[0].content * 500 }}", tokenizer)
+    with pytest.raises(ContextOverflowError, match="at least"):
+        template.encode(user("abcd" * 1000), max_tokens=8192)
+    assert len(template.encode(user("a"), max_tokens=8192)) == 500
+
+
 def test_token_variables(tokenizer: Tokenizer) -> None:
-    template = ChatTemplate("[{{ bos_token + messages[0].content + eos_token }}]", tokenizer)
+    template = template_of("[{{ bos_token + messages[0].content + eos_token }}]", tokenizer)
     assert template.render(user("x")) == "[x<|endoftext|>]"
 
 
@@ -216,9 +273,9 @@ def test_continue_final_message(chatml: ChatTemplate, tokenizer: Tokenizer) -> N
     messages = [*user("hi"), {"role": "assistant", "content": "The answer "}]
     text = chatml.render(messages, continue_final_message=True)
     assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nThe answer "
-    trimming = ChatTemplate("{{ messages[-1].content | trim }}<|im_end|>", tokenizer)
+    trimming = template_of("{{ messages[-1].content | trim }}<|im_end|>", tokenizer)
     assert trimming.render(messages, continue_final_message=True) == "The answer"
-    deaf = ChatTemplate("{{ messages[0].content }}", tokenizer)
+    deaf = template_of("{{ messages[0].content }}", tokenizer)
     with pytest.raises(TemplateError, match="leaves out the final message"):
         deaf.render(messages, continue_final_message=True)
 
@@ -245,7 +302,7 @@ EITHER = (
 def test_content_as_the_template_takes_it(
     tokenizer: Tokenizer, source: str, content: Any, expected: str
 ) -> None:
-    assert ChatTemplate(source, tokenizer).render(user(content)) == expected
+    assert template_of(source, tokenizer).render(user(content)) == expected
 
 
 @pytest.mark.parametrize(
@@ -298,11 +355,11 @@ def test_surrogates_never_crash(chatml: ChatTemplate, tokenizer: Tokenizer) -> N
 )
 def test_template_errors_keep_their_words(tokenizer: Tokenizer, source: str, message: str) -> None:
     with pytest.raises(TemplateError, match=message):
-        ChatTemplate(source, tokenizer).render(user("a < b"))
+        template_of(source, tokenizer).render(user("a < b"))
 
 
 def test_syntax_error_names_the_line(tokenizer: Tokenizer) -> None:
-    template = ChatTemplate("x\n{% endfor %}", tokenizer)  # it doesn't stop the model from loading
+    template = template_of("x\n{% endfor %}", tokenizer)  # it doesn't stop the model from loading
     for _ in range(2):
         with pytest.raises(TemplateError, match=r"wrong in line 2: .*endfor"):
             template.render(user("x"))
@@ -366,6 +423,14 @@ def test_template_in_the_file(tmp_path: Path) -> None:
     assert template.origin == "from the model file"
     assert template.render(user("x")).startswith("<|im_start|>user\nx")
     assert template.render(user("x"), tools=[{"type": "function"}]) == "1 tools"
+
+
+def test_a_given_template_is_nobodys_default(tokenizer: Tokenizer) -> None:
+    first, second = (ChatTemplate.given(source, tokenizer) for source in ("{{ 1 }}", "{{ 2 }}"))
+    assert not first.is_default
+    assert first.origin.startswith("given")
+    assert first.origin != second.origin
+    assert ChatTemplate.default(tokenizer).is_default
 
 
 def test_template_of_the_default_model(smollm2_path: Path) -> None:

@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 from caudal.chat.model import ChatModel
 from caudal.embedding import EmbeddingModel
 from caudal.formats.chat_template import ChatTemplate
+from caudal.formats.template_workers import TemplateWorkers
 from caudal.grammar_compiler import GrammarCompiler
 from caudal.pooling import Pooling
 from caudal.server.app import create_app
@@ -90,7 +91,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     model = replace(
         model,
         tokenizer=tokenizer,
-        chat=ChatModel(ChatTemplate(TEMPLATE, tokenizer), tokenizer),
+        chat=ChatModel(
+            ChatTemplate(TEMPLATE, tokenizer), tokenizer, request_templates=TemplateWorkers()
+        ),
         grammars=GrammarCompiler(tokenizer),
         embeddings=EmbeddingModel(
             model.engine, tokenizer, Pooling(kind="last", normalize=False), 1

@@ -10,6 +10,7 @@ from caudal.chat.harmony import MARKERS
 from caudal.chat.model import ChatModel
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.tokenizer import Tokenizer
+from support.template_workers import shared_workers
 from support.vocabularies import bpe_metadata, make_tokenizer
 
 _TURNS = "{% for m in messages %}{{ m.role ~ ': ' ~ m.content ~ '\n' }}{% endfor %}"
@@ -39,7 +40,8 @@ class SmallModel:
         tokenizer = self.tokenizer(folder)
         if self is MODELS["gemma"]:  # its template doesn't show it
             parsers.setdefault("tool_parser", "gemma")
-        return ChatModel(ChatTemplate(self.template, tokenizer), tokenizer, **parsers), tokenizer
+        template = ChatTemplate(self.template, tokenizer, workers=shared_workers())
+        return ChatModel(template, tokenizer, **parsers), tokenizer
 
 
 def _marked(*markers: str) -> str:

@@ -82,6 +82,15 @@ class RoleTemplate:
     def reads(self, variable: str) -> bool:
         return False
 
+    def start(self) -> None:
+        """Nothing runs elsewhere."""
+
+    def check(self) -> None:
+        """It is right."""
+
+    def close(self) -> None:
+        """Nothing runs elsewhere."""
+
     def encode(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -90,6 +99,7 @@ class RoleTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
     ) -> list[int]:
         if any(message["role"] == "system" for message in messages):
             raise TemplateError("System role not supported")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from caudal.errors import CaudalError, ModelLoadError
 from caudal.server import serving
 from caudal.server.served_model import ServedModel
 from support.fake_model import ScriptedExecutor, serve_fake
+from support.template_server import serve_template
 
 
 def load() -> ServedModel:
     if "broken" in sys.argv:
         raise ModelLoadError("model.gguf", "it is broken")
+    if "templates" in sys.argv:
+        with tempfile.TemporaryDirectory() as folder:
+            return serve_template(Path(folder))
     executor = ScriptedExecutor(script=b"x" * 10_000, fail=lambda _: time.sleep(0.01))
     return serve_fake(executor, max_model_len=8000)
 

@@ -22,6 +22,15 @@ class ToolTemplate:
     def reads(self, variable: str) -> bool:
         return variable in ("tools", "enable_thinking")
 
+    def start(self) -> None:
+        """Nothing runs elsewhere."""
+
+    def check(self) -> None:
+        """It is right."""
+
+    def close(self) -> None:
+        """Nothing runs elsewhere."""
+
     def encode(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -30,6 +39,7 @@ class ToolTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
     ) -> list[int]:
         if any(message["content"] == "refuse me" for message in messages):
             raise TemplateError("this conversation makes no sense")

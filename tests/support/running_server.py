@@ -65,7 +65,7 @@ def running_server(model: ServedModel | None, **options: Any) -> Iterator[Runnin
         server.should_exit = True
         thread.join()
         if slot.ready:
-            asyncio.run(slot.model.engine.shutdown(drain=False))
+            asyncio.run(slot.model.shutdown())
 
 
 Serve = Callable[..., RunningServer]

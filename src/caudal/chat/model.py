@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from caudal.chat.conversation import Conversation
@@ -13,6 +13,7 @@ from caudal.chat.template_messages import template_messages
 from caudal.chat.tool_prompt import tool_object
 from caudal.errors import ParameterError
 from caudal.formats.chat_template import ChatTemplate
+from caudal.formats.template_workers import TemplateWorkers
 from caudal.formats.tokenizer import Tokenizer
 from caudal.structured_outputs import StructuredOutputsParams
 
@@ -30,6 +31,9 @@ class ChatModel:
         tokenizer: The model's.
         tool_parser: One of `caudal.chat.dialect.TOOL_PARSERS`.
         reasoning_parser: One of `caudal.chat.dialect.REASONING_PARSERS`.
+        request_templates: What runs templates that requests bring; None where they may bring none.
+            Not what runs the model's: a stranger must not keep that busy.
+        max_model_len: Most tokens that a prompt can have; None where that isn't known.
 
     Raises:
         ParameterError: There is no parser of that name.
@@ -42,32 +46,59 @@ class ChatModel:
         *,
         tool_parser: str = "auto",
         reasoning_parser: str = "auto",
+        request_templates: TemplateWorkers | None = None,
+        max_model_len: int | None = None,
     ) -> None:
         self.template = template
+        self._request_templates = request_templates
+        self._max_model_len = max_model_len
         self._tokenizer = tokenizer
         self._choose = partial(
             choose_dialect, tool_parser=tool_parser, reasoning_parser=reasoning_parser
         )
-        self.dialect = self._dialect_of(template)
+        self._choose("", template_takes_tools=False)  # which refuses wrong names
         self._own_template = lru_cache(CACHED_TEMPLATES)(self._compile)
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        """How the model writes reasoning and calls."""
+        return self._dialect_of(self.template)
+
+    def start(self) -> None:
+        """Start the processes that run templates, so that no conversation waits for that.
+
+        Raises:
+            TemplateProcessError: They can't be started.
+        """
+        self.template.start()
+        if self._request_templates is not None:
+            self._request_templates.start()
+
+    def close(self) -> None:
+        """End them; conversations under way get a `TemplateProcessError`. Safe to call twice."""
+        self.template.close()
+        if self._request_templates is not None:
+            self._request_templates.close()
 
     def prepare(
         self, conversation: Conversation, wanted: StructuredOutputsParams | None = None
     ) -> ChatPrompt:
-        """Render and tokenise a conversation. Runs the template: call it beside the event loop.
+        """Render and tokenise a conversation. It waits for the template: not in the event loop.
 
         Args:
             conversation: The conversation.
             wanted: The form that the content of the answer must have.
 
         Raises:
-            TemplateError: The template refuses the messages, in its own words.
+            TemplateError: The template refuses the messages, in its own words, or takes too much.
+            TemplateProcessError: Templates can't be run.
             ParameterError: Something in the conversation makes no sense, or can't be had of this
                 model; names the field as in OpenAI's API.
         """
-        template, dialect = self.template, self.dialect
-        if conversation.template is not None:
+        if conversation.template:
             template, dialect = self._own_template(conversation.template)
+        else:
+            template, dialect = self.template, self.dialect
         _check(conversation)
         tools = conversation.offered_tools
         if conversation.tool_choice.mode == "required" and not tools:
@@ -86,15 +117,29 @@ class ChatModel:
             add_generation_prompt=conversation.add_generation_prompt,
             continue_final_message=conversation.continue_final_message,
             template_kwargs=_template_kwargs(conversation, template),
+            max_tokens=self._max_model_len,
         )
         return AnswerPlan(self._tokenizer, dialect, conversation, tools, tokens, wanted).prompt()
 
     def _compile(self, source: str) -> tuple[ChatTemplate, Dialect]:
+        if self._request_templates is None:
+            raise ParameterError(
+                "chat_template",
+                "chat_template is not taken from requests by this server, unless it is started "
+                "with --allow-request-templates.",
+            )
         if len(source) > MAX_TEMPLATE:
             raise ParameterError(
                 "chat_template", f"chat_template may have at most {MAX_TEMPLATE} characters."
             )
-        template = ChatTemplate(source, self._tokenizer, origin="from the request")
+        template = ChatTemplate(
+            source,
+            self._tokenizer,
+            origin="from the request",
+            field="chat_template",
+            workers=self._request_templates,
+        )
+        template.check()
         return template, self._dialect_of(template)
 
     def _dialect_of(self, template: ChatTemplate) -> Dialect:

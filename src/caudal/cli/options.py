@@ -23,6 +23,12 @@ def _size(text: str) -> int:
         raise typer.BadParameter(str(error)) from error
 
 
+def _chat_template(path: str) -> str:
+    from caudal.cli.chat_template_file import read_chat_template
+
+    return read_chat_template(path)
+
+
 def _default(limit: str) -> str:
     """The engine's own default, for the help; None reaches the engine as just that."""
     [value] = [field.default for field in fields(EngineConfig) if field.name == limit]
@@ -42,6 +48,17 @@ MaxModelLen = Annotated[
     typer.Option(
         help="Most tokens of one sequence, prompt and answer together.  [default: what the model "
         "was trained for, or what fits into the KV memory]",
+        rich_help_panel=_MODEL,
+        show_default=False,
+    ),
+]
+ChatTemplate = Annotated[
+    str | None,
+    typer.Option(
+        parser=_chat_template,
+        metavar="FILE",
+        help="A Jinja template that turns conversations into prompts, to be used instead of the "
+        "model's own.",
         rich_help_panel=_MODEL,
         show_default=False,
     ),

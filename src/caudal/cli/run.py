@@ -31,6 +31,7 @@ def run(
         float, typer.Option(help="0 always takes the likeliest token; higher is more varied.")
     ] = 0.7,
     max_model_len: options.MaxModelLen = None,
+    chat_template: options.ChatTemplate = None,
     threads: options.Threads = None,
 ) -> None:
     """Ask a model something, or talk with it.
@@ -64,7 +65,13 @@ def run(
     if not question and piped is not None:
         raise typer.BadParameter("there is no question: it is neither an argument nor piped in")
     ensure_with_display(Store(), model)
-    with LLM(model, max_model_len=max_model_len, threads=threads, max_num_seqs=1) as llm:
+    with LLM(
+        model,
+        max_model_len=max_model_len,
+        chat_template=chat_template,
+        threads=threads,
+        max_num_seqs=1,
+    ) as llm:
         chat = _Chat(llm, temperature)
         if question:
             chat.say(question)

@@ -53,6 +53,15 @@ def serve(
             rich_help_panel=_SERVER,
         ),
     ] = False,
+    allow_request_templates: Annotated[
+        bool,
+        typer.Option(
+            "--allow-request-templates",
+            help="Requests may bring a `chat_template` of their own. It is run in a process of its "
+            "own, with limits of time and memory.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = False,
     tool_parser: Annotated[
         str,
         typer.Option(
@@ -73,6 +82,7 @@ def serve(
         ),
     ] = "auto",
     max_model_len: options.MaxModelLen = None,
+    chat_template: options.ChatTemplate = None,
     kv_memory: options.KvMemory = None,
     kv_type: options.KvType = "f16",
     activations: options.Activations = "auto",
@@ -142,6 +152,7 @@ def serve(
         max_queue=max_queue,
         embedding_batch_size=embedding_batch_size,
         embedding_queue_delay=embedding_queue_delay,
+        chat_template=chat_template,
     )
     ensure_with_display(Store(), model)
     sock = serving.listen(host, port)
@@ -154,6 +165,7 @@ def serve(
             served_model_name,
             tool_parser=tool_parser,
             reasoning_parser=reasoning_parser,
+            allow_request_templates=allow_request_templates,
         ),
         api_key=api_key,
         strict_fields=strict_fields,

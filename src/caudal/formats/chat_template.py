@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, Self
 
-import jinja2
-
-from caudal.errors import ParameterError, TemplateError
+from caudal.errors import ContextOverflowError, ParameterError, TemplateError
 from caudal.formats.chat_messages import normalize_messages
 from caudal.formats.default_templates import choose_default_template
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.special_tokens import SpecialTokenSplitter
-from caudal.formats.template_environment import TemplateEnvironment
+from caudal.formats.template_facts import TemplateFacts
 from caudal.formats.template_guard import (
     GuardRules,
     Marks,
@@ -21,11 +20,16 @@ from caudal.formats.template_guard import (
     looks_like_markup,
     map_strings,
 )
-from caudal.formats.template_source import TemplateSource
-from caudal.formats.tokenizer import Tokenizer, without_surrogates
+from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
+from caudal.formats.tokenizer import COUNTED_CHARS, Tokenizer, without_surrogates
 
-_FROM_FILE = "from the model file"
+MAX_KWARGS = 64 * 1024
+"""Characters that a template's further variables may have, as JSON."""
+
+MAX_KWARGS_DEPTH = 16
+
 _OWN_VARIABLES = frozenset(("messages", "tools", "add_generation_prompt"))
+_MESSAGE_KEYS = frozenset(("role", "content", "type", "text"))
 
 
 class ChatTemplate:
@@ -35,7 +39,8 @@ class ChatTemplate:
     tokens. The one exception is what the template looks for in an assistant's content, such as the
     `</think>` behind its reasoning.
 
-    A template is compiled when it is first used, so that a broken one refuses chats and not the
+    Templates are strangers' programs: they are compiled and run by `TemplateWorkers`, in other
+    processes. That happens when one is first used, so that a broken one refuses chats and not the
     whole model; every use of it raises `TemplateError` then.
 
     Args:
@@ -43,10 +48,14 @@ class ChatTemplate:
         tokenizer: The model's tokenizer.
         tool_source: Another template, used instead where a request has tools.
         origin: Where the template is from, for the start-up message.
+        is_default: The model came with no template.
+        field: The field of a request that the template came in; None for the model's own.
+        workers: What runs it; by default workers of its own.
 
     Attributes:
         source: The Jinja template.
         origin: Where the template is from, for the start-up message.
+        is_default: The model came with no template, so that it may not be made for chats.
     """
 
     def __init__(
@@ -56,12 +65,19 @@ class ChatTemplate:
         *,
         tool_source: str | None = None,
         origin: str = "given",
+        is_default: bool = False,
+        field: str | None = None,
+        workers: TemplateWorkers | None = None,
     ) -> None:
         self.source = source
         self.origin = origin
+        self.is_default = is_default
+        self._workers = workers or TemplateWorkers()
+        self._name = field or "the model's chat template"
+        self._field = field or "messages"
         self._tokenizer = tokenizer
         self._tool_source = tool_source
-        self._environment = TemplateEnvironment()
+        self._compiled: dict[str, _Template | TemplateError] = {}
         # Empty where the model has none: templates join these to other texts without asking.
         self._token_variables = {
             f"{role}_token": "" if token is None else tokenizer.token_text(token)
@@ -90,26 +106,49 @@ class ChatTemplate:
             source,
             tokenizer,
             tool_source=file.get_str("tokenizer.chat_template.tool_use", None),
-            origin=_FROM_FILE,
+            origin="from the model file",
         )
+
+    @classmethod
+    def given(cls, source: str, tokenizer: Tokenizer) -> Self:
+        """A template that the user chose instead of the model's."""
+        digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+        return cls(source, tokenizer, origin=f"given (SHA-256 {digest[:8]}…)")
 
     @classmethod
     def default(cls, tokenizer: Tokenizer) -> Self:
         """The format whose control tokens the vocabulary has; see `from_gguf`."""
         default = choose_default_template(tokenizer.special_tokens)
-        return cls(default.source, tokenizer, origin=f"default ({default.name})")
+        origin = f"default ({default.name})"
+        return cls(default.source, tokenizer, origin=origin, is_default=True)
 
-    @property
-    def is_default(self) -> bool:
-        """Whether the file has no template, so that its model may not be made for chats."""
-        return self.origin != _FROM_FILE
+    def start(self) -> None:
+        """Start the processes that it runs in, which else happens when they are needed.
+
+        Raises:
+            TemplateProcessError: They can't be started.
+        """
+        self._workers.start()
+
+    def close(self) -> None:
+        """End the processes that it runs in. Safe to call twice."""
+        self._workers.close()
+
+    def check(self) -> None:
+        """Compile the template, and that for tools.
+
+        Raises:
+            TemplateError: It is wrong, or compiling it takes too much.
+        """
+        for source in self.sources:
+            self._compile(source)
 
     @property
     def supports_tools(self) -> bool:
         """Whether a request may have tools.
 
         Raises:
-            TemplateError: The template's syntax is wrong.
+            TemplateError: The template is wrong.
         """
         return "tools" in self._for_tools.facts.variables
 
@@ -119,7 +158,7 @@ class ChatTemplate:
         return (self.source,) if self._tool_source is None else (self.source, self._tool_source)
 
     def reads(self, variable: str) -> bool:
-        """Whether a variable makes a difference; False where the template's syntax is wrong.
+        """Whether a variable makes a difference; False where the template is wrong.
 
         `tools` is looked for in the template for tools, everything else in both.
         """
@@ -131,15 +170,27 @@ class ChatTemplate:
         except TemplateError:
             return False
 
-    @cached_property
+    @property
     def _default(self) -> _Template:
-        return _Template(self.source, self._environment, self._tokenizer)
+        return self._compile(self.source)
 
-    @cached_property
+    @property
     def _for_tools(self) -> _Template:
-        if self._tool_source is None:
-            return self._default
-        return _Template(self._tool_source, self._environment, self._tokenizer)
+        return self._compile(self.sources[-1])
+
+    def _compile(self, source: str) -> _Template:
+        """The compiled template, or what is wrong with it: it is asked once."""
+        compiled = self._compiled.get(source)
+        if compiled is None:
+            try:
+                facts = self._workers.inspect(source)
+                compiled = _Template(source, facts, self._tokenizer)
+            except TemplateFailure as failure:
+                compiled = TemplateError(f"{self._name} {failure.words}", self._field)
+            self._compiled[source] = compiled
+        if isinstance(compiled, TemplateError):
+            raise TemplateError(str(compiled), compiled.param)
+        return compiled
 
     def render(
         self,
@@ -178,14 +229,22 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
     ) -> list[int]:
         """The prompt as token ids, with exactly one BOS if the model wants one.
 
-        Arguments and errors are those of `render`.
+        Arguments and errors are those of `render`. A long text that has more than `max_tokens` for
+        sure isn't tokenised, which takes a hundred bytes of memory for each byte of it: a
+        `ContextOverflowError` says so.
         """
         template, text, marks = self._render(
             messages, tools, add_generation_prompt, continue_final_message, template_kwargs
         )
+        longest = self._tokenizer.longest_token
+        if max_tokens is not None and longest is not None and len(text) > COUNTED_CHARS:
+            least = len(marks.remove_from(text)) // longest
+            if least > max_tokens:
+                raise ContextOverflowError("messages", max_tokens, least, at_least=True)
         return self._tokenizer.with_bos(template.tokenize(text, marks, self._tokenizer))
 
     def _render(
@@ -229,18 +288,14 @@ class ChatTemplate:
             "tools": guarded["tools"],
             "add_generation_prompt": add_generation_prompt and not continue_final_message,
         }
-        text = self._run(template, variables, marks)
-        return template, _cut_at_end(text, marks) if continue_final_message else text, marks
-
-    def _run(self, template: _Template, variables: dict[str, Any], marks: Marks) -> str:
         try:
-            text = self._environment.render_limited(template.facts.compiled, variables)
-        except Exception as error:  # a template's code can raise anything
-            words = marks.remove_from(marks.restore_in(str(error)))
-            if type(error) is not jinja2.TemplateError:  # which is what raise_exception raises
-                words = f"the model's chat template failed: {words or type(error).__name__}"
-            raise TemplateError(words) from error
-        return marks.restore_in(text)
+            text = marks.restore_in(self._workers.render(template.source, variables))
+        except TemplateFailure as failure:
+            words = marks.remove_from(marks.restore_in(failure.words))
+            if failure.refused:
+                raise TemplateError(words) from None
+            raise TemplateError(f"{self._name} {words}", self._field) from None
+        return template, _cut_at_end(text, marks) if continue_final_message else text, marks
 
     def _check_kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         for name in kwargs:
@@ -253,14 +308,34 @@ class ChatTemplate:
                 raise ParameterError(
                     "chat_template_kwargs", f"chat_template_kwargs must not set {name}."
                 )
+        try:
+            length = len(json.dumps(kwargs, ensure_ascii=False))
+            if length <= MAX_KWARGS:
+                map_strings(kwargs, str, depth=MAX_KWARGS_DEPTH)
+        except (RecursionError, ParameterError):
+            raise ParameterError(
+                "chat_template_kwargs",
+                f"chat_template_kwargs may be nested at most {MAX_KWARGS_DEPTH} levels deep.",
+            ) from None
+        except (TypeError, ValueError) as error:
+            raise ParameterError(
+                "chat_template_kwargs", f"chat_template_kwargs must be JSON values: {error}."
+            ) from error
+        if length > MAX_KWARGS:
+            raise ParameterError(
+                "chat_template_kwargs",
+                f"chat_template_kwargs may have at most {MAX_KWARGS} characters of JSON, but has "
+                f"{length}.",
+            )
         return dict(kwargs)
 
 
 class _Template:
     """One Jinja source with what is needed to tell its special tokens from typed ones."""
 
-    def __init__(self, source: str, environment: TemplateEnvironment, tokenizer: Tokenizer) -> None:
-        self.facts = TemplateSource.compile(environment, source)
+    def __init__(self, source: str, facts: TemplateFacts, tokenizer: Tokenizer) -> None:
+        self.source = source
+        self.facts = facts
         # Of the user-defined tokens only those the template writes mean structure (<tool_call>,
         # </think>); the others (runs of spaces, HTML) are how the model reads plain text.
         typed = dict(tokenizer.user_defined_tokens)
@@ -274,9 +349,12 @@ class _Template:
             token
             for token, token_id in written.items()
             if token_id not in tokenizer.eos_ids
-            and any(token in text for text in self.facts.inspected_strings)
+            and any(token in text for text in facts.inspected_strings)
         ]
         self._rules = GuardRules(written, inspected)
+        # A control token may be spelt like a key. What the template looks up by name it has to
+        # find, and what it doesn't look up it writes as a key of its own choosing.
+        self._kept_keys = _MESSAGE_KEYS | facts.names
 
     def guard(self, request: dict[str, Any], marks: Marks) -> dict[str, Any]:
         """The request's values with guards in all their strings."""
@@ -287,10 +365,19 @@ class _Template:
         def guard_assistant(text: str) -> str:
             return self._rules.guard_assistant_content(text, marks.guard)
 
-        guarded: dict[str, Any] = map_strings(request, guard)
+        def guard_in(value: Any) -> Any:
+            return map_strings(value, guard, kept_keys=self._kept_keys)
+
+        guarded: dict[str, Any] = {
+            "messages": guard_in(request["messages"]),
+            "tools": guard_in(request["tools"]),
+            "kwargs": {name: guard_in(value) for name, value in request["kwargs"].items()},
+        }
         for message, copy in zip(request["messages"], guarded["messages"], strict=True):
             if message["role"] == "assistant":
-                copy["content"] = map_strings(message["content"], guard_assistant)
+                copy["content"] = map_strings(
+                    message["content"], guard_assistant, kept_keys=self._kept_keys
+                )
         return guarded
 
     def tokenize(self, text: str, marks: Marks, tokenizer: Tokenizer) -> list[int]:

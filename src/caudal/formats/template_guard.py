@@ -11,7 +11,7 @@ like work as ever.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,11 +58,23 @@ def choose_marks(strings: Iterable[str]) -> Marks:
     return Marks(guard=free[0], end=free[1])
 
 
-def map_strings(value: Any, function: Callable[[str], str], *, depth: int = MAX_DEPTH) -> Any:
+def map_strings(
+    value: Any,
+    function: Callable[[str], str],
+    *,
+    kept_keys: Container[str] = (),
+    depth: int = MAX_DEPTH,
+) -> Any:
     """A copy of a JSON-like value in which every string, also of keys, has been replaced.
 
+    Args:
+        value: The value.
+        function: What becomes of a string.
+        kept_keys: Keys that stay as they are.
+        depth: Levels of nesting that the value may have.
+
     Raises:
-        ParameterError: The value is nested more than `depth` levels deep.
+        ParameterError: The value is nested deeper.
     """
     if isinstance(value, str):
         return function(value)
@@ -70,12 +82,15 @@ def map_strings(value: Any, function: Callable[[str], str], *, depth: int = MAX_
         return value
     if depth == 0:
         raise ParameterError("messages", f"messages are nested more than {MAX_DEPTH} levels deep.")
+    inner = depth - 1
     if isinstance(value, Mapping):
         return {
-            map_strings(key, function): map_strings(item, function, depth=depth - 1)
+            (function(key) if isinstance(key, str) and key not in kept_keys else key): map_strings(
+                item, function, kept_keys=kept_keys, depth=inner
+            )
             for key, item in value.items()
         }
-    return [map_strings(item, function, depth=depth - 1) for item in value]
+    return [map_strings(item, function, kept_keys=kept_keys, depth=inner) for item in value]
 
 
 def looks_like_markup(token: str) -> bool:

@@ -1,4 +1,4 @@
-"""What can be read off a chat template without running it."""
+"""Compiles a chat template, and reads off it what can be told without running it."""
 
 from __future__ import annotations
 
@@ -7,60 +7,52 @@ from dataclasses import dataclass
 import jinja2
 from jinja2 import meta, nodes
 
-from caudal.errors import TemplateError
 from caudal.formats.template_environment import TemplateEnvironment
+from caudal.formats.template_facts import TemplateFacts
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateSource:
-    """A compiled template and the facts its syntax tree shows.
+    """A compiled template.
 
     Attributes:
-        source: The template's text.
         compiled: Ready to render.
-        variables: Names it reads without defining them.
-        takes_parts: It loops over a message's content: content may be a list of parts.
-        takes_text: It writes content as it is, or tells strings from lists.
-        inspected_strings: Literals it compares content with or passes to functions, like the
-            `</think>` of `content.split('</think>')`.
-        joins_arguments: It joins a call's arguments to other texts, so that they have to be one.
+        facts: What its syntax tree shows.
     """
 
-    source: str
     compiled: jinja2.Template
-    variables: frozenset[str]
-    takes_parts: bool
-    takes_text: bool
-    inspected_strings: frozenset[str]
-    joins_arguments: bool
+    facts: TemplateFacts
 
     @classmethod
     def compile(cls, environment: TemplateEnvironment, source: str) -> TemplateSource:
         """Parse and compile a template.
 
         Raises:
-            TemplateError: Its syntax is wrong; says where.
+            jinja2.TemplateSyntaxError: Its syntax is wrong.
+            SyntaxError: Python can't run what it compiles to, which is nested too deeply.
+            RecursionError: It is nested too deeply.
         """
-        try:
-            tree = environment.parse(source)
-            compiled = environment.from_string(source)
-        except jinja2.TemplateSyntaxError as error:
-            raise TemplateError(
-                f"the model's chat template is wrong in line {error.lineno}: {error.message}"
-            ) from None
-        except RecursionError:
-            raise TemplateError("the model's chat template is nested too deeply") from None
+        tree = environment.parse(source)
+        compiled = environment.from_string(source)
         takes_parts = _loops_over_content(tree)
-        return cls(
-            source=source,
-            compiled=compiled,
+        facts = TemplateFacts(
             variables=frozenset(meta.find_undeclared_variables(tree)),
+            names=_names(tree),
             takes_parts=takes_parts,
             takes_text=not takes_parts
             or any(t.name == "string" for t in tree.find_all(nodes.Test)),
             inspected_strings=_inspected_strings(tree),
             joins_arguments=_joins_arguments(tree),
         )
+        return cls(compiled, facts)
+
+
+def _names(tree: nodes.Template) -> frozenset[str]:
+    found = {node.attr for node in tree.find_all(nodes.Getattr)}
+    for node in tree.find_all(nodes.Const):
+        if isinstance(node.value, str):  # also `attribute='function.name'`
+            found.update(filter(str.isidentifier, node.value.split(".")))
+    return frozenset(found)
 
 
 def _loops_over_content(tree: nodes.Template) -> bool:

@@ -23,6 +23,9 @@ from caudal.formats.wordpiece import (
     wordpiece_token_bytes,
 )
 
+COUNTED_CHARS = 2**20
+"""Text up to this length is tokenised even if it can't fit the context."""
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 

@@ -23,6 +23,7 @@ from caudal.errors import (
     RequestFailedError,
     RequestTimeoutError,
     TemplateError,
+    TemplateProcessError,
 )
 from caudal.server.anthropic import errors as anthropic
 from caudal.server.encoding import JSONReply
@@ -115,7 +116,7 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
         case ParameterError() | BodyError():
             return 400, error.param, None
         case TemplateError():
-            return 400, "messages", None
+            return 400, error.param, None
         case UnknownModelError():
             return 404, "model", "model_not_found"
         case UnsupportedTaskError():
@@ -128,7 +129,7 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 504, None, "timeout"
         case RequestFailedError():
             return 500, None, None
-        case EngineDeadError():
+        case EngineDeadError() | TemplateProcessError():
             return 503, None, None
         case _:
             return 500, None, None

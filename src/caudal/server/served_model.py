@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -22,14 +23,17 @@ from caudal.embedding import EmbeddingModel
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.grammar import Grammar
 from caudal.engine.request import Request
-from caudal.errors import ContextOverflowError, ParameterError
+from caudal.errors import ContextOverflowError, ParameterError, TemplateError
 from caudal.formats.detokenizer import IncrementalDetokenizer
-from caudal.formats.tokenizer import Tokenizer
+from caudal.formats.template_workers import PROCESSES, TemplateWorkers
+from caudal.formats.tokenizer import COUNTED_CHARS, Tokenizer
 from caudal.grammar_compiler import GrammarCompiler
+from caudal.machine import usable_processors
 from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
 from caudal.server.errors import UnknownModelError, UnsupportedTaskError
 from caudal.server.metrics import ServerMetrics
+from caudal.server.threads import WorkThreads
 from caudal.server.tool_schemas import check_answer_form
 from caudal.structured_outputs import StructuredOutputsParams
 
@@ -40,8 +44,8 @@ if TYPE_CHECKING:
 INLINE_TOKENIZE_CHARS = 4096
 """Longer text is tokenised in a thread, so that it does not delay the streams of others."""
 
-COUNTED_CHARS = 2**20
-"""Text up to this length is tokenised even if it can't fit the context."""
+REQUEST_TEMPLATES = 16
+"""Most requests with templates of their own that wait; one more is answered 429."""
 
 MAX_DECODED_TOKENS = 2**18
 """As many tokens as this become text on request, however short the model's context."""
@@ -56,6 +60,25 @@ _DECIDING_FACTS = (
     "activations",
     "kv_type",
 )
+
+_NICENESS = 10
+"""Of requests' templates, so that they never slow down the answers of others much."""
+
+logger = logging.getLogger("caudal.server")
+
+
+def _chat_threads() -> WorkThreads:
+    return WorkThreads("chat", max(PROCESSES, usable_processors()) + 1)
+
+
+def _request_template_threads() -> WorkThreads:
+    return WorkThreads(
+        "request-template",
+        PROCESSES,
+        max_waiting=REQUEST_TEMPLATES,
+        queue="The queue of requests that bring a chat_template",
+        retry_after=2,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +110,10 @@ class ServedModel:
     facts: Mapping[str, str]
     metrics: ServerMetrics
     created: int = field(default_factory=lambda: int(time.time()))
+    _chat_threads: WorkThreads = field(default_factory=_chat_threads, repr=False)
+    _request_template_threads: WorkThreads = field(
+        default_factory=_request_template_threads, repr=False
+    )
 
     @classmethod
     def from_loaded(
@@ -96,6 +123,7 @@ class ServedModel:
         *,
         tool_parser: str = "auto",
         reasoning_parser: str = "auto",
+        allow_request_templates: bool = False,
     ) -> ServedModel:
         """Start the engine of a loaded model.
 
@@ -104,22 +132,34 @@ class ServedModel:
             names: Names to serve it under; by default its own.
             tool_parser: See `ChatModel`.
             reasoning_parser: See `ChatModel`.
+            allow_request_templates: Whether requests may bring chat templates of their own.
 
         Raises:
             ParameterError: There is no parser of that name.
+            TemplateProcessError: The processes that templates run in can't be started.
         """
         chat = ChatModel(
             loaded.chat_template,
             loaded.tokenizer,
             tool_parser=tool_parser,
             reasoning_parser=reasoning_parser,
+            request_templates=TemplateWorkers(niceness=_NICENESS)
+            if allow_request_templates
+            else None,
+            max_model_len=loaded.max_model_len,
         )
-        parsers = {
-            "tool_parser": chat.dialect.tool_parser,
-            "reasoning_parser": chat.dialect.reasoning_parser,
-        }
+        parsers: Mapping[str, str] = {}
         if "generate" in loaded.tasks:
+            chat.start()
             loaded.grammars.prepare()  # while nobody's answer has to wait for it
+            try:
+                loaded.chat_template.check()
+            except TemplateError as error:  # texts can be completed all the same
+                logger.warning("Chats will be refused: %s", error)
+            parsers = {
+                "tool_parser": chat.dialect.tool_parser,
+                "reasoning_parser": chat.dialect.reasoning_parser,
+            }
         engine = loaded.start_engine()
         return cls(
             names=tuple(names or [loaded.name]),
@@ -130,7 +170,7 @@ class ServedModel:
             embeddings=loaded.embedding_model(engine),
             tasks=loaded.tasks,
             max_model_len=loaded.max_model_len,
-            facts={**loaded.facts, **(parsers if "generate" in loaded.tasks else {})},
+            facts={**loaded.facts, **parsers},
             metrics=ServerMetrics(engine.stats),
         )
 
@@ -197,8 +237,17 @@ class ServedModel:
         count = len(conversation.messages)
         if count > self.max_model_len:  # each takes a token at least
             raise ContextOverflowError("messages", self.max_model_len, count, at_least=True)
-        # A template is a stranger's program: it always runs beside the loop, however short.
-        return await asyncio.to_thread(self.chat.prepare, conversation, wanted)
+        # Whoever brings a template waits with those who do so too, and with nobody else.
+        own = bool(conversation.template)
+        threads = self._request_template_threads if own else self._chat_threads
+        return await threads.run(self.chat.prepare, conversation, wanted)
+
+    async def shutdown(self) -> None:
+        """End what runs, and all threads and processes. Safe to call twice."""
+        self._chat_threads.close()
+        self._request_template_threads.close()
+        self.chat.close()
+        await self.engine.shutdown(drain=False)
 
     async def start_chat(
         self,

@@ -110,7 +110,7 @@ def serve(
             await loading
         finally:
             if slot.ready:
-                await slot.model.engine.shutdown(drain=False)
+                await slot.model.shutdown()
 
     # uvicorn handles the signals while it serves, and then raises them again for whoever handled
     # them before. Nobody needs to: a server that was told to stop and did has not failed.
@@ -141,7 +141,7 @@ class _Server(uvicorn.Server):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), DRAIN_SECONDS)
             if self._slot.ready:
-                await self._slot.model.engine.shutdown(drain=False)
+                await self._slot.model.shutdown()
 
         ending = asyncio.ensure_future(end_answers())
         await super().shutdown(sockets)

@@ -1,0 +1,50 @@
+"""What can be read off a chat template without running it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateFacts:
+    """What a template's syntax tree shows.
+
+    Attributes:
+        variables: Names it reads without defining them.
+        names: Identifiers by which it looks anything up: `role` in `m.role` and `m['role']`.
+        takes_parts: It loops over a message's content: content may be a list of parts.
+        takes_text: It writes content as it is, or tells strings from lists.
+        inspected_strings: Literals it compares content with or passes to functions, like the
+            `</think>` of `content.split('</think>')`.
+        joins_arguments: It joins a call's arguments to other texts, so that they have to be one.
+    """
+
+    variables: frozenset[str]
+    names: frozenset[str]
+    takes_parts: bool
+    takes_text: bool
+    inspected_strings: frozenset[str]
+    joins_arguments: bool
+
+    def to_json(self) -> str:
+        """For another process."""
+        return json.dumps(
+            {
+                "variables": sorted(self.variables),
+                "names": sorted(self.names),
+                "takes_parts": self.takes_parts,
+                "takes_text": self.takes_text,
+                "inspected_strings": sorted(self.inspected_strings),
+                "joins_arguments": self.joins_arguments,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of `to_json`."""
+        facts = json.loads(text)
+        for name in ("variables", "names", "inspected_strings"):
+            facts[name] = frozenset(facts[name])
+        return cls(**facts)

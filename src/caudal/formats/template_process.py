@@ -1,0 +1,138 @@
+"""The program in which chat templates are compiled and run: strangers' code, in a process of its
+own that can be killed. `TemplateWorkers` starts it.
+
+What bounds a template here is the kernel's, so that nothing it computes, in Python or below it, can
+get in the way: a timer of computing time whose signal ends the process, a limit on its memory, and
+a pipe whose other end only the parent holds, so that the process ends with its parent, however
+that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import jinja2
+
+from caudal.formats.template_environment import TemplateEnvironment
+from caudal.formats.template_protocol import (
+    MEMORY,
+    Kind,
+    receive_question,
+    send_answer,
+)
+from caudal.formats.template_source import TemplateSource
+
+CACHED_TEMPLATES = 16
+
+MAX_WORDS = 2000
+"""Characters of an error that a template raises; the rest is cut."""
+
+
+class _Renderer:
+    """Answers questions, one after the other."""
+
+    def __init__(self) -> None:
+        self._environment = TemplateEnvironment()
+        self._compiled = lru_cache(CACHED_TEMPLATES)(self._compile)
+
+    def answer(self, source: bytes, variables: bytearray) -> tuple[Kind, str]:
+        try:
+            template = self._compiled(source)
+        except jinja2.TemplateSyntaxError as error:
+            return Kind.FAILED, f"is wrong in line {error.lineno}: {_words(error)}"
+        except (RecursionError, SyntaxError):
+            return Kind.FAILED, "is nested too deeply"
+        except MemoryError:
+            raise
+        except Exception as error:  # Jinja's compiler computes constants
+            return Kind.FAILED, f"can't be compiled: {_words(error)}"
+        if not variables:
+            return Kind.FACTS, template.facts.to_json()
+        try:
+            text = self._environment.render_limited(template.compiled, json.loads(variables))
+        except MemoryError:
+            raise
+        except Exception as error:  # a template's code can raise anything
+            if type(error) is jinja2.TemplateError:  # which is what raise_exception raises
+                return Kind.REFUSED, _words(error)
+            return Kind.FAILED, f"failed: {_words(error)}"
+        return Kind.TEXT, text
+
+    def _compile(self, source: bytes) -> TemplateSource:
+        return TemplateSource.compile(self._environment, source.decode("utf-8", "surrogatepass"))
+
+
+def _words(error: Exception) -> str:
+    try:
+        words = str(error)
+    except Exception:  # a template chooses what an error is made of
+        words = ""
+    if len(words) > MAX_WORDS:
+        words = f"{words[:MAX_WORDS]} …"
+    return words or type(error).__name__
+
+
+def _end_with_parent(lifeline: int) -> None:
+    """Have the kernel end this process when nobody holds the other end of a pipe any more."""
+    _let_end(signal.SIGIO)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:
+        sys.exit()
+
+
+def _limit_resources() -> None:
+    _let_end(signal.SIGPROF)  # the timer's
+    for limit, value in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0)):
+        with contextlib.suppress(ValueError, OSError):  # macOS knows no limit of memory
+            resource.setrlimit(limit, (value, value))
+    with contextlib.suppress(OSError):  # where memory runs out, this process goes first
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _let_end(number: signal.Signals) -> None:
+    """Have a signal end this process, whatever the parent does with it."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+
+
+def main() -> None:
+    """Answer what comes over a socket, until it is closed.
+
+    Arguments are its descriptor, the niceness, and the computing time for a question, in seconds.
+    """
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    os.nice(int(sys.argv[2]))
+    cpu_seconds = float(sys.argv[3])
+    _end_with_parent(sys.stdin.fileno())
+    _limit_resources()
+    renderer = _Renderer()
+    send_answer(channel, Kind.READY, "")
+    while True:
+        try:
+            source, variables = receive_question(channel)
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+        try:
+            kind, text = renderer.answer(source, variables)
+            send_answer(channel, kind, text)
+        except MemoryError:
+            # What is left of it is no good start for the next.
+            send_answer(channel, Kind.EXHAUSTED, f"needs more memory than {MEMORY >> 20} MiB")
+            return
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+if __name__ == "__main__":
+    main()

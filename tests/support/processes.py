@@ -1,0 +1,39 @@
+"""Which processes there are."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def children(parent: int) -> list[int]:
+    """The processes that run chat templates for a process."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            after_name = (folder / "stat").read_text().rpartition(")")[2].split()
+            command = (folder / "cmdline").read_bytes()
+        except OSError:  # it has just ended
+            continue
+        if int(after_name[1]) == parent and b"caudal.formats.template_process" in command:
+            found.append(int(folder.name))
+    return found
+
+
+def wait_until_gone(processes: Sequence[int]) -> None:
+    """Until none of the processes is there, nor what is left of it for its parent."""
+    deadline = time.monotonic() + 10
+    for process in processes:
+        while _exists(process):
+            assert time.monotonic() < deadline, f"process {process} is still there"
+            time.sleep(0.01)
+
+
+def _exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
