@@ -160,6 +160,9 @@ def test_reasoning_goes_back_to_the_template(tokenizer: Tokenizer):
         ("reasoning_effort", "none", "none"),
         ("enable_thinking", "none", "False"),
         ("thinking", "none", "False"),
+        ("enable_thinking", "minimal", ""),
+        ("enable_thinking", "low", "True"),
+        ("thinking", "max", "True"),
         ("nothing", "none", ""),
     ],
 )
@@ -168,10 +171,23 @@ def test_reasoning_effort(tokenizer: Tokenizer, reads: str, effort: Any, written
     assert prompt_of(tokenizer, template, [ASK], reasoning_effort=effort) == written
 
 
-def test_reasoning_effort_that_the_template_does_not_know(tokenizer: Tokenizer):
-    with pytest.raises(ParameterError, match="levels of effort") as refused:
-        prompt_of(tokenizer, "{{ enable_thinking }}", [ASK], reasoning_effort="high")
-    assert refused.value.param == "reasoning_effort"
+@pytest.mark.parametrize(
+    ("template", "effort", "ignored"),
+    [
+        ("{{ reasoning_effort }}", "high", ()),
+        ("{{ enable_thinking }}", "high", ()),
+        ("{{ messages }}", "high", ("reasoning_effort",)),
+        ("{{ messages }}", "none", ()),  # it never thinks anyway
+        ("{{ messages }}<think></think>", "none", ("reasoning_effort",)),
+        ("{{ messages }}", None, ()),
+    ],
+)
+def test_effort_without_effect_is_said(
+    tokenizer: Tokenizer, template: str, effort: Any, ignored: tuple[str, ...]
+):
+    model = ChatModel(ChatTemplate(template, tokenizer), tokenizer)
+    asked = Conversation(messages=[ASK], reasoning_effort=effort)
+    assert model.prepare(asked).ignored == ignored
 
 
 def test_a_request_may_bring_its_own_template(tokenizer: Tokenizer):

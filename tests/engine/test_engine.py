@@ -40,11 +40,18 @@ class TestChecks:
             harness.submit([1] * 17, max_tokens=0)
         assert not harness.engine.has_work
 
-    def test_more_tokens_than_the_context_has_are_refused_not_cut(self) -> None:
+    def test_an_answer_ends_where_the_context_does(self) -> None:
         harness = Harness(max_model_len=16)
-        with pytest.raises(ContextOverflowError, match=r"10 in the prompt, 7 to generate") as error:
-            harness.submit(PROMPT, max_tokens=7)
-        assert error.value.param == "max_tokens"
+        request = harness.submit(PROMPT, max_tokens=7, ignore_eos=True)
+        harness.run()
+        assert len(harness.output(request)) == 6
+        assert harness.reason(request) is FinishReason.LENGTH
+
+    def test_more_tokens_than_the_context_has_can_not_be_demanded(self) -> None:
+        harness = Harness(max_model_len=16)
+        with pytest.raises(ContextOverflowError) as error:
+            harness.submit(PROMPT, max_tokens=9, min_tokens=7)
+        assert error.value.param == "min_tokens"
         with pytest.raises(ContextOverflowError) as error:
             harness.submit(PROMPT, max_tokens=None, min_tokens=7)
         assert error.value.param == "min_tokens"

@@ -24,6 +24,7 @@ def serve() -> Iterator[Serve]:
             **options: object,
         ) -> RunningServer:
             model = serve_fake(executor, **options)
+            model = replace(model, caps_answers=not strict_fields)
             return stack.enter_context(
                 running_server(model, api_key=api_key, strict_fields=strict_fields)
             )

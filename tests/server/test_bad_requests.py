@@ -182,15 +182,6 @@ def test_a_prompt_longer_than_the_context_gives_both_numbers(hello: RunningServe
     assert "600" in error["message"]
 
 
-def test_more_tokens_than_the_context_has_room_for(hello: RunningServer):
-    error = refused(hello, "/v1/completions", {**TEXT, "max_tokens": 511})
-    assert error["param"] == "max_tokens"
-    assert "512" in error["message"]
-    assert "513" in error["message"]
-    error = refused(hello, "/v1/chat/completions", {**CHAT, "max_completion_tokens": 511})
-    assert error["param"] == "max_completion_tokens"
-
-
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

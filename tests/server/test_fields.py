@@ -190,3 +190,78 @@ def test_strict_fields(serve: Serve):
     response = server.http.post("/v1/chat/completions", json=CHAT | {"zeal": 1})
     assert response.status_code == 400
     assert response.json()["error"]["message"] == "Unknown field: zeal."
+
+
+EFFORTS: list[tuple[str, dict[str, Any], str]] = [
+    ("/v1/chat/completions", {"reasoning_effort": "high"}, "reasoning_effort"),
+    ("/v1/responses", {"reasoning": {"effort": "high"}}, "reasoning.effort"),
+    ("/v1/responses/input_tokens", {"reasoning": {"effort": "high"}}, "reasoning.effort"),
+    ("/v1/messages", {"output_config": {"effort": "high"}}, "output_config.effort"),
+    ("/v1/messages/count_tokens", {"output_config": {"effort": "high"}}, "output_config.effort"),
+]
+
+
+def body_for(path: str, **fields: Any) -> dict[str, Any]:
+    if "responses" in path:
+        return {"model": "fake", "input": "Hi"} | fields
+    return CHAT | ({"max_tokens": 9} if path == "/v1/messages" else {}) | fields
+
+
+@pytest.mark.parametrize(("path", "fields", "name"), EFFORTS)
+def test_effort_on_a_model_without_levels_is_a_hint(
+    serve: Serve, path: str, fields: dict[str, Any], name: str
+):
+    response = serve(ScriptedExecutor(script=b"x")).http.post(path, json=body_for(path, **fields))
+    assert response.status_code == 200, response.text
+    assert response.headers["x-caudal-ignored"] == name
+    strict = serve(ScriptedExecutor(script=b"x"), strict_fields=True)
+    refused = strict.http.post(path, json=body_for(path, **fields))
+    assert refused.status_code == 400
+    assert name in refused.json()["error"]["message"]
+    assert strict.model.engine.stats().running == 0
+
+
+LIMITS = {
+    "/v1/chat/completions": "max_completion_tokens",
+    "/v1/completions": "max_tokens",
+    "/v1/responses": "max_output_tokens",
+    "/v1/messages": "max_tokens",
+}
+
+
+def how_it_ended(body: dict[str, Any]) -> str:
+    if "choices" in body:
+        return str(body["choices"][0]["finish_reason"])
+    return str(body.get("stop_reason") or body["incomplete_details"]["reason"])
+
+
+@pytest.mark.parametrize("path", LIMITS)
+def test_answers_end_where_the_context_does(serve: Serve, path: str):
+    server = serve(ScriptedExecutor(script=b"x" * 500), max_model_len=100)
+    body = body_for(path, **{LIMITS[path]: 10**6})
+    if path == "/v1/completions":
+        body = {"model": "fake", "prompt": "Hi", "max_tokens": 10**6}
+    response = server.http.post(path, json=body)
+    assert response.status_code == 200, response.text
+    ended = "length"
+    if path == "/v1/messages":
+        ended = "model_context_window_exceeded"
+    elif path == "/v1/responses":
+        ended = "max_output_tokens"
+    assert how_it_ended(response.json()) == ended
+    usage = response.json()["usage"]
+    assert (
+        usage.get("total_tokens", usage.get("input_tokens", 0) + usage.get("output_tokens", 0))
+        == 100
+    )
+    strict = serve(ScriptedExecutor(script=b"x" * 500), max_model_len=100, strict_fields=True)
+    refused = strict.http.post(path, json=body)
+    assert refused.status_code == 400
+    assert LIMITS[path] in refused.text
+    assert "100 tokens" in refused.text
+
+
+def test_an_answer_that_used_up_its_own_limit(serve: Serve):
+    server = serve(ScriptedExecutor(script=b"x" * 500), max_model_len=100)
+    response = server.http.post("/v1/messages", json=CHAT | {"max_tokens": 5})
+    assert response.json()["stop_reason"] == "max_tokens"

@@ -36,7 +36,7 @@ CHAT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "prompt_cache_key": (["a", None], []),
     "prompt_cache_options": ([{"mode": "implicit"}, None], [{"mode": "explicit"}]),
     "prompt_cache_retention": (["in_memory", None], ["24h"]),
-    "reasoning_effort": (["none", None], ["high"]),
+    "reasoning_effort": (["none", "high", None], ["some"]),
     "response_format": ([{"type": "text"}, {"type": "json_object"}, None], []),
     "safety_identifier": (["ana", None], []),
     "seed": ([7, None], []),

@@ -68,7 +68,7 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     "conversation": [("conv_1", "conversation")],
     "image": [({"x": 1}, "image")],
     "instructions": [("Be kind", "input")],  # what the template says of system messages
-    "max_output_tokens": [(0, "max_output_tokens"), (600, "max_output_tokens")],
+    "max_output_tokens": [(0, "max_output_tokens")],
     "max_tool_calls": [(-1, "max_tool_calls")],
     "metadata": [
         ({"k" * 65: "v"}, None),
@@ -81,7 +81,6 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     "prompt_cache_options": [({"mode": "explicit"}, "prompt_cache_options")],
     "prompt_cache_retention": [("24h", "prompt_cache_retention")],
     "reasoning": [
-        ({"effort": "high"}, "reasoning.effort"),
         ({"effort": "some"}, "reasoning.effort"),
         ({"summary": "detailed"}, "reasoning.summary"),
         ({"mode": "pro"}, "reasoning.mode"),

@@ -421,7 +421,6 @@ def test_log_probabilities_cover_every_token_once(serve: Serve):
             "tool_choice",
         ),
         ({"reasoning_effort": "extreme"}, "reasoning_effort", "'none'"),
-        ({"reasoning_effort": "high"}, "reasoning_effort", "levels of effort"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

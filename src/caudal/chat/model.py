@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -111,15 +112,21 @@ class ChatModel:
             )
         native = _takes_tools(template)
         messages = template_messages(conversation, template, with_tools_as_text=not native)
+        effort = _effort(conversation, template)
         tokens = template.encode(
             messages,
             tools=[tool_object(tool) for tool in tools] if tools and native else None,
             add_generation_prompt=conversation.add_generation_prompt,
             continue_final_message=conversation.continue_final_message,
-            template_kwargs=_template_kwargs(conversation, template),
+            template_kwargs={**(effort or {}), **conversation.template_kwargs},
             max_tokens=self._max_model_len,
         )
-        return AnswerPlan(self._tokenizer, dialect, conversation, tools, tokens, wanted).prompt()
+        plan = AnswerPlan(self._tokenizer, dialect, conversation, tools, tokens, wanted)
+        # A model that never thinks does what `none` asks for.
+        unheard = effort is None and (
+            conversation.reasoning_effort != "none" or dialect.reasoning_parser != "none"
+        )
+        return replace(plan.prompt(), ignored=("reasoning_effort",) if unheard else ())
 
     def _compile(self, source: str) -> tuple[ChatTemplate, Dialect]:
         if self._request_templates is None:
@@ -173,25 +180,20 @@ def _takes_tools(template: ChatTemplate) -> bool:
     return template.reads("tools")
 
 
-def _template_kwargs(conversation: Conversation, template: ChatTemplate) -> Mapping[str, Any]:
-    """The template's variables, with how much the model is to think under the name it reads.
+def _effort(conversation: Conversation, template: ChatTemplate) -> Mapping[str, Any] | None:
+    """How much the model is to think, under the name that its template reads.
 
-    Raises:
-        ParameterError: The template knows no such thing.
+    A template with a mere switch turns thinking on for any level but the lowest.
+
+    Returns:
+        The template's variables; None where it reads none.
     """
-    kwargs = dict(conversation.template_kwargs)
     effort = conversation.reasoning_effort
-    if effort is None or "reasoning_effort" in kwargs:
-        return kwargs
+    if effort is None or "reasoning_effort" in conversation.template_kwargs:
+        return {}
     if template.reads("reasoning_effort"):
-        return {**kwargs, "reasoning_effort": effort}
-    if effort == "none":  # also what a model that never thinks does
-        for switch in ("enable_thinking", "thinking"):
-            if template.reads(switch):
-                return {switch: False, **kwargs}
-        return kwargs
-    raise ParameterError(
-        "reasoning_effort",
-        f"reasoning_effort {effort!r} is not supported: this model's chat template has no levels "
-        "of effort.",
-    )
+        return {"reasoning_effort": effort}
+    for switch in ("enable_thinking", "thinking"):
+        if template.reads(switch):
+            return {} if effort == "minimal" else {switch: effort != "none"}
+    return None

@@ -33,12 +33,15 @@ class ChatPrompt:
         new_parser: Makes what reads an answer; one for each sequence.
         visible_tokens: Control tokens that the parser needs to see in the text.
         structured_outputs: The form that the answer is held to, if any.
+        ignored: What the conversation asks for that has no effect on this model, named as in
+            OpenAI's API.
     """
 
     tokens: Sequence[int]
     new_parser: Callable[[], AnswerParser]
     visible_tokens: frozenset[int]
     structured_outputs: StructuredOutputsParams | None
+    ignored: Sequence[str] = ()
 
 
 class AnswerPlan:

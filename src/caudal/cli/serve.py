@@ -48,8 +48,8 @@ def serve(
         bool,
         typer.Option(
             "--strict-fields",
-            help="Refuse requests with fields that would have no effect here, instead of naming "
-            "them in the header x-caudal-ignored.",
+            help="Refuse fields that would have no effect, and answers longer than the context has "
+            "room for; by default the former are named in x-caudal-ignored, the latter end there.",
             rich_help_panel=_SERVER,
         ),
     ] = False,
@@ -166,6 +166,7 @@ def serve(
             tool_parser=tool_parser,
             reasoning_parser=reasoning_parser,
             allow_request_templates=allow_request_templates,
+            caps_answers=not strict_fields,
         ),
         api_key=api_key,
         strict_fields=strict_fields,

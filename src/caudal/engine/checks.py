@@ -12,7 +12,8 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
     """Check a request against the model and the engine's limits.
 
     Raises:
-        ContextOverflowError: The prompt, or prompt and `max_tokens`, exceed `max_model_len`.
+        ContextOverflowError: The prompt, or prompt and `min_tokens`, exceed `max_model_len`. An
+            answer may ask for more tokens than there is room for: it ends where the context does.
         ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a deadline is
             not a positive number; or the model can't generate.
         ValueError: The form that the answer must have was not compiled, or a pooling request
@@ -84,14 +85,7 @@ def _check_context(request: Request, max_model_len: int) -> None:
     prompt_tokens = len(request.prompt)
     params = request.params
     room = max_model_len - prompt_tokens
-    if params.max_tokens is None:
-        if room < 1:
-            raise ContextOverflowError("prompt", max_model_len, prompt_tokens)
-        if room < params.min_tokens:
-            raise ContextOverflowError(
-                "min_tokens", max_model_len, prompt_tokens, params.min_tokens
-            )
-    elif room < 0 or (room < 1 and params.max_tokens > 0):
+    if room < 0 or (room < 1 and params.max_tokens != 0):
         raise ContextOverflowError("prompt", max_model_len, prompt_tokens)
-    elif params.max_tokens > room:
-        raise ContextOverflowError("max_tokens", max_model_len, prompt_tokens, params.max_tokens)
+    if room < params.min_tokens:
+        raise ContextOverflowError("min_tokens", max_model_len, prompt_tokens, params.min_tokens)

@@ -9,6 +9,8 @@ from fastapi import Request
 from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from caudal.server.field_errors import BodyError
+
 logger = logging.getLogger("caudal.server")
 
 HEADER = "x-caudal-ignored"
@@ -52,10 +54,16 @@ class IgnoredFields:
 
 
 def note_ignored(request: Request, fields: Iterable[str]) -> None:
-    """Say of fields that they had no effect, before the answer begins."""
+    """Say of fields that they have no effect, before the answer begins.
+
+    Raises:
+        BodyError: The server was told to be strict.
+    """
     noted: list[str] = request.scope.setdefault(_SCOPE_KEY, [])
     counts: IgnoredFields = request.app.state.ignored_fields
     for field in fields:
+        if request.app.state.strict_fields:
+            raise BodyError(f"{field} would have no effect on this server.", field)
         name = _printable(field)
         if name not in noted:
             noted.append(name)

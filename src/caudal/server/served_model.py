@@ -7,7 +7,7 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -96,6 +96,8 @@ class ServedModel:
         max_model_len: Most tokens of one sequence, prompt and answer together.
         facts: What was loaded and what runs it, for `/v1/models`.
         metrics: Told how each request goes.
+        caps_answers: Whether a request may ask for more tokens than the context has room for: its
+            answer ends there. Else it is refused.
         created: Unix time of loading, in seconds.
     """
 
@@ -109,6 +111,7 @@ class ServedModel:
     max_model_len: int
     facts: Mapping[str, str]
     metrics: ServerMetrics
+    caps_answers: bool = True
     created: int = field(default_factory=lambda: int(time.time()))
     _chat_threads: WorkThreads = field(default_factory=_chat_threads, repr=False)
     _request_template_threads: WorkThreads = field(
@@ -124,6 +127,7 @@ class ServedModel:
         tool_parser: str = "auto",
         reasoning_parser: str = "auto",
         allow_request_templates: bool = False,
+        caps_answers: bool = True,
     ) -> ServedModel:
         """Start the engine of a loaded model.
 
@@ -133,6 +137,7 @@ class ServedModel:
             tool_parser: See `ChatModel`.
             reasoning_parser: See `ChatModel`.
             allow_request_templates: Whether requests may bring chat templates of their own.
+            caps_answers: See above.
 
         Raises:
             ParameterError: There is no parser of that name.
@@ -172,6 +177,7 @@ class ServedModel:
             max_model_len=loaded.max_model_len,
             facts={**loaded.facts, **parsers},
             metrics=ServerMetrics(engine.stats),
+            caps_answers=caps_answers,
         )
 
     @property
@@ -255,6 +261,7 @@ class ServedModel:
         params: SamplingParams,
         *,
         thinking_budget: int | None = None,
+        report_ignored: Callable[[Sequence[str]], None],
         field_names: Mapping[str, str] = MappingProxyType({}),
         priority: int | None = None,
         cache_salt: str | None = None,
@@ -268,6 +275,8 @@ class ServedModel:
                 model may still think first, and call tools where they are on offer.
             thinking_budget: Most tokens that the model may think for; at the last, its thinking is
                 ended.
+            report_ignored: Told what the conversation asks for that has no effect on this model,
+                named as the API does; may refuse it.
             field_names: What the API calls `prompt`, `max_tokens` and so on, where it differs;
                 by default `prompt` is called `messages`.
             priority: Lower runs first.
@@ -284,6 +293,7 @@ class ServedModel:
         wanted = params.structured_outputs
         try:
             prompt = await self.prepare_chat(conversation, wanted)
+            report_ignored([names.get(name, name) for name in prompt.ignored])
             form = prompt.structured_outputs
             if form is not None and form is not wanted:
                 params = replace(params, structured_outputs=form)
@@ -337,6 +347,16 @@ class ServedModel:
                 f"{prompts}.",
             )
 
+    def _check_room(self, prompt_tokens: int, params: SamplingParams) -> None:
+        """Raises `ContextOverflowError` for an answer too long, where none is to be cut short."""
+        if self.caps_answers or params.max_tokens is None:
+            return
+        room = self.max_model_len - prompt_tokens
+        if 0 < room < params.max_tokens:
+            raise ContextOverflowError(
+                "max_tokens", self.max_model_len, prompt_tokens, params.max_tokens
+            )
+
     def _check_size(self, param: str, characters: int) -> None:
         """Raises `ContextOverflowError` for text that can't fit, whatever its tokens are.
 
@@ -384,6 +404,7 @@ class ServedModel:
         """
         wanted = params.structured_outputs
         try:
+            self._check_room(len(prompt), params)
             grammar: Grammar | None = None
             if wanted is not None:
                 grammar = await self.grammars.compile(wanted)

@@ -60,7 +60,6 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     "mcp_servers": [([{"name": "x"}], "mcp_servers")],
     "metadata": [({"user_ids": "x"}, "metadata.user_id?")],
     "output_config": [
-        ({"effort": "high"}, "output_config.effort"),
         ({"effort": "some"}, "output_config.effort"),
         ({"format": {"type": "json_schema", "schema": {"type": 7}}}, "output_config.format"),
     ],

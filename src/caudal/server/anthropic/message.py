@@ -41,16 +41,20 @@ class MessageWriter:
         model: As the client called it.
         chat: The running answer; its counts of tokens go into the usage.
         omits_thinking: Leave the text of thinking blocks out.
+        ends_with_context: The context has no room for as many tokens as were asked for.
 
     Attributes:
         content: The blocks that are complete.
     """
 
-    def __init__(self, model: str, chat: ChatGeneration, *, omits_thinking: bool) -> None:
+    def __init__(
+        self, model: str, chat: ChatGeneration, *, omits_thinking: bool, ends_with_context: bool
+    ) -> None:
         self._identity = f"msg_{uuid.uuid4().hex[:24]}"
         self._model = model
         self._chat = chat
         self._omits_thinking = omits_thinking
+        self._ends_with_context = ends_with_context
         self._ending: ChatDelta | None = None
         self._block: dict[str, Any] | None = None  # the one that is being written, as it began
         self._pieces: list[str] = []  # of its text, or of a call's arguments
@@ -85,6 +89,8 @@ class MessageWriter:
             reason = _STOP_REASONS[self._ending.finish_reason or "stop"]
             if reason == "end_turn" and isinstance(self._ending.stop_reason, str):
                 reason, stop = "stop_sequence", self._ending.stop_reason
+            elif reason == "max_tokens" and self._ends_with_context:
+                reason = "model_context_window_exceeded"
         return {
             "id": self._identity,
             "type": "message",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -19,6 +20,7 @@ from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import describe
 from caudal.server.field_names import renamed_fields
+from caudal.server.ignored import note_ignored
 from caudal.server.openapi import STREAMED
 from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
@@ -41,10 +43,17 @@ async def create_message(
         chat = await model.start_chat(
             body.conversation(model.chat.template.reads),
             body.sampling_params(),
+            report_ignored=partial(_note_ignored, request),
             thinking_budget=body.thinking_budget,
             user=body.user_id,
         )
-    writer = MessageWriter(body.model, chat, omits_thinking=body.omits_thinking)
+    room = model.max_model_len - len(chat.generation.request.prompt)
+    writer = MessageWriter(
+        body.model,
+        chat,
+        omits_thinking=body.omits_thinking,
+        ends_with_context=room < body.max_tokens,
+    )
     response: Response
     if body.stream:
         response = EventStream(_stream(request.scope, chat, writer), chat.aclose)
@@ -69,9 +78,14 @@ async def count_tokens(
     with renamed_fields(FIELD_NAMES, "input_schema"):
         conversation = body.conversation(model.chat.template.reads)
         prompt = await model.prepare_chat(conversation, body.form)
+    _note_ignored(request, prompt.ignored)
     return JSONReply(
         {"input_tokens": len(prompt.tokens)}, headers={"request-id": request_id(request.scope)}
     )
+
+
+def _note_ignored(request: Request, fields: Sequence[str]) -> None:
+    note_ignored(request, [FIELD_NAMES.get(field, field) for field in fields])
 
 
 def _check_thinking(model: ServedModel, body: CountTokensRequest) -> None:

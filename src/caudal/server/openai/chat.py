@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -18,6 +19,7 @@ from caudal.chat.events import (
 from caudal.chat.generation import ChatDelta, ChatGeneration, CompleteAnswer
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply, json_text
+from caudal.server.ignored import note_ignored
 from caudal.server.openai.answer import Envelope, stream_events, usage
 from caudal.server.openai.chat_schema import ChatCompletionRequest
 from caudal.server.openai.logprobs import chat_logprobs
@@ -40,6 +42,7 @@ async def create_chat_completion(
     generation = await model.start_chat(
         body.conversation(),
         params,
+        report_ignored=partial(note_ignored, request),
         field_names={
             "max_tokens": body.max_tokens_field,
             "structured_outputs": body.form_field,
@@ -79,6 +82,7 @@ async def count_input_tokens(
     model = served_model(request)
     model.name_for(body.model)
     prompt = await model.prepare_chat(body.conversation())
+    note_ignored(request, prompt.ignored)
     return {"object": "chat.completion.input_tokens", "input_tokens": len(prompt.tokens)}
 
 

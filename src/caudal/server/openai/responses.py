@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -15,6 +16,7 @@ from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import UnknownResponseError
 from caudal.server.field_names import renamed_fields
+from caudal.server.ignored import note_ignored
 from caudal.server.openai.answer import obfuscated
 from caudal.server.openai.responses_items import read_stored, stored_form
 from caudal.server.openai.responses_output import Event, ResponseWriter
@@ -49,6 +51,7 @@ async def create_response(
         chat = await model.start_chat(
             body.conversation(read_stored(before)),
             body.sampling_params(),
+            report_ignored=partial(_note_ignored, request),
             user=body.safety_identifier or body.user,
         )
     writer = ResponseWriter(
@@ -80,6 +83,7 @@ async def count_input_tokens(
     before = read_stored(_items_before(body, request))
     with renamed_fields(FIELD_NAMES, "parameters"):
         prompt = await model.prepare_chat(body.conversation(before), body.form())
+    _note_ignored(request, prompt.ignored)
     return {"object": "response.input_tokens", "input_tokens": len(prompt.tokens)}
 
 
@@ -139,6 +143,10 @@ def _items_before(body: InputFields, request: Request) -> Sequence[Mapping[str, 
         return response_store(request).get(identity).conversation
     except UnknownResponseError as error:
         raise ParameterError("previous_response_id", f"previous_response_id: {error}") from error
+
+
+def _note_ignored(request: Request, fields: Sequence[str]) -> None:
+    note_ignored(request, [FIELD_NAMES.get(field, field) for field in fields])
 
 
 def _refuse_query(request: Request, allowed: Sequence[str]) -> None:
