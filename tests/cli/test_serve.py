@@ -15,6 +15,7 @@ from caudal.cli.app import app
 from caudal.grammar_compiler import GrammarCompiler
 from caudal.loader import LoadOptions
 from caudal.server import serving
+from caudal.server.limits import ServerLimits
 from support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
 
 FACTS = {
@@ -76,7 +77,7 @@ def test_the_banner_says_what_is_served_and_how_to_ask(served: dict[str, Any]):
     assert f"curl {address[1]}/v1/chat/completions" in result.stdout
     assert '"model": "tiny"' in result.stdout
     assert served["options"] == LoadOptions()
-    assert served["api_key"] is None
+    assert served["access"].api_key is None
 
 
 @pytest.mark.parametrize("option", ["--api-key", "--served-model-name"])
@@ -85,6 +86,34 @@ def test_an_empty_key_or_name_is_refused(served: dict[str, Any], option: str):
     assert result.exit_code == 2
     assert option in result.output
     assert "must not be empty" in result.output
+
+
+@pytest.mark.parametrize("key", ["", "   ", "\t"])
+def test_a_key_that_was_meant_to_be_set_is_not_overlooked(served: dict[str, Any], key: str):
+    environment = {"CAUDAL_API_KEY": key}
+    result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0"], env=environment)
+    assert result.exit_code == 2
+    assert "CAUDAL_API_KEY" in result.stderr
+    assert "must not be empty" in result.stderr
+    assert served == {}
+    command = ["serve", "tiny", "--port", "0", "--api-key", "sesame"]
+    assert CliRunner().invoke(app, command, env=environment).exit_code == 0
+    assert served["access"].api_key == "sesame"
+
+
+def test_hosts_and_origins_reach_the_server(served: dict[str, Any]):
+    arguments = (
+        "serve tiny --port 0 --allowed-host Example.org --allowed-host nas "
+        "--allow-origin http://localhost:3000 --allow-origin https://page.example/ "
+        "--max-connections 77"
+    )
+    result = CliRunner().invoke(app, arguments.split())
+    assert result.exit_code == 0, result.output
+    access = served["access"]
+    assert {"localhost", "127.0.0.1", "example.org", "nas"} <= access.host_names
+    assert access.local_only
+    assert access.origins == {"http://localhost:3000", "https://page.example"}
+    assert served["limits"] == ServerLimits(max_connections=77)
 
 
 def test_the_parsers_can_be_named(served: dict[str, Any]):
@@ -126,7 +155,7 @@ def test_options_reach_the_loader(served: dict[str, Any]):
         threads=2,
         activations="f32",
     )
-    assert served["api_key"] == "sesame"
+    assert served["access"].api_key == "sesame"
     assert served["strict_fields"] is True
     assert '"model": "a"' in result.stdout
     assert "Authorization: Bearer" in result.stdout
@@ -141,6 +170,10 @@ def test_options_reach_the_loader(served: dict[str, Any]):
         ["--batching", "never"],
         ["--kv-type", "f8"],
         ["--api-key", ""],
+        ["--api-key", " key"],
+        ["--allowed-host", "http://example.org"],
+        ["--allow-origin", "example.org"],
+        ["--max-connections", "0"],
         ["--max-num-seqs", "many"],
     ],
 )

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from caudal.server.auth import Access
+from caudal.server.limits import ServerLimits
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.fake_template import tool_chat
 from support.running_server import RunningServer, Serve, running_server
@@ -20,14 +22,20 @@ def serve() -> Iterator[Serve]:
             executor: ScriptedExecutor,
             *,
             api_key: str | None = None,
+            access: Access | None = None,
+            limits: ServerLimits | None = None,
             strict_fields: bool = False,
             **options: object,
         ) -> RunningServer:
-            model = serve_fake(executor, **options)
-            model = replace(model, caps_answers=not strict_fields)
-            return stack.enter_context(
-                running_server(model, api_key=api_key, strict_fields=strict_fields)
+            model = replace(serve_fake(executor, **options), caps_answers=not strict_fields)
+            served = running_server(
+                model,
+                api_key=api_key,
+                access=access,
+                limits=limits,
+                strict_fields=strict_fields,
             )
+            return stack.enter_context(served)
 
         yield start
 

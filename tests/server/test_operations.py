@@ -12,7 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from caudal.backends.base import Batch
-from caudal.server.serving import KEEP_ALIVE_SECONDS, ListenError, listen, server_config
+from caudal.server.limits import ServerLimits
+from caudal.server.serving import ListenError, listen
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.running_server import RunningServer, Serve, running_server
 
@@ -246,8 +247,7 @@ def test_nothing_is_fetched_from_elsewhere(hello: RunningServer):
 
 
 def test_connections_stay_open_for_clients_that_think():
-    assert KEEP_ALIVE_SECONDS >= 75
-    assert server_config(None).timeout_keep_alive == KEEP_ALIVE_SECONDS  # type: ignore[arg-type]
+    assert ServerLimits().keep_alive_seconds >= 75
 
 
 def test_a_port_in_use_and_an_address_that_is_not_ours():

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from support.raw_client import connect, post
+
 TESTS = Path(__file__).parents[1]
 
 
 @contextlib.contextmanager
-def server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def server(
+    *arguments: str, preexec: Callable[[], object] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "support.fake_server", *arguments],
         cwd=TESTS,
+        preexec_fn=preexec,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -43,7 +49,7 @@ def wait_until_refused(url: str) -> None:
         pytest.fail("the server still listens")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_it_and_running_answers_get_their_last_event(number: signal.Signals):
     with server() as (process, url):
         assert process.stdout is not None
@@ -76,6 +82,59 @@ def test_a_second_signal_ends_running_answers_at_once():
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 0
         assert errors == ""
+
+
+def completion(**fields: object) -> bytes:
+    body = {"model": "fake", "prompt": "x", "max_tokens": None} | fields
+    return post("/v1/completions", json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "receive_buffer"),
+    [
+        (b"", None),
+        (b"\r\n", None),
+        (b"GET /health HTTP/1.1\r\nHost: ", None),
+        (completion()[:-1], None),
+        (completion(), None),
+        (completion(stream=True, logprobs=20, n=8), 2048),
+        (b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10, 2048),
+    ],
+    ids=["silent", "no line", "half headers", "half a body", "waits", "reads nothing", "pipelines"],
+)
+def test_no_client_keeps_it_from_stopping(request_bytes: bytes, receive_buffer: int | None):
+    with server() as (process, url), contextlib.ExitStack() as stack:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(4):
+            sock = stack.enter_context(connect(url, receive_buffer=receive_buffer))
+            sock.sendall(request_bytes)
+        time.sleep(0.5)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert errors == ""
+        assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_model_that_still_loads_does_not_keep_it_from_stopping(number: signal.Signals):
+    with server("slow") as (process, url):
+        assert httpx.get(f"{url}/health").status_code == 503
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert "ending without it" in errors
+
+
+def test_under_nohup_a_terminal_may_close():
+    with server(preexec=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as (process, url):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert httpx.get(f"{url}/health").status_code == 200
 
 
 def test_an_idle_server_stops_at_once():

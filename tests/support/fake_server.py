@@ -9,6 +9,7 @@ from pathlib import Path
 
 from caudal.errors import CaudalError, ModelLoadError
 from caudal.server import serving
+from caudal.server.limits import ServerLimits
 from caudal.server.served_model import ServedModel
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.template_server import serve_template
@@ -20,16 +21,22 @@ def load() -> ServedModel:
     if "templates" in sys.argv:
         with tempfile.TemporaryDirectory() as folder:
             return serve_template(Path(folder))
+    if "slow" in sys.argv:
+        time.sleep(600)
     executor = ScriptedExecutor(script=b"x" * 10_000, fail=lambda _: time.sleep(0.01))
     return serve_fake(executor, max_model_len=8000)
 
 
+def ready(_: ServedModel) -> None:
+    print("ready", flush=True)
+
+
 def main() -> int:
-    serving.DRAIN_SECONDS = 600 if "patient" in sys.argv else 0.3
+    limits = ServerLimits(drain_seconds=600 if "patient" in sys.argv else 0.3)
     sock = serving.listen("127.0.0.1", 0)
     print(sock.getsockname()[1], flush=True)
     try:
-        serving.serve(sock, load, on_ready=lambda _: print("ready", flush=True))
+        serving.serve(sock, load, limits=limits, on_ready=ready)
     except CaudalError as error:
         print(f"caudal: {error}", file=sys.stderr)
         return 1

@@ -12,11 +12,13 @@ from typing import Any
 import anthropic
 import httpx
 import openai
-import uvicorn
 
 from caudal.server.app import create_app
+from caudal.server.auth import Access
+from caudal.server.limits import ServerLimits
+from caudal.server.protocol import ServerConfig
 from caudal.server.served_model import ServedModel
-from caudal.server.serving import listen, server_config
+from caudal.server.serving import Server, listen
 from caudal.server.state import ModelSlot
 
 
@@ -48,13 +50,22 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def running_server(model: ServedModel | None, **options: Any) -> Iterator[RunningServer]:
-    """Serve a model, or none yet; the options are `create_app`'s."""
+def running_server(
+    model: ServedModel | None,
+    *,
+    api_key: str | None = None,
+    access: Access | None = None,
+    limits: ServerLimits | None = None,
+    **options: Any,
+) -> Iterator[RunningServer]:
+    """Serve a model, or none yet; the other options are `create_app`'s."""
     slot = ModelSlot()
     if model is not None:
         slot.fill(model)
     sock = listen("127.0.0.1", 0)
-    server = uvicorn.Server(server_config(create_app(slot, **options)))
+    limits = limits or ServerLimits()
+    app = create_app(slot, access=access or Access(api_key=api_key), limits=limits, **options)
+    server = Server(ServerConfig(app, limits), slot)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"

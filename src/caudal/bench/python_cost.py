@@ -13,15 +13,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import uvicorn
-
 from caudal.backends.native import NativeExecutor
 from caudal.bench.engine import BenchmarkError
 from caudal.engine.async_engine import AsyncEngine
 from caudal.loader import LoadedModel
 from caudal.server.app import create_app
+from caudal.server.limits import ServerLimits
+from caudal.server.protocol import ServerConfig
 from caudal.server.served_model import ServedModel
-from caudal.server.serving import listen, server_config
+from caudal.server.serving import Server, listen
 from caudal.server.state import ModelSlot
 
 STREAMS = 32
@@ -65,18 +65,18 @@ def measure_python(
     Raises:
         BenchmarkError: The load has failed.
     """
-    served = ServedModel.from_loaded(model)
     slot = ModelSlot()
-    slot.fill(served)
-    config = server_config(create_app(slot))
+    slot.fill(ServedModel.from_loaded(model))
+    config = ServerConfig(create_app(slot), ServerLimits())
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(_measure(served, executor, config, streams))
+        return runner.run(_measure(executor, config, slot, streams))
 
 
 async def _measure(
-    served: ServedModel, executor: NativeExecutor, config: uvicorn.Config, streams: int
+    executor: NativeExecutor, config: ServerConfig, slot: ModelSlot, streams: int
 ) -> PythonCost:
-    async with _serving(served.engine, config) as port, _load(served, port, streams) as client:
+    served = slot.model
+    async with _serving(config, slot) as port, _load(served, port, streams) as client:
         await _wait_for(served.engine, client, streams, 1)
         iterations, native = served.engine.stats().iterations, executor.native_seconds
         began, on_loop = time.perf_counter(), time.thread_time()
@@ -92,14 +92,14 @@ async def _measure(
 
 
 @asynccontextmanager
-async def _serving(engine: AsyncEngine, config: uvicorn.Config) -> AsyncIterator[int]:
+async def _serving(config: ServerConfig, slot: ModelSlot) -> AsyncIterator[int]:
     sock = listen("127.0.0.1", 0)
-    server = uvicorn.Server(config)
+    server = Server(config, slot)
     serving = asyncio.ensure_future(server.serve(sockets=[sock]))
     try:
         yield sock.getsockname()[1]
     finally:
-        await engine.shutdown(drain=False)
+        await slot.model.engine.shutdown(drain=False)
         server.should_exit = True
         await serving
 

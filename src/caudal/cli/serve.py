@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from caudal.cli import options
+from caudal.server.limits import ServerLimits
 
 if TYPE_CHECKING:
+    from caudal.server.auth import Access
     from caudal.server.served_model import ServedModel
 
 _SERVER = "Where and for whom it listens"
@@ -39,7 +43,7 @@ def serve(
         str | None,
         typer.Option(
             envvar="CAUDAL_API_KEY",
-            help="Clients must send it as a bearer token, on every route but /health.",
+            help="Clients must send it as a bearer token, on every route but / and /health.",
             rich_help_panel=_SERVER,
             show_default=False,
         ),
@@ -62,6 +66,35 @@ def serve(
             rich_help_panel=_SERVER,
         ),
     ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Host name that requests may be for, besides this machine's own; repeat it for "
+            "more. Of no account with --api-key.",
+            rich_help_panel=_SERVER,
+            show_default=False,
+        ),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="Web pages that may use the server from a browser, e.g. http://localhost:3000; "
+            "`*` for all. Repeat it for more.  [default: none]",
+            rich_help_panel=_SERVER,
+            show_default=False,
+        ),
+    ] = None,
+    max_connections: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Most connections at a time. One more closes the one that has waited longest for "
+            "its client.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = ServerLimits.max_connections,
     tool_parser: Annotated[
         str,
         typer.Option(
@@ -132,8 +165,7 @@ def serve(
     ):
         if name not in known:
             raise typer.BadParameter(f"must be one of {', '.join(known)}", param_hint=option)
-    if api_key == "":
-        raise typer.BadParameter("must not be empty", param_hint="--api-key")
+    access = _access(host, api_key, allowed_host or [], allow_origin or [])
     if not all(served_model_name or [model]):
         raise typer.BadParameter("must not be empty", param_hint="--served-model-name")
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
@@ -168,11 +200,35 @@ def serve(
             allow_request_templates=allow_request_templates,
             caps_answers=not strict_fields,
         ),
-        api_key=api_key,
+        access=access,
+        limits=ServerLimits(max_connections=max_connections),
         strict_fields=strict_fields,
         on_ready=lambda served: typer.echo(_banner(served, address, needs_key=api_key is not None)),
     )
     typer.echo("Stopped.")
+
+
+def _access(
+    host: str, api_key: str | None, allowed_hosts: Sequence[str], origins: Sequence[str]
+) -> Access:
+    """Who may use the server; an option that would let in others than was meant is an error."""
+    from caudal.server.auth import Access, checked_key
+    from caudal.server.cors import checked_origin
+    from caudal.server.hosts import checked_name, own_names, reaches_this_machine_only
+
+    option = "--api-key (CAUDAL_API_KEY)"
+    try:
+        # Typer takes an empty variable for none; whoever set it meant there to be a key.
+        key = os.environ.get("CAUDAL_API_KEY") if api_key is None else api_key
+        if key is not None:
+            checked_key(key)
+        option = "--allowed-host"
+        names = own_names(host) | {checked_name(name) for name in allowed_hosts}
+        option = "--allow-origin"
+        checked = frozenset(map(checked_origin, origins))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+    return Access(api_key, names, reaches_this_machine_only(host), checked)
 
 
 def _url(host: str, port: int) -> str:

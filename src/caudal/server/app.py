@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caudal import __version__
 from caudal.server import about
 from caudal.server.anthropic import messages
-from caudal.server.auth import ApiKeyAuth
+from caudal.server.auth import Access, ApiKeyAuth
+from caudal.server.cors import Cors
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
+from caudal.server.gates import BodyLimit, ReadinessGate
+from caudal.server.hosts import HostCheck
 from caudal.server.ignored import IgnoredFields, IgnoredHeader
-from caudal.server.limits import BodyLimit, ReadinessGate
+from caudal.server.limits import ServerLimits
 from caudal.server.llama_cpp import about as llama_cpp_about
 from caudal.server.openai import (
     chat,
@@ -29,8 +32,15 @@ from caudal.server.openai import (
     tokenize,
 )
 from caudal.server.openai.responses_store import ResponseStore
-from caudal.server.openapi import ANTHROPIC_FAILURES, NOT_HEALTHY, OPENAI_FAILURES, with_bodies
+from caudal.server.openapi import (
+    ANTHROPIC_FAILURES,
+    NOT_HEALTHY,
+    OPENAI_FAILURES,
+    OpenAPIDocument,
+    with_bodies,
+)
 from caudal.server.paths import canonical_path
+from caudal.server.request_ids import RequestIds
 from caudal.server.state import ModelSlot, needs, served_model
 from caudal.server.streaming import SERVER_SEND
 
@@ -48,7 +58,18 @@ _ROUTES: Sequence[tuple[Sequence[APIRouter], Task | None, dict[int | str, dict[s
 
 
 class _App(FastAPI):
-    """Finds routes by their other names, and documents bodies as routes read them."""
+    """Finds routes by their other names, documents bodies as routes read them, and has layers
+    around FastAPI's own outermost, which answers what nobody else has caught.
+    """
+
+    def __init__(self, *, origins: frozenset[str], **options: Any) -> None:
+        super().__init__(**options)
+        self._origins = origins
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The layers, outermost first."""
+        stack: ASGIApp = RequestIds(super().build_middleware_stack())
+        return Cors(stack, self._origins) if self._origins else stack
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -69,21 +90,32 @@ class _App(FastAPI):
 
 
 def create_app(
-    slot: ModelSlot, *, api_key: str | None = None, strict_fields: bool = False
+    slot: ModelSlot,
+    *,
+    access: Access | None = None,
+    limits: ServerLimits | None = None,
+    strict_fields: bool = False,
 ) -> FastAPI:
     """Build the application.
 
     Args:
         slot: Holds the model, now or later; until it is filled every route but `/health` is 503.
-        api_key: If given, every route but `/health` needs it, as a bearer token or as `x-api-key`.
+        access: Who may use it; by default everybody on this machine.
+        limits: What a request may cost.
         strict_fields: Refuse requests with fields that would have no effect.
     """
+    access = access or Access()
+    limits = limits or ServerLimits()
     app = _App(
+        origins=frozenset(access.origins),
         title="Caudal",
         version=__version__,
         # The interactive pages load scripts from a public CDN; the schema itself stays available.
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,  # see below
+        # A redirect would lead to whatever host the request names.
+        redirect_slashes=False,
     )
     app.state.model_slot = slot
     app.state.strict_fields = strict_fields
@@ -94,6 +126,11 @@ def create_app(
             app.include_router(
                 router, dependencies=[needs(task)] if task else [], responses=failures
             )
+
+    @app.get("/", response_class=PlainTextResponse)
+    async def root() -> Response:
+        """Says that there is a server; needs no key, and no model to be loaded."""
+        return PlainTextResponse("Caudal is running. Its APIs are under /v1.\n")
 
     @app.get("/health", responses=NOT_HEALTHY)
     async def health() -> Response:
@@ -113,10 +150,19 @@ def create_app(
         )
         return Response(figures, media_type=CONTENT_TYPE_LATEST)
 
+    document = OpenAPIDocument(app.openapi)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        """The schema of the API."""
+        return Response(await document.encoded(), media_type="application/json")
+
     install_error_handlers(app)
     app.add_middleware(IgnoredHeader)
-    app.add_middleware(BodyLimit)
+    app.add_middleware(BodyLimit, max_bytes=limits.body_bytes)
     app.add_middleware(ReadinessGate, is_ready=lambda: slot.ready)
-    if api_key is not None:
-        app.add_middleware(ApiKeyAuth, api_key=api_key)
+    if access.api_key is not None:
+        app.add_middleware(ApiKeyAuth, api_key=access.api_key)
+    else:
+        app.add_middleware(HostCheck, names=access.host_names, local_only=access.local_only)
     return app

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from caudal.errors import (
@@ -28,6 +29,7 @@ from caudal.errors import (
 from caudal.server.anthropic import errors as anthropic
 from caudal.server.encoding import JSONReply
 from caudal.server.field_errors import BodyError, explain_errors
+from caudal.server.request_ids import request_id
 
 logger = logging.getLogger("caudal.server")
 
@@ -102,7 +104,7 @@ def error_response(
         return JSONReply(
             anthropic.error_body(scope, status, message),
             status,
-            {**(headers or {}), "request-id": anthropic.request_id(scope)},
+            {**(headers or {}), "request-id": request_id(scope)},
         )
     body = envelope(message, _kind(status), param=param, code=code)
     return JSONReply(body, status, dict(headers or {}))
@@ -182,7 +184,8 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(CaudalError, on_caudal_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_exception)
-    app.add_exception_handler(ClientDisconnectedError, on_disconnect)
+    for gone in (ClientDisconnectedError, ClientDisconnect):
+        app.add_exception_handler(gone, on_disconnect)
     app.add_exception_handler(Exception, on_unexpected)
 
 

@@ -1,64 +1,42 @@
-"""What is checked before a request reaches its route: is there a model, and is the body sane?"""
+"""What clients may cost before they are answered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from caudal.server.errors import error_response
-
-MAX_BODY_BYTES = 32 * 2**20
-"""Largest request body: several times the text of a prompt of a million tokens."""
+from dataclasses import dataclass
 
 
-class ReadinessGate:
-    """Answers 503 on every route but `/health` until the model is loaded."""
+@dataclass(frozen=True)
+class ServerLimits:
+    """Bounds in time, memory and connections for whatever reaches the server's socket.
 
-    def __init__(self, app: ASGIApp, is_ready: Callable[[], bool]) -> None:
-        self._app = app
-        self._is_ready = is_ready
+    Attributes:
+        max_connections: Connections at a time. One more takes the place of the one that has
+            waited longest for its client; where none waits, it is answered 503.
+        keep_alive_seconds: How long a connection may be idle between two requests. Longer than
+            clients' pools keep them, so that none is closed under a request that is just sent.
+        header_seconds: How long a request's line and headers may take, and the first byte.
+        header_bytes: Of a request's line and headers together.
+        header_count: Headers of a request, trailers included.
+        url_bytes: Of a request's target.
+        pipelined_requests: Requests that may wait on a connection for the answer before theirs.
+        body_seconds: How long a body may pause, also in total where it is slower than `min_rate`.
+        body_bytes: Largest body: several times the text of a prompt of a million tokens.
+        unread_seconds: How long an answer's next bytes may wait for their reader.
+        min_rate: Bytes per second of which a body or a reader has to be capable.
+        linger_seconds: How long a client that is still sending has to read why it is refused.
+        drain_seconds: How long running answers may go on after the first signal.
+    """
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] == "/health" or self._is_ready():
-            await self._app(scope, receive, send)
-            return
-        response = error_response(
-            scope,
-            503,
-            "The model is still loading. Retry in a moment.",
-            code="model_loading",
-            headers={"Retry-After": "1"},
-        )
-        await response(scope, receive, send)
-
-
-class BodyLimit:
-    """Answers 413 to bodies over `max_bytes`, announced or not, without reading them whole."""
-
-    def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES) -> None:
-        self._app = app
-        self._max_bytes = max_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        message = f"The body is larger than the limit of {self._max_bytes} bytes."
-        announced = Headers(scope=scope).get("content-length", "0")
-        if announced.isdigit() and int(announced) > self._max_bytes:
-            await error_response(scope, 413, message)(scope, receive, send)
-            return
-        received = 0
-
-        async def limited_receive() -> Message:
-            nonlocal received
-            event = await receive()
-            received += len(event.get("body", b""))
-            if received > self._max_bytes:
-                raise HTTPException(413, message)
-            return event
-
-        await self._app(scope, limited_receive, send)
+    max_connections: int = 1024
+    keep_alive_seconds: float = 120.0
+    header_seconds: float = 20.0
+    header_bytes: int = 64 * 2**10
+    header_count: int = 128
+    url_bytes: int = 16 * 2**10
+    pipelined_requests: int = 16
+    body_seconds: float = 30.0
+    body_bytes: int = 32 * 2**20
+    unread_seconds: float = 60.0
+    min_rate: int = 16 * 2**10
+    linger_seconds: float = 3.0
+    drain_seconds: float = 10.0

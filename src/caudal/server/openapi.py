@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi.routing import APIRoute, APIRouter
 from pydantic import TypeAdapter
 
 from caudal.server.body import BodyReader
+from caudal.server.encoding import encode_json
 
 
 def _nullable(kind: str) -> dict[str, Any]:
@@ -102,3 +104,21 @@ def with_bodies(document: dict[str, Any], routers: Sequence[APIRouter]) -> dict[
         }
     document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])
     return document
+
+
+class OpenAPIDocument:
+    """The whole document, made when it is first asked for: off the event loop, for it takes long.
+
+    Args:
+        make: Makes it.
+    """
+
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self._make = make
+        self._making: asyncio.Task[bytes] | None = None
+
+    async def encoded(self) -> bytes:
+        """The document as JSON."""
+        if self._making is None:
+            self._making = asyncio.create_task(asyncio.to_thread(lambda: encode_json(self._make())))
+        return await asyncio.shield(self._making)

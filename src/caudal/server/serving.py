@@ -8,23 +8,39 @@ import errno
 import gc
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
-from fastapi import FastAPI
 
 from caudal.errors import CaudalError
 from caudal.server.app import create_app
+from caudal.server.auth import Access
+from caudal.server.last_resort import LastResort
+from caudal.server.limits import ServerLimits
+from caudal.server.protocol import Protocol, ServerConfig
 from caudal.server.served_model import ServedModel
 from caudal.server.state import ModelSlot
 
-KEEP_ALIVE_SECONDS = 120
-"""Idle connections stay open longer than clients' pools keep them, so that none is closed under a
-request that is just being sent."""
+ENGINE_SECONDS = 0.6
+"""How long the engine has to end its answers once the time to drain is over: an iteration."""
 
-DRAIN_SECONDS = 10.0
-"""How long running answers may go on after the first signal; the second ends them at once."""
+LAST_WORDS_SECONDS = 0.2
+"""How long clients then have to read it, and what worked for those that didn't to end."""
+
+LAST_RESORT_SECONDS = 2.0
+"""How long all of that may take, on a machine that has much else to do."""
+
+OTHER_DESCRIPTORS = 256
+"""Open files that aren't connections: the model, libraries, what the system wants."""
+
+BACKLOG = 512
+"""Connections that wait to be accepted: all are at once, and nothing else happens meanwhile."""
+
+UNSENT_BYTES = 128 * 2**10
+"""What the kernel buffers for a reader that is slower than its answer; the rest waits here, where
+it is counted."""
 
 
 class ListenError(CaudalError):
@@ -39,7 +55,7 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        sock = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         reason = str(error)
         if error.errno == errno.EADDRINUSE:
@@ -49,45 +65,102 @@ def listen(host: str, port: int) -> socket.socket:
         elif isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
             reason = "this machine has no such address; choose one with --host"
         raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+    return sock
 
 
-def server_config(app: FastAPI) -> uvicorn.Config:
-    """How uvicorn is to run the application."""
-    return uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-    )
+class Server(uvicorn.Server):
+    """Leaves in order, and in time whatever clients do.
+
+    Running answers are ended through the engine, so that each gets its proper last event.
+
+    Args:
+        config: What to serve, and how.
+        slot: Where the model is, or will be.
+        last_resort: Told of signals, where there is one.
+    """
+
+    def __init__(
+        self, config: ServerConfig, slot: ModelSlot, last_resort: LastResort | None = None
+    ) -> None:
+        super().__init__(config)
+        self._slot = slot
+        self._drain_seconds = config.limits.drain_seconds
+        self._last_resort = last_resort
+        self._hurry = asyncio.Event()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """First signal: take no more requests and drain. Second: end running answers now."""
+        if self._last_resort is not None:
+            self._last_resort.hurry()
+        if self.should_exit:
+            asyncio.get_running_loop().call_soon_threadsafe(self._hurry.set)
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain; what still runs after that is ended, first politely."""
+        ending = asyncio.ensure_future(self._end_answers())
+        await super().shutdown(sockets)
+        ending.cancel()
+
+    async def _end_answers(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), self._drain_seconds)
+        if self._slot.ready:
+            with contextlib.suppress(TimeoutError):
+                shutdown = self._slot.model.shutdown()
+                await asyncio.wait_for(shutdown, ENGINE_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wait_for_connections(), LAST_WORDS_SECONDS)
+        # Half a request, or an answer that nobody reads.
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, Protocol)
+            connection.abort()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wait_for_tasks(), LAST_WORDS_SECONDS)
+        for task in list(self.server_state.tasks):
+            task.cancel()
+        self.force_exit = True
+
+    async def _wait_for_connections(self) -> None:
+        while self.server_state.connections:
+            await asyncio.sleep(0.02)
+
+    async def _wait_for_tasks(self) -> None:
+        while self.server_state.tasks:
+            await asyncio.sleep(0.02)
 
 
 def serve(
     sock: socket.socket,
     load: Callable[[], ServedModel],
     *,
-    api_key: str | None = None,
+    access: Access | None = None,
+    limits: ServerLimits | None = None,
     strict_fields: bool = False,
     on_ready: Callable[[ServedModel], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT, SIGTERM or SIGHUP. What then does not end in time ends the process.
 
     Args:
         sock: A listening socket, from `listen`.
         load: Loads the model and starts its engine; runs in a thread while `/health` says 503.
-        api_key: See `create_app`.
+        access: See `create_app`.
+        limits: What clients may cost.
         strict_fields: See `create_app`.
         on_ready: Called once requests can be answered.
 
     Raises:
         CaudalError: Loading failed.
     """
+    limits = limits or ServerLimits()
     slot = ModelSlot()
-    config = server_config(create_app(slot, api_key=api_key, strict_fields=strict_fields))
-    server = _Server(config, slot)
+    app = create_app(slot, access=access, limits=limits, strict_fields=strict_fields)
+    config = ServerConfig(app, limits)
+    last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
+    server = Server(config, slot, last_resort)
+    _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
 
     async def load_model() -> None:
         try:
@@ -107,6 +180,8 @@ def serve(
         loading = asyncio.ensure_future(load_model())
         try:
             await server.serve(sockets=[sock])
+            if not loading.done():
+                last_resort.hurry()  # there is nothing left to wait for
             await loading
         finally:
             if slot.ready:
@@ -116,33 +191,21 @@ def serve(
     # them before. Nobody needs to: a server that was told to stop and did has not failed.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
+    # The terminal has closed. Under nohup that is to be overlooked.
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, server.handle_exit)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())
 
 
-class _Server(uvicorn.Server):
-    """Ends running answers through the engine, so that each gets its proper last event."""
+def _allow_descriptors(wanted: int) -> None:
+    """Let the process have so many files open, as far as the system does."""
+    if sys.platform == "win32":
+        return
+    import resource
 
-    def __init__(self, config: uvicorn.Config, slot: ModelSlot) -> None:
-        super().__init__(config)
-        self._slot = slot
-        self._hurry = asyncio.Event()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """First signal: take no more requests and drain. Second: end running answers now."""
-        if self.should_exit:
-            asyncio.get_running_loop().call_soon_threadsafe(self._hurry.set)
-        self.should_exit = True
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain; what still runs after `DRAIN_SECONDS` is ended by closing its engine."""
-
-        async def end_answers() -> None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), DRAIN_SECONDS)
-            if self._slot.ready:
-                await self._slot.model.shutdown()
-
-        ending = asyncio.ensure_future(end_answers())
-        await super().shutdown(sockets)
-        ending.cancel()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -27,6 +27,9 @@ PING_INTERVAL = 10.0
 SERVER_SEND = "caudal.server_send"
 """Where a scope has the `send` that the server called the application with."""
 
+FILLER = "filler"
+"""Where a scope's state has what the server may send at any time while the body is being sent."""
+
 PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
 
@@ -78,6 +81,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         clock = asyncio.get_running_loop().time
         send_body: Send = scope.get(SERVER_SEND, send)
+        scope.setdefault("state", {})[FILLER] = PING
         last_sent = clock()
 
         async def write() -> None:

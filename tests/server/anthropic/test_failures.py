@@ -6,7 +6,7 @@ import threading
 import anthropic
 import pytest
 
-from caudal.server.limits import MAX_BODY_BYTES
+from caudal.server.limits import ServerLimits
 from support.fake_model import ScriptedExecutor
 from support.running_server import RunningServer, Serve, running_server
 
@@ -75,7 +75,7 @@ def test_bodies_that_are_none(hello: RunningServer, body: str):
 
 
 def test_a_body_that_is_too_large(hello: RunningServer):
-    response = hello.http.post("/v1/messages", content=b" " * (MAX_BODY_BYTES + 1))
+    response = hello.http.post("/v1/messages", content=b" " * (ServerLimits.body_bytes + 1))
     assert response.status_code == 413
     assert response.json()["error"]["type"] == "request_too_large"
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from starlette.types import Scope
+
+from caudal.server.request_ids import request_id
 
 _PREFIX = "/v1/messages"
 
@@ -27,13 +28,6 @@ def speaks_anthropic(scope: Scope) -> bool:
     """Whether a request is for a route of Anthropic's API, or for one that would be."""
     path: str = scope["path"]
     return path == _PREFIX or path.startswith(f"{_PREFIX}/")
-
-
-def request_id(scope: Scope) -> str:
-    """The request's id: the same in the `request-id` header and in an error's body."""
-    state: dict[str, Any] = scope.setdefault("state", {})
-    identity: str = state.setdefault("anthropic_request_id", f"req_{uuid.uuid4().hex[:24]}")
-    return identity
 
 
 def anthropic_status(status: int) -> int:

@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from caudal.chat.generation import ChatGeneration
 from caudal.errors import CaudalError, ParameterError
-from caudal.server.anthropic.errors import anthropic_status, error_body, request_id
+from caudal.server.anthropic.errors import anthropic_status, error_body
 from caudal.server.anthropic.message import MessageWriter
 from caudal.server.anthropic.schema import FIELD_NAMES, CountTokensRequest, MessageRequest
 from caudal.server.body import json_body
@@ -22,6 +22,7 @@ from caudal.server.errors import describe
 from caudal.server.field_names import renamed_fields
 from caudal.server.ignored import note_ignored
 from caudal.server.openapi import STREAMED
+from caudal.server.request_ids import request_id
 from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect

@@ -1,0 +1,62 @@
+"""What is checked before a request reaches its route: is there a model, and is the body sane?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from caudal.server.errors import error_response
+from caudal.server.open_paths import OPEN_PATHS
+
+
+class ReadinessGate:
+    """Answers 503 on every route but the open ones until the model is loaded."""
+
+    def __init__(self, app: ASGIApp, is_ready: Callable[[], bool]) -> None:
+        self._app = app
+        self._is_ready = is_ready
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._is_ready():
+            await self._app(scope, receive, send)
+            return
+        response = error_response(
+            scope,
+            503,
+            "The model is still loading. Retry in a moment.",
+            code="model_loading",
+            headers={"Retry-After": "1"},
+        )
+        await response(scope, receive, send)
+
+
+class BodyLimit:
+    """Answers 413 to bodies over `max_bytes`, announced or not, without reading them whole."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        message = f"The body is larger than the limit of {self._max_bytes} bytes."
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isdigit() and int(announced) > self._max_bytes:
+            await error_response(scope, 413, message)(scope, receive, send)
+            return
+        received = 0
+
+        async def limited_receive() -> Message:
+            nonlocal received
+            event = await receive()
+            received += len(event.get("body", b""))
+            if received > self._max_bytes:
+                raise HTTPException(413, message)
+            return event
+
+        await self._app(scope, limited_receive, send)

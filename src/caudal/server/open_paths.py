@@ -1,0 +1,4 @@
+"""Routes that say no more than that the server is there, and answer everyone at any time."""
+
+OPEN_PATHS = frozenset(("/", "/health"))
+"""Need no key and no model. Clients look at `/` to see whether there is a server."""

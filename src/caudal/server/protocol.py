@@ -1,0 +1,522 @@
+"""HTTP/1 on one connection: uvicorn's protocol, held to `ServerLimits`.
+
+uvicorn parses and frames; it waits for its clients for ever, though, keeps whatever they send
+ahead, and takes a client that has finished sending for one that has gone. So this class adds
+
+- a deadline wherever the next move is the client's: headers, a body, reading an answer;
+- bounds on headers, chunks, pipelined requests and connections, and an envelope for refusals;
+- answers for half-closed clients, for HTTP/1.0, and for clients that offer to upgrade.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import urllib.parse
+from typing import Any, cast
+
+import httptools
+import uvicorn
+from starlette.types import ASGIApp, Scope
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+from uvicorn.server import ServerState
+
+from caudal.server.errors import error_response
+from caudal.server.limits import ServerLimits
+from caudal.server.request_ids import HEADER, request_id
+from caudal.server.streaming import FILLER
+from caudal.server.waiting import WaitingConnections
+
+logger = logging.getLogger("caudal.server")
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+PROBES = (0.05, 0.1, 0.85, 10.0)
+"""Seconds between the writes that show whether a half-closed client still reads; the last again."""
+
+MOST_CHECKED_EVERY = 1.0
+"""Seconds between two looks at a connection's deadlines, where none of them is shorter."""
+
+
+class ServerConfig(uvicorn.Config):
+    """uvicorn's configuration, the limits, and what all connections share.
+
+    Args:
+        app: The application.
+        limits: What clients may cost.
+    """
+
+    def __init__(self, app: ASGIApp, limits: ServerLimits) -> None:
+        super().__init__(
+            app,
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,  # nobody asks who the client is
+        )
+        self.limits = limits
+        self.waiting = WaitingConnections(limits.max_connections)
+
+
+class _RefusedError(Exception):
+    """A request is over a limit. Raised into the parser, which stops there."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection."""
+
+    config: ServerConfig
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits = config.limits
+        self._waiting = config.waiting
+        self._check_every = min(
+            MOST_CHECKED_EVERY,
+            limits.header_seconds / 4,
+            limits.body_seconds / 4,
+            limits.unread_seconds / 4,
+            limits.linger_seconds / 4,
+        )
+        self._checking: asyncio.TimerHandle | None = None
+        # The request that is being read
+        self._reading = False
+        self._finished = False  # by the piece of data that is being parsed
+        self._in_body = False
+        self._deadline = math.inf
+        self._header_bytes = 0
+        self._unparsed_bytes = 0
+        self._body_bytes = 0
+        self._pieces = 0
+        self._keep_alive = True
+        self._closes_after_answer = False
+        self._not_upgraded = b""
+        # The request that is being answered
+        self._answering: RequestResponseCycle | None = None
+        self._unread_deadline = math.inf
+        # The end
+        self._last_request = False
+        self._deaf = False
+        self._ending = False
+        self._half_closed = False
+        self._ignored_bytes = 0
+        self._closer = _Closer(self)
+
+    # What the transport tells
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected; where there are too many, it or another has to go."""
+        super().connection_made(transport)
+        self._deadline = self.loop.time() + self._limits.header_seconds
+        self._checking = self.loop.call_later(self._check_every, self._check)
+        if len(self.connections) > self._limits.max_connections:
+            oldest = self._waiting.make_room()
+            if oldest is not None:
+                oldest.abort()
+            if len(self.connections) > self._limits.max_connections:
+                self._refuse(503, "The server has too many connections. Retry in a moment.")
+        self._waiting.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whoever works for this client learns that it has gone, pipelined or not."""
+        super().connection_lost(exc)
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        self.pipeline.clear()
+        if self._checking is not None:
+            self._checking.cancel()
+        self._waiting.remove(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, as far as the limits go."""
+        if self._deaf:
+            self._ignored_bytes += len(data)
+            if self._ignored_bytes > self._limits.body_bytes:
+                self.abort()
+            return
+        self._finished = False
+        body_bytes = self._body_bytes if self._reading else 0
+        try:
+            self._parse(data)
+            if self._reading and not self._finished:  # all of the data is this request's
+                self._count_unparsed(len(data) - (self._body_bytes - body_bytes))
+        except _RefusedError as error:
+            self._refuse(error.status, str(error))
+            return
+        if self._in_body:
+            self._answer_ends_connection()
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # Nothing to upgrade to. The parser has given up on the body, so a new one reads the
+            # request without the offer, which a server is free to overlook.
+            head = self._not_upgraded
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self._parse(head + data[upgrade.args[0] :])
+        except httptools.HttpParserCallbackError as error:
+            if isinstance(error.__context__, _RefusedError):
+                raise error.__context__ from None
+            raise _RefusedError(400, "The request's target is not a URL's path.") from error
+        except httptools.HttpParserError as error:
+            raise _RefusedError(400, f"This is not HTTP/1.1: {error}.") from error
+
+    def _count_unparsed(self, size: int) -> None:
+        """Count bytes that the parser keeps or skips without telling of them: a header that goes
+        on and on, extensions of chunks, trailers.
+        """
+        self._unparsed_bytes += size
+        if self._unparsed_bytes > self._limits.header_bytes:
+            raise _RefusedError(431, self._too_large_header())
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio asks whether to stay open
+        """The client sends no more. One that waits for an answer may still read it.
+
+        Or it has gone: that shows when it is written to, so it is.
+        """
+        answering = self._is_answering()
+        if self.transport.is_closing() or self._ending or not answering or self._in_body:
+            return False
+        if self._half_closed:
+            return True
+        self._last_request = self._half_closed = True
+        self._probe(0)
+        return True
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it is written to."""
+        super().pause_writing()
+        self._waiting.add(self)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        super().resume_writing()
+        self._unread_deadline = math.inf
+        self._note_whose_move()
+
+    # What the parser tells
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        if len(self.pipeline) >= self._limits.pipelined_requests:
+            raise _RefusedError(429, "Too many requests were sent ahead on one connection.")
+        super().on_message_begin()
+        self._reading = True
+        self._deadline = self.loop.time() + self._limits.header_seconds
+        self._header_bytes = self._unparsed_bytes = self._body_bytes = self._pieces = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request's target."""
+        super().on_url(url)
+        if len(self.url) > self._limits.url_bytes:
+            limit = self._limits.url_bytes
+            raise _RefusedError(414, f"The URL is longer than the limit of {limit} bytes.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; or a trailer, of which nothing is asked here."""
+        self._pieces += 1
+        self._header_bytes += len(name) + len(value) + 4
+        if self._header_bytes + len(self.url) > self._limits.header_bytes:
+            raise _RefusedError(431, self._too_large_header())
+        if not self._in_body:
+            if len(self.headers) >= self._limits.header_count:
+                limit = self._limits.header_count
+                raise _RefusedError(431, f"There are more headers than the limit of {limit}.")
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start to answer, or queue the request behind the one that is being answered."""
+        scope = self.scope
+        scope["method"] = self.parser.get_method().decode("ascii")
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise _RefusedError(505, "This server speaks HTTP/1.1 and HTTP/1.0.")
+        scope["http_version"] = version
+        if scope["method"] == "CONNECT":
+            raise _RefusedError(400, "This server is no proxy.")
+        url = httptools.parse_url(self.url)
+        raw_path = url.path or b""
+        scope["path"] = urllib.parse.unquote(raw_path.decode("ascii"))
+        scope["raw_path"] = raw_path
+        scope["query_string"] = url.query or b""
+        if self.parser.should_upgrade():
+            self._not_upgraded = self._head_without_upgrade()
+            return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and version == "1.1"):
+            raise _RefusedError(400, "A request needs one Host header.")
+        self._keep_alive = version == "1.1" and self.parser.should_keep_alive()
+        cycle = (RequestResponseCycle if version == "1.1" else _UnframedCycle)(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=self._keep_alive and not self._last_request,
+            on_response=self.on_response_complete,
+        )
+        self.cycle = cycle
+        self._in_body = True
+        self._closes_after_answer = False
+        self._unparsed_bytes = self._pieces = 0
+        self._deadline = self.loop.time() + self._limits.body_seconds
+        if self._is_answering():
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+        else:
+            self._start(cycle)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._body_bytes += len(body)
+        self._pieces += 1
+        if self._pieces > 1000 + self._body_bytes // 64:  # each costs as much as 1,000 bytes
+            raise _RefusedError(400, "The body's chunks are too small.")
+        limits = self._limits
+        self._deadline = min(
+            self._deadline + len(body) / limits.min_rate, self.loop.time() + limits.body_seconds
+        )
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """All of the request is there: the next move is the server's."""
+        self._finished = True
+        if not self._in_body:  # an offer to upgrade
+            return
+        super().on_message_complete()
+        self._reading = self._in_body = False
+        self._deadline = math.inf
+        self._unparsed_bytes = 0
+        self._note_whose_move()
+        if self._closes_after_answer and not self.cycle.response_started:
+            self.cycle.transport = self.transport
+            self.cycle.keep_alive = self._keep_alive and not self._last_request
+
+    # Answers
+
+    def _is_answering(self) -> bool:
+        return self._answering is not None and not self._answering.response_complete
+
+    def _note_whose_move(self) -> None:
+        if self._reading or self.flow.write_paused or not self._is_answering():
+            self._waiting.add(self)
+        else:
+            self._waiting.remove(self)
+
+    def _start(self, cycle: RequestResponseCycle) -> None:
+        self._answering = cycle
+        self._start_asgi_task(cycle, self.app)
+
+    def on_response_complete(self) -> None:
+        """Answer the next request, or wait for one."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing() or self._ending:
+            return
+        if self.pipeline:
+            # Reading stays paused: what has been sent ahead is answered first.
+            self._start(self.pipeline.pop()[0])
+        elif self._last_request:
+            self.close_gently()
+        else:
+            self.flow.resume_reading()
+            self._note_whose_move()
+            if not self._reading:
+                self._deadline = self.loop.time() + self._limits.keep_alive_seconds
+
+    def _answer_ends_connection(self) -> None:
+        """An answer that does not wait for the request's body is the connection's last.
+
+        Nobody would want to read the rest for nothing, and the next request is behind it.
+        """
+        self._closes_after_answer = True
+        self.cycle.keep_alive = False
+        self.cycle.transport = cast("asyncio.Transport", self._closer)
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Say what is wrong with what is being read, if an answer can be said, and close."""
+        if self._ending:
+            return
+        cycle, answering = self.cycle, self._answering
+        if self._in_body:  # an application waits for the rest of it, or will
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle is not answering and self.pipeline:
+                self.pipeline.popleft()
+        if self._is_answering() and not (self._in_body and cycle is answering):
+            self._deaf = self._last_request = True  # earlier requests still get their answers
+            return
+        if not (self._in_body and cycle.response_started):
+            self.transport.write(self._response(status, message))
+        self.close_gently()
+
+    def _response(self, status: int, message: str) -> bytes:
+        scope: Scope = {"path": "", **(self.scope if self._reading else {})}
+        response = error_response(scope, status, message)
+        headers = [
+            *self.server_state.default_headers,
+            *response.raw_headers,
+            (HEADER, request_id(scope).encode()),
+            (b"connection", b"close"),
+        ]
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        is_head = scope.get("method") == "HEAD"
+        return (
+            STATUS_LINE[response.status_code]
+            + lines
+            + b"\r\n"
+            + (b"" if is_head else bytes(response.body))
+        )
+
+    def _too_large_header(self) -> str:
+        return f"The headers are larger than the limit of {self._limits.header_bytes} bytes."
+
+    def _head_without_upgrade(self) -> bytes:
+        lines = [self.scope["method"].encode() + b" " + self.url + b" HTTP/1.1"]
+        lines += [b"%b: %b" % each for each in self.headers if each[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
+
+    # Deadlines and the end
+
+    def _check(self) -> None:
+        """End the connection where the client has missed a deadline."""
+        now = self.loop.time()
+        if self.flow.read_paused and self._in_body:
+            self._deadline = now + self._limits.body_seconds  # it is the server that does not read
+        if self.flow.write_paused or self.transport.is_closing():
+            if self._unread_deadline == math.inf:
+                unread = self.transport.get_write_buffer_size()
+                patience = self._limits.unread_seconds + unread / self._limits.min_rate
+                self._unread_deadline = now + patience
+            elif now >= self._unread_deadline:
+                self.abort()
+                return
+        if now >= self._deadline:
+            self._deadline = math.inf
+            if self._ending:
+                self.abort()
+                return
+            if self._reading:
+                what = "body" if self._in_body else "headers"
+                self._refuse(408, f"The request's {what} did not come in time.")
+            else:
+                self.transport.close()  # nobody asked for anything
+        self._checking = self.loop.call_later(self._check_every, self._check)
+
+    def _probe(self, step: int) -> None:
+        """Write to a half-closed client something that changes nothing.
+
+        One that has gone answers with a reset, which fails the next write.
+        """
+        cycle = self._answering
+        if cycle is None or self.transport.is_closing() or cycle.response_complete:
+            return
+        if step > 0:
+            filler = cycle.scope["state"].get(FILLER)
+            if not cycle.response_started and cycle.scope["http_version"] == "1.1":
+                self.transport.write(CONTINUE)
+            elif cycle.response_started and filler is not None and not self.flow.write_paused:
+                sending = self.loop.create_task(
+                    cycle.send({"type": "http.response.body", "body": filler, "more_body": True})
+                )
+                self.tasks.add(sending)
+                sending.add_done_callback(self.tasks.discard)
+        self.loop.call_later(PROBES[min(step, len(PROBES) - 1)], self._probe, step + 1)
+
+    def close_gently(self) -> None:
+        """Close, but leave a client that is still sending the time to read what it was told.
+
+        Closed at once, its kernel would throw away what came in before the reset.
+        """
+        if self._ending or self.transport.is_closing():
+            return
+        self._ending = self._deaf = True
+        if self._half_closed:
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._deadline = self.loop.time() + self._limits.linger_seconds
+        self._waiting.add(self)
+
+    def abort(self) -> None:
+        """End the connection now, with whatever is unsent."""
+        self._ending = self._deaf = True
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def shutdown(self) -> None:
+        """The server is stopping: take no further request."""
+        self._last_request = True
+        if self._is_answering():
+            self.cycle.keep_alive = False
+        else:
+            self.transport.close()
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Uvicorn's timer for idle connections is never set: see `_check`."""
+
+
+class _Closer:
+    """What an answer that came before its request's end is written through.
+
+    A stand-in for the transport: it closes gently.
+    """
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+
+    def write(self, data: bytes) -> None:
+        self._protocol.transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._protocol.transport.is_closing()
+
+    def close(self) -> None:
+        self._protocol.close_gently()
+
+
+class _UnframedCycle(RequestResponseCycle):
+    """An answer to HTTP/1.0, which knows no chunks: a body without a length ends where the
+    connection does.
+    """
+
+    _unframed = False
+
+    async def send(self, message: Any) -> None:
+        if not self.response_started:
+            headers = message.get("headers", ())
+            if not any(name.lower() == b"content-length" for name, _ in headers):
+                self._unframed = self.scope["method"] != "HEAD"
+                # uvicorn frames no body of an answer to HEAD, and writes none.
+                self.scope = {**self.scope, "method": "HEAD"}
+        elif self._unframed and not self.response_complete:
+            if self.flow.write_paused and not self.disconnected:
+                await self.flow.drain()
+            if not self.disconnected:
+                self.transport.write(message.get("body", b""))
+        await super().send(message)
