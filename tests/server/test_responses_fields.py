@@ -1,4 +1,4 @@
-"""Everything that the official client can send either works or is refused by name."""
+"""Everything that the official client can send works, or is taken and said, or refused by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from support.running_server import RunningServer
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"type": "function", "name": "weather"}
 CALL = {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{}"}
+CUSTOM_CALL = {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "x"}
+CUSTOM_OUTPUT = {"type": "custom_tool_call_output", "call_id": "c", "output": "5"}
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "5"}
+OFFERED_TOOLS = ("function", "namespace")
 LOGPROBS = "message.output_text.logprobs"
 SCHEMA = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
 
@@ -30,9 +33,12 @@ WORKS: dict[str, list[Any]] = {
     "model": ["fake"],
     "input": ["Hi", [USER], [USER | {"type": "message"}], [USER, CALL, OUTPUT]],
     "background": [False, None],
+    "access_programs": [{}],
+    "background_options": [{}],
     "context_management": [None, []],
     "conversation": [None],
-    "include": [[], [LOGPROBS], None],
+    "image": [{}],
+    "include": [[], [LOGPROBS], ["reasoning.encrypted_content"], None],
     "instructions": [None, ""],
     "max_output_tokens": [1, None],
     "max_tool_calls": [3, None],
@@ -44,7 +50,12 @@ WORKS: dict[str, list[Any]] = {
     "prompt_cache_key": ["k"],
     "prompt_cache_options": [{}, {"mode": "implicit"}],
     "prompt_cache_retention": ["in_memory", None],
-    "reasoning": [{}, {"effort": "none"}, {"summary": "auto"}, {"context": "auto"}, None],
+    "reasoning": [
+        {},
+        {"effort": "none"},
+        {"summary": "auto", "generate_summary": "auto", "context": "auto", "mode": "standard"},
+        None,
+    ],
     "safety_identifier": ["s"],
     "service_tier": ["auto", "default", None],
     "store": [True, False, None],
@@ -57,16 +68,45 @@ WORKS: dict[str, list[Any]] = {
     "top_p": [0.5, None],
     "truncation": ["disabled", None],
     "user": ["u"],
+    # vLLM's
+    "cache_salt": ["s"],
+    "chat_template_kwargs": [{}, {"x": 1}],
+    "frequency_penalty": [0.5],
+    "ignore_eos": [False],
+    "min_p": [0.1],
+    "min_tokens": [1],
+    "presence_penalty": [0.5],
+    "priority": [1],
+    "repetition_penalty": [1.1],
+    "seed": [7],
+    "stop": ["x", ["x", "y"]],
+    "stop_token_ids": [[5]],
+    "top_k": [5],
+    "typical_p": [0.5],
+}
+IGNORED: dict[str, list[tuple[Any, str]]] = {
+    "access_programs": [({"cyber": "standard"}, "access_programs")],
+    "background_options": [({"completion_window": "2h"}, "background_options")],
+    "client_metadata": [({"a": "b"}, "client_metadata")],
+    "context_management": [([{"type": "compaction"}], "context_management")],
+    "image": [({"context_compression": "enabled"}, "image")],
+    "prompt_cache_options": [({"mode": "explicit"}, "prompt_cache_options")],
+    "prompt_cache_retention": [("24h", "prompt_cache_retention")],
+    "reasoning": [
+        ({"summary": "detailed"}, "reasoning.summary"),
+        ({"generate_summary": "concise"}, "reasoning.generate_summary"),
+        ({"context": "all_turns"}, "reasoning.context"),
+        ({"mode": "pro"}, "reasoning.mode"),
+    ],
+    "service_tier": [("flex", "service_tier")],
+    "text": [({"verbosity": "low"}, "text.verbosity")],
+    "truncation": [("auto", "truncation")],
 }
 REFUSED: dict[str, list[tuple[Any, str]]] = {
     "model": [("other", "model")],
     "input": [([], "input"), (None, "input"), (7, "input"), ([7], "input[0]")],
-    "access_programs": [({"cyber": "standard"}, "access_programs")],
     "background": [(True, "background")],
-    "background_options": [({"x": 1}, "background_options")],
-    "context_management": [([{"type": "compaction"}], "context_management")],
     "conversation": [("conv_1", "conversation")],
-    "image": [({"x": 1}, "image")],
     "instructions": [("Be kind", "input")],  # what the template says of system messages
     "max_output_tokens": [(0, "max_output_tokens")],
     "max_tool_calls": [(-1, "max_tool_calls")],
@@ -78,18 +118,12 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     "moderation": [({"model": "m"}, "moderation")],
     "previous_response_id": [("resp_1", "previous_response_id")],
     "prompt": [({"id": "p"}, "prompt")],
-    "prompt_cache_options": [({"mode": "explicit"}, "prompt_cache_options")],
-    "prompt_cache_retention": [("24h", "prompt_cache_retention")],
     "reasoning": [
         ({"effort": "some"}, "reasoning.effort"),
-        ({"summary": "detailed"}, "reasoning.summary"),
-        ({"mode": "pro"}, "reasoning.mode"),
     ],
-    "service_tier": [("flex", "service_tier")],
     "stream_options": [({"include_obfuscation": False}, "stream_options")],  # without stream
     "temperature": [(-1, "temperature")],
     "text": [
-        ({"verbosity": "low"}, "text.verbosity"),
         ({"format": {"type": "json_schema"}}, "text.format"),
         ({"format": {"type": "text", "strict": True}}, "text.format"),
         ({"format": SCHEMA | {"schema": {"type": 7}}}, "text.format"),
@@ -102,7 +136,6 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     ],
     "top_logprobs": [(21, "top_logprobs"), (5, "top_logprobs")],
     "top_p": [(0, "top_p")],
-    "truncation": [("auto", "truncation")],
 }
 
 
@@ -130,8 +163,15 @@ def post(
     return response.status_code, {} if response.status_code == 200 else response.json()["error"]
 
 
+def ignored(server: RunningServer, **fields: Any) -> str:
+    """What is said of fields that were taken without effect."""
+    response = server.http.post("/v1/responses", json={"model": "fake", "input": "Hi"} | fields)
+    assert response.status_code == 200, response.text
+    return response.headers.get("x-caudal-ignored", "")
+
+
 def test_every_field_is_known():
-    known = WORKS.keys() | REFUSED.keys()
+    known = WORKS.keys() | REFUSED.keys() | IGNORED.keys()
     assert fields_of(ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming) <= known
 
 
@@ -140,6 +180,15 @@ def test_every_field_is_known():
 )
 def test_works(hello: RunningServer, name: str, value: Any):
     assert post(hello, **{name: value}) == (200, {})
+    assert ignored(hello, **{name: value}) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [(name, value, said) for name, cases in IGNORED.items() for value, said in cases],
+)
+def test_taken_without_effect(hello: RunningServer, name: str, value: Any, said: str):
+    assert ignored(hello, **{name: value}) == said
 
 
 @pytest.mark.parametrize(
@@ -159,20 +208,32 @@ def test_counting_takes_what_decides_the_prompt(hello: RunningServer):
     for name in fields_of(InputTokenCountParams):
         for value in WORKS.get(name, []):
             assert post(hello, path, **{name: value}) == (200, {})
-    status, error = post(hello, path, personality="friendly")
-    assert (status, error["param"]) == (400, "personality")
+    assert post(hello, path, personality="friendly") == (200, {})
     assert post(hello, path, max_output_tokens=5) == (200, {})
 
 
 @pytest.mark.parametrize("kind", sorted(types_of(ToolParam)))
 def test_every_type_of_tool(hello: RunningServer, kind: str):
-    status, error = post(hello, tools=[{"type": kind, "name": "weather"}])
-    if kind == "function":
-        assert status == 200
-    else:
-        assert status == 400
-        assert error["param"] == "tools[0]"
-        assert repr(kind) in error["message"]
+    tool: dict[str, Any] = {"type": kind, "name": "weather", "some": {"thing": 1}}
+    if kind == "namespace":
+        tool = {"type": kind, "name": "n", "description": "d", "tools": [TOOL]}
+    response = hello.http.post(
+        "/v1/responses", json={"model": "fake", "input": "Hi", "tools": [tool]}
+    )
+    assert response.status_code == 200
+    assert response.json()["tools"][0]["type"] == kind
+    if kind not in OFFERED_TOOLS:
+        assert response.headers["x-caudal-ignored"] == f"tools[{kind}]"
+
+
+def test_a_misspelt_type_is_refused(hello: RunningServer):
+    for field, value in [
+        ("tools", {"type": "fucntion", "name": "f"}),
+        ("input", {"type": "mesage"}),
+    ]:
+        status, error = post(hello, **{field: [value]})
+        assert (status, error["param"]) == (400, f"{field}[0]")
+        assert "Did you mean" in error["message"]
 
 
 @pytest.mark.parametrize("kind", sorted(types_of(ToolChoice)))
@@ -188,25 +249,130 @@ def test_every_type_of_tool_choice(hello: RunningServer, kind: str):
         assert repr(kind) in error["message"]
 
 
+ITEMS: dict[str, list[dict[str, Any]]] = {
+    "message": [USER | {"type": "message", "status": "completed"}],
+    "function_call": [USER, CALL | {"id": "fc_1", "status": "completed"}, OUTPUT],
+    "function_call_output": [
+        USER,
+        CALL,
+        OUTPUT | {"output": [{"type": "input_text", "text": "x"}], "caller": {"type": "direct"}},
+    ],
+    "custom_tool_call": [USER, CUSTOM_CALL, CUSTOM_OUTPUT],
+    "custom_tool_call_output": [USER, CUSTOM_CALL, CUSTOM_OUTPUT | {"id": "ctco_1"}],
+    "reasoning": [
+        USER,
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "x", "annotations": []}]},
+        USER,
+    ],
+    "local_shell_call": [
+        USER,
+        {
+            "type": "local_shell_call",
+            "id": "lsh_1",
+            "call_id": "c",
+            "action": {"type": "exec", "command": ["ls"], "env": {}},
+            "status": "completed",
+        },
+        OUTPUT,
+    ],
+    "local_shell_call_output": [
+        USER,
+        {"type": "local_shell_call", "call_id": "c", "action": {}, "status": "completed"},
+        {"type": "local_shell_call_output", "id": "c", "output": "x"},
+    ],
+    "shell_call": [
+        USER,
+        {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
+        {
+            "type": "shell_call_output",
+            "call_id": "c",
+            "max_output_length": 5,
+            "output": [{"stdout": "x", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
+        },
+    ],
+    "apply_patch_call": [
+        USER,
+        {
+            "type": "apply_patch_call",
+            "call_id": "c",
+            "operation": {"type": "delete_file", "path": "x"},
+            "status": "completed",
+        },
+        {"type": "apply_patch_call_output", "call_id": "c", "status": "failed"},
+    ],
+    "mcp_call": [
+        USER,
+        {
+            "type": "mcp_call",
+            "id": "mcp_1",
+            "server_label": "s",
+            "name": "f",
+            "arguments": "{}",
+            "output": "x",
+        },
+    ],
+    "code_interpreter_call": [
+        USER,
+        {
+            "type": "code_interpreter_call",
+            "id": "ci_1",
+            "container_id": "x",
+            "code": "1",
+            "outputs": [{"type": "logs", "logs": "x"}],
+            "status": "completed",
+        },
+    ],
+    "file_search_call": [
+        USER,
+        {
+            "type": "file_search_call",
+            "id": "fs_1",
+            "queries": ["q"],
+            "results": [{"text": "x"}],
+            "status": "completed",
+        },
+    ],
+    "additional_tools": [USER, {"type": "additional_tools", "role": "developer", "tools": [TOOL]}],
+    "tool_search_output": [
+        USER,
+        {"type": "tool_search_output", "call_id": "c", "execution": "client", "tools": [TOOL]},
+    ],
+}
+ITEMS["shell_call_output"] = ITEMS["shell_call"]
+ITEMS["apply_patch_call_output"] = ITEMS["apply_patch_call"]
+
+
 @pytest.mark.parametrize("kind", sorted(types_of(ResponseInputItemParam)))
 def test_every_type_of_item(hello: RunningServer, kind: str):
-    items: dict[str, list[dict[str, Any]]] = {
-        "message": [USER | {"type": "message", "status": "completed"}],
-        "function_call": [USER, CALL | {"id": "fc_1", "status": "completed"}, OUTPUT],
-        "function_call_output": [USER, CALL, OUTPUT | {"output": [part("input_text")]}],
-        "reasoning": [
-            USER,
-            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None},
-            {"role": "assistant", "content": [part("output_text") | {"annotations": []}]},
-            USER,
-        ],
-    }
-    if kind in items:
-        assert post(hello, input=items[kind]) == (200, {})
-    else:
-        status, error = post(hello, input=[{"type": kind}])
-        assert (status, error["param"]) == (400, "input[0]")
+    if kind in ITEMS:
+        assert ignored(hello, input=ITEMS[kind]) == ""
+    elif kind == "item_reference":
+        response = hello.openai().responses.create(model="fake", input="Hi")
+        item = {"type": kind, "id": response.output[0].id}
+        for reference in (item, {"id": item["id"]}):
+            assert ignored(hello, input=[USER, reference, USER]) == ""
+        status, error = post(hello, input=[USER, item | {"id": "msg_gone"}])
+        assert (status, error["param"]) == (404, "input")
+        assert "'msg_gone'" in error["message"]
+    elif kind == "compaction_trigger":
+        status, error = post(hello, input=[USER, {"type": kind}])
+        assert (status, error["param"]) == (400, "input[1]")
         assert repr(kind) in error["message"]
+    else:
+        item = {"type": kind, "id": "x_1", "encrypted_content": "x", "action": {"type": "search"}}
+        assert ignored(hello, input=[USER, item]) == f"input[{kind}]"
+
+
+def test_items_that_nobody_knows_are_left_out_and_kept(hello: RunningServer):
+    item = {"type": "hologram", "id": "x_1", "depth": [3]}
+    assert ignored(hello, input=[USER, item]) == "input[hologram]"
+    client = hello.openai()
+    response = client.responses.create(model="fake", input=[USER, item])  # type: ignore[list-item]
+    given = hello.http.get(f"/v1/responses/{response.id}/input_items").json()["data"]
+    assert item in given
+    # It doesn't stand in the way of what follows.
+    client.responses.create(model="fake", input="Hi", previous_response_id=response.id)
 
 
 def part(kind: str) -> dict[str, Any]:
@@ -215,12 +381,14 @@ def part(kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", typing.get_args(ResponseIncludable))
 def test_everything_that_can_be_included(hello: RunningServer, name: str):
-    status, error = post(hello, include=[name])
-    if name == LOGPROBS:
-        assert status == 200
-    else:
-        assert (status, error["param"]) == (400, "include")
-        assert name in error["message"]
+    works = name in (LOGPROBS, "reasoning.encrypted_content")
+    assert ignored(hello, include=[name]) == ("" if works else f"include[{name}]")
+
+
+def test_what_cannot_be_included(hello: RunningServer):
+    status, error = post(hello, include=["everything"])
+    assert (status, error["param"]) == (400, "include")
+    assert "'everything'" in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -263,25 +431,30 @@ def test_every_field_within(hello: RunningServer, params: Any, works: dict[str, 
     assert fields_of(params) == works.keys()
     for name, value in works.items():
         assert post(hello, **nest({name: value})) == (200, {})
-        status, error = post(hello, **nest({name: [7]}))
-        assert status == 400
-        assert name in error["message"] or name == "type"
+        # What a field can't be is either refused or said to have no effect.
+        response = hello.http.post(
+            "/v1/responses", json={"model": "fake", "input": "Hi"} | nest({name: [7]})
+        )
+        if response.status_code == 200:
+            assert name in response.headers["x-caudal-ignored"]
+        else:
+            assert response.status_code == 400
+            assert name in response.json()["error"]["message"] or name == "type"
 
 
 @pytest.mark.parametrize(
     ("items", "blamed"),
     [
-        ([USER, CALL], "'c'"),
-        ([OUTPUT], "'c'"),
-        ([USER, CALL, OUTPUT, OUTPUT], "'c'"),
+        ([USER, CALL], "No tool output found for function call c."),
+        ([USER, CUSTOM_CALL], "No tool output found for custom tool call c."),
+        ([OUTPUT], "No tool call found for function call output with call_id c."),
+        ([CUSTOM_OUTPUT], "No tool call found for custom tool call output with call_id c."),
+        ([USER, CALL, OUTPUT, OUTPUT], "with call_id c."),
         ([USER | {"role": "tool"}], "input[0].role"),
         ([{"role": "user", "content": [part("output_text")]}], "role user"),
         ([{"role": "user", "content": [{"type": "input_image"}]}], "input_image"),
         ([{"role": "user", "content": [{"type": "input_file"}]}], "input_file"),
-        ([USER, CALL, OUTPUT | {"output": [{"type": "input_image"}]}], "input_image"),
         ([{"content": "x"}], "type"),
-        ([USER | {"phase": "commentary"}], "input[0].phase"),
-        ([{"type": "reasoning", "summary": [], "encrypted_content": "x"}], "encrypted_content"),
     ],
 )
 def test_items_that_make_no_sense(hello: RunningServer, items: list[Any], blamed: str):
@@ -295,3 +468,7 @@ def test_a_schema_that_cannot_be_enforced_is_named(hello: RunningServer):
     status, error = post(hello, tools=[tool])
     assert (status, error["param"]) == (400, "tools[0].parameters")
     assert "tools[0].parameters" in error["message"]
+
+
+def test_a_messages_phase_is_taken(hello: RunningServer):
+    assert ignored(hello, input=[USER | {"phase": "commentary"}]) == "input[].phase"

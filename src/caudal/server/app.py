@@ -31,6 +31,7 @@ from caudal.server.openai import (
     responses,
     tokenize,
 )
+from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_store import ResponseStore
 from caudal.server.openapi import (
     ANTHROPIC_FAILURES,
@@ -121,6 +122,7 @@ def create_app(
     app.state.strict_fields = strict_fields
     app.state.ignored_fields = IgnoredFields()
     app.state.response_store = ResponseStore()
+    app.state.reasoning_seal = ReasoningSeal(api_key or "")
     for routers, task, failures in _ROUTES:
         for router in routers:
             app.include_router(

@@ -53,6 +53,16 @@ class UnknownResponseError(CaudalError):
         )
 
 
+class UnknownItemError(CaudalError):
+    """A request refers to an item that is in no stored response or conversation."""
+
+    def __init__(self, identity: str) -> None:
+        super().__init__(
+            f"Item with id {identity!r:.80} not found. Items are kept with their response, and "
+            "those of responses made with store false are not."
+        )
+
+
 class UnsupportedTaskError(CaudalError):
     """A route is for something that the model can't do."""
 
@@ -125,6 +135,8 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 400, "model", "unsupported_task"
         case UnknownResponseError():
             return 404, None, "response_not_found"
+        case UnknownItemError():
+            return 404, "input", None
         case QueueFullError():
             return 429, None, "queue_full"
         case RequestTimeoutError():

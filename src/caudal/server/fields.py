@@ -48,15 +48,16 @@ class RequestModel(BaseModel):
     Attributes:
         refused: Documented fields that are not offered and would change what the user gets: each
             with the values that ask for nothing, beside null. Subclasses add to it.
-        hints: Documented fields that have no effect here, and whose effect nobody would miss.
-            Subclasses add to it.
+        hints: Documented fields that have no effect here, and whose effect nobody would miss;
+            with the values that ask for nothing, where there are such beside null. Subclasses add
+            to it.
         closed: Any field that nobody knows may change what the user gets, so all are refused.
     """
 
     model_config = ConfigDict(extra="allow", strict=True)
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {}
-    hints: ClassVar[AbstractSet[str]] = frozenset()
+    hints: ClassVar[AbstractSet[str] | Mapping[str, Sequence[Any]]] = frozenset()
     closed: ClassVar[bool] = False
 
     @model_validator(mode="before")
@@ -69,14 +70,14 @@ class RequestModel(BaseModel):
             return data
         reading = info.context if isinstance(info.context, FieldReading) else FieldReading()
         refused, hints = _refused_by(cls), _hints_of(cls)
-        unknown = others - refused.keys() - hints
+        unknown = others - refused.keys() - hints.keys()
         if len(unknown) > MAX_UNKNOWN_FIELDS:
             raise ValueError(f"the object has {len(unknown)} fields that are unknown here")
         kept = dict(data)
         for name, value in data.items():
             if name not in others:
                 continue
-            if value is None or value in refused.get(name, _NOTHING):
+            if value is None or value in refused.get(name, hints.get(name, _NOTHING)):
                 del kept[name]
             elif name in refused or (reading.strict and name in hints):
                 raise UnsupportedFieldError(name)
@@ -93,7 +94,7 @@ class RequestModel(BaseModel):
         """The known field of which a name is a misspelling."""
         if len(name) > _LONGEST_NAME:
             return None
-        return _closest(name, _names_of(cls).union(_refused_by(cls), _hints_of(cls)))
+        return closest(name, _names_of(cls).union(_refused_by(cls), _hints_of(cls)))
 
 
 class UnsupportedFieldError(ValueError):
@@ -154,13 +155,18 @@ def _refused_by(model: type[RequestModel]) -> Mapping[str, Sequence[Any]]:
 
 
 @cache
-def _hints_of(model: type[RequestModel]) -> frozenset[str]:
-    """A model's hints, those of its bases included."""
-    return frozenset().union(*(vars(base).get("hints", ()) for base in model.__mro__))
+def _hints_of(model: type[RequestModel]) -> Mapping[str, Sequence[Any]]:
+    """A model's hints, those of its bases included, each with the values that ask for nothing."""
+    found: dict[str, Sequence[Any]] = {}
+    for base in reversed(model.__mro__):
+        hints = vars(base).get("hints", ())
+        found |= hints if isinstance(hints, Mapping) else dict.fromkeys(hints, _NOTHING)
+    return found
 
 
 @lru_cache(maxsize=1024)
-def _closest(name: str, known: frozenset[str]) -> str | None:
+def closest(name: str, known: frozenset[str]) -> str | None:
+    """The known name of which another is a misspelling, if there is one."""
     plain = _plain(name)
     matcher = SequenceMatcher(b=plain, autojunk=False)
     best, closest = _ALIKE, None

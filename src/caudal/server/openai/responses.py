@@ -18,9 +18,19 @@ from caudal.server.errors import UnknownResponseError
 from caudal.server.field_names import renamed_fields
 from caudal.server.ignored import note_ignored
 from caudal.server.openai.answer import obfuscated
-from caudal.server.openai.responses_items import read_stored, stored_form
+from caudal.server.openai.reasoning_seal import ReasoningSeal
+from caudal.server.openai.responses_items import (
+    AnyItem,
+    ItemReference,
+    read_stored,
+    stored_form,
+)
 from caudal.server.openai.responses_output import Event, ResponseWriter
-from caudal.server.openai.responses_schema import FIELD_NAMES, InputFields, ResponseRequest
+from caudal.server.openai.responses_schema import (
+    FIELD_NAMES,
+    InputFields,
+    ResponseRequest,
+)
 from caudal.server.openai.responses_store import ResponseStore, StoredResponse
 from caudal.server.openapi import STREAMED
 from caudal.server.state import served_model
@@ -39,6 +49,12 @@ def response_store(request: Request) -> ResponseStore:
     return store
 
 
+def reasoning_seal(request: Request) -> ReasoningSeal:
+    """What seals and opens this application's reasoning."""
+    seal: ReasoningSeal = request.app.state.reasoning_seal
+    return seal
+
+
 @router.post("/v1/responses", responses=STREAMED)
 async def create_response(
     body: Annotated[ResponseRequest, json_body(ResponseRequest)], request: Request
@@ -46,22 +62,32 @@ async def create_response(
     """Answer, whole or as a stream of events."""
     model = served_model(request)
     name = model.name_for(body.model)
-    before = _items_before(body, request)
+    before, items = _items_before(body, request), _resolved(body.items, request)
+    seal = reasoning_seal(request)
     with renamed_fields(FIELD_NAMES, "parameters"):
+        read = body.read([*read_stored(before), *items], seal)
+        note_ignored(request, [*read.ignored, *body.ignored_includes])
         chat = await model.start_chat(
-            body.conversation(read_stored(before)),
+            read.conversation,
             body.sampling_params(),
             report_ignored=partial(_note_ignored, request),
             user=body.safety_identifier or body.user,
+            priority=body.priority,
+            cache_salt=body.cache_salt,
         )
     writer = ResponseWriter(
-        _repeated(body, name), chat, model.tokenizer, with_logprobs=bool(body.include)
+        _repeated(body, name),
+        chat,
+        model.tokenizer,
+        read.tools,
+        with_logprobs=body.includes_logprobs,
+        seal=seal if body.includes_sealed_reasoning else None,
     )
 
     def keep() -> None:
         if body.store is not False:
-            items = [*before, *(stored_form(item) for item in body.items)]
-            response_store(request).add(StoredResponse(writer.response(), items))
+            stored = [*before, *map(stored_form, items)]
+            response_store(request).add(StoredResponse(writer.response(), stored))
 
     if body.stream:
         return EventStream(_stream(chat, writer, keep, obfuscate=body.obfuscate), chat.aclose)
@@ -80,9 +106,11 @@ async def count_input_tokens(
     """How many tokens a request's prompt has, without answering it."""
     model = served_model(request)
     model.name_for(body.model)
-    before = read_stored(_items_before(body, request))
+    before, items = _items_before(body, request), _resolved(body.items, request)
     with renamed_fields(FIELD_NAMES, "parameters"):
-        prompt = await model.prepare_chat(body.conversation(before), body.form())
+        read = body.read([*read_stored(before), *items], reasoning_seal(request))
+        note_ignored(request, read.ignored)
+        prompt = await model.prepare_chat(read.conversation, body.form())
     _note_ignored(request, prompt.ignored)
     return {"object": "response.input_tokens", "input_tokens": len(prompt.tokens)}
 
@@ -149,6 +177,20 @@ def _note_ignored(request: Request, fields: Sequence[str]) -> None:
     note_ignored(request, [FIELD_NAMES.get(field, field) for field in fields])
 
 
+def _resolved(items: Sequence[AnyItem], request: Request) -> Sequence[AnyItem]:
+    """A request's items, with those that it refers to in place of the references.
+
+    Raises:
+        UnknownItemError: There is no such item.
+    """
+    wanted = [item.id for item in items if isinstance(item, ItemReference)]
+    if not wanted:
+        return items
+    found = response_store(request).find_items(wanted)
+    kept = iter(read_stored([found[identity] for identity in wanted]))
+    return [next(kept) if isinstance(item, ItemReference) else item for item in items]
+
+
 def _refuse_query(request: Request, allowed: Sequence[str]) -> None:
     for name in request.query_params:
         if name not in allowed:
@@ -161,6 +203,8 @@ def _repeated(body: ResponseRequest, model: str) -> dict[str, Any]:
     given = body.model_dump(exclude_none=True, by_alias=True)
     tools = [
         {"description": None, "parameters": None, "strict": False, **tool}
+        if tool["type"] == "function"
+        else tool
         for tool in given.get("tools", ())
     ]
     return {

@@ -1,22 +1,29 @@
-"""Items that a response's input consists of, and how they become messages.
+"""Items that a response's input consists of.
 
-What a response put out goes in again as it is: messages, reasoning and calls are items of their
-own, which belong to one message of the assistant's as long as nobody else has spoken.
+What a response put out goes in again as it is. Items of tools that this server doesn't have come
+from other servers' answers: a session that was begun elsewhere goes on here.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, Tag, TypeAdapter, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, Tag, TypeAdapter, model_validator
 
-from caudal.chat.conversation import Message, ToolCall
-from caudal.errors import ParameterError
-from caudal.server.blocks import BY_TYPE, known_types
+from caudal.server.blocks import (
+    BY_TYPE,
+    OTHER,
+    OtherObject,
+    known_or_other,
+    known_types,
+    typed,
+)
 from caudal.server.fields import RequestModel
 from caudal.server.openai.messages import RefusalPart
+from caudal.server.openai.responses_tools import ToolObject
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -24,7 +31,7 @@ Status = Literal["in_progress", "completed", "incomplete"]
 class InputTextPart(RequestModel):
     """Text for the model."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"prompt_cache_breakpoint": ()}
+    hints = frozenset({"prompt_cache_breakpoint"})
 
     type: Literal["input_text"]
     text: str
@@ -33,10 +40,11 @@ class InputTextPart(RequestModel):
 class OutputTextPart(RequestModel):
     """Text that the model wrote."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"annotations": ([],)}
-
     type: Literal["output_text"]
     text: str
+    annotations: list[Any] = Field(
+        default_factory=list, description="As they came; the model can't see them."
+    )
     logprobs: list[Any] | None = Field(None, description="As they came; the model can't see them.")
 
 
@@ -52,7 +60,7 @@ MessagePart = Annotated[
 class MessageItem(RequestModel):
     """A message. `developer` is OpenAI's newer name for `system`."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"phase": ()}
+    hints = frozenset({"phase"})
 
     type: Literal["message"]
     role: Literal["user", "assistant", "system", "developer"]
@@ -78,40 +86,204 @@ class MessageItem(RequestModel):
         ]
 
 
-class FunctionCallItem(RequestModel):
-    """A call that the model made; `arguments` is a JSON object as text."""
-
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
+class _Item(RequestModel):
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {
         "async": (False,),
         "caller": ({"type": "direct"},),
-        "namespace": (),
+        "environment": ({"type": "local"},),
     }
+
+    id: str | None = None
+    status: str | None = None
+    created_by: str | None = None
+
+
+class FunctionCallItem(_Item):
+    """A call that the model made; `arguments` is a JSON object as text."""
 
     type: Literal["function_call"]
     call_id: str
     name: str
     arguments: str
-    id: str | None = None
-    status: Status | None = None
+    namespace: str | None = None
 
 
-ResultPart = Annotated[InputTextPart, known_types("a part of a function's output", ("input_text",))]
+class CustomToolCallItem(_Item):
+    """A call of a custom tool, which takes text."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+    namespace: str | None = None
 
 
-class FunctionCallOutputItem(RequestModel):
+class ActionCallItem(_Item):
+    """A call of a tool that clients of OpenAI's run themselves; its arguments are an object."""
+
+    type: Literal["local_shell_call", "shell_call", "apply_patch_call"]
+    call_id: str
+    action: dict[str, Any] | None = None
+    operation: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """What the tool is called."""
+        return self.type.removesuffix("_call")
+
+    @property
+    def arguments(self) -> str:
+        """The object as JSON."""
+        return json.dumps(self.action or self.operation or {}, ensure_ascii=False)
+
+
+CallItem = FunctionCallItem | CustomToolCallItem | ActionCallItem
+
+_MEDIA = {"input_image": "An image", "input_file": "A file", "input_audio": "Audio"}
+
+
+class MediaPart(BaseModel):
+    """Something that isn't text in a tool's output: the model is told that it was there."""
+
+    type: str
+    given: dict[str, Any]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep(cls, data: dict[str, Any]) -> dict[str, Any]:
+        return {"type": data["type"], "given": data}
+
+    @property
+    def text(self) -> str:
+        """What the model reads in its place."""
+        what = _MEDIA.get(self.type, "Something")
+        return f"[{what} was left out here: only text can be read.]"
+
+
+_OUTPUT_TYPES = ("input_text", "output_text")
+
+OutputPart = Annotated[
+    Annotated[InputTextPart, Tag("[input_text]")]
+    | Annotated[OutputTextPart, Tag("[output_text]")]
+    | Annotated[MediaPart, Tag(OTHER)],
+    known_or_other(_OUTPUT_TYPES),
+    typed("a part of a tool's output", _OUTPUT_TYPES, tuple(_MEDIA)),
+]
+
+
+class CallOutputItem(_Item):
     """What a call gave."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "caller": ({"type": "direct"},),
-        "namespace": (),
-    }
-
-    type: Literal["function_call_output"]
+    type: Literal[
+        "function_call_output",
+        "custom_tool_call_output",
+        "local_shell_call_output",
+        "apply_patch_call_output",
+    ]
     call_id: str
-    output: str | list[ResultPart]
+    output: str | list[OutputPart] | None = None
     name: str | None = None
-    id: str | None = None
-    status: Status | None = None
+    namespace: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_call(cls, data: Any) -> Any:
+        # A local shell's output has the call's id as its own.
+        if isinstance(data, dict) and data.get("type") == "local_shell_call_output":
+            return {"call_id": data.get("id"), **data}
+        return data
+
+    @model_validator(mode="after")
+    def _check(self) -> CallOutputItem:
+        if self.output is None and self.type != "apply_patch_call_output":
+            raise ValueError("output is required")
+        return self
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of its parts."""
+        if self.output is None:
+            return [self.status or ""]
+        return (
+            [self.output] if isinstance(self.output, str) else [part.text for part in self.output]
+        )
+
+    @property
+    def media(self) -> Iterator[str]:
+        """The types of its parts that can't be read."""
+        if isinstance(self.output, list):
+            yield from (part.type for part in self.output if isinstance(part, MediaPart))
+
+
+class ShellCallOutputItem(_Item):
+    """What the commands of a shell call gave: for each what it wrote, and how it ended."""
+
+    type: Literal["shell_call_output"]
+    call_id: str
+    output: list[dict[str, Any]]
+    max_output_length: int | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """The outputs as JSON."""
+        return [json.dumps(part, ensure_ascii=False) for part in self.output]
+
+
+class McpCallItem(_Item):
+    """A call of a tool on an MCP server, with what it gave."""
+
+    type: Literal["mcp_call"]
+    id: str
+    name: str
+    arguments: str
+    output: str | None = None
+    error: Any = None
+    approval_request_id: str | None = None
+    server_label: str | None = None
+
+    @property
+    def call(self) -> tuple[str, str, str]:
+        """Name, arguments and output."""
+        output = self.output
+        if output is None:
+            output = json.dumps(self.error, ensure_ascii=False) if self.error else ""
+        return self.name, self.arguments, output
+
+
+class CodeInterpreterCallItem(_Item):
+    """A program that another server ran, with what it wrote."""
+
+    type: Literal["code_interpreter_call"]
+    id: str
+    code: str | None = None
+    outputs: list[dict[str, Any]] | None = None
+    container_id: str | None = None
+
+    @property
+    def call(self) -> tuple[str, str, str]:
+        """Name, arguments and output."""
+        arguments = json.dumps({"code": self.code or ""}, ensure_ascii=False)
+        logs = [str(output.get("logs", "")) for output in self.outputs or ()]
+        return "code_interpreter", arguments, "\n".join(filter(None, logs))
+
+
+class FileSearchCallItem(_Item):
+    """A search through files, with what it found where the client asked for that."""
+
+    type: Literal["file_search_call"]
+    id: str
+    queries: list[str]
+    results: list[dict[str, Any]] | None = None
+
+    @property
+    def call(self) -> tuple[str, str, str]:
+        """Name, arguments and output."""
+        arguments = json.dumps({"queries": self.queries}, ensure_ascii=False)
+        texts = [str(result.get("text", "")) for result in self.results or ()]
+        return "file_search", arguments, "\n\n".join(filter(None, texts))
+
+
+WholeCallItem = McpCallItem | CodeInterpreterCallItem | FileSearchCallItem
 
 
 class SummaryPart(RequestModel):
@@ -131,11 +303,12 @@ class ReasoningPart(RequestModel):
 class ReasoningItem(RequestModel):
     """What the model thought."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"encrypted_content": ()}
-
     type: Literal["reasoning"]
     summary: list[SummaryPart] = Field(default_factory=list)
     content: list[ReasoningPart] | None = None
+    encrypted_content: str | None = Field(
+        None, description="From a response of this server: read in place of `content`."
+    )
     id: str | None = None
     status: Status | None = None
 
@@ -145,23 +318,126 @@ class ReasoningItem(RequestModel):
         return "\n\n".join(part.text for part in self.content or self.summary)
 
 
-def _default_to_message(item: Any) -> Any:
-    if isinstance(item, dict) and "type" not in item and "role" in item:
-        return {"type": "message", **item}
+class ToolsItem(_Item):
+    """Tools that come up in the course of a conversation."""
+
+    type: Literal["additional_tools", "tool_search_output"]
+    tools: list[ToolObject]
+    role: str | None = None
+    call_id: str | None = None
+    execution: str | None = None
+
+
+class ItemReference(RequestModel):
+    """An item of a stored response or conversation, by its id."""
+
+    type: Literal["item_reference"]
+    id: str
+
+
+class CompactionTrigger(RequestModel):
+    """Asks for the conversation to be shortened, which this server doesn't do."""
+
+    type: Literal["compaction_trigger"]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, _: Any) -> Any:
+        raise ValueError(
+            "an item of type 'compaction_trigger' is not supported: this server doesn't compact "
+            "conversations"
+        )
+
+
+KNOWN_TYPES = (
+    "message",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "reasoning",
+    "item_reference",
+    "local_shell_call",
+    "local_shell_call_output",
+    "shell_call",
+    "shell_call_output",
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "mcp_call",
+    "code_interpreter_call",
+    "file_search_call",
+    "additional_tools",
+    "tool_search_output",
+    "compaction_trigger",
+)
+LEFT_OUT_TYPES = (
+    "compaction",
+    "computer_call",
+    "computer_call_output",
+    "configuration_update",
+    "image_generation_call",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "mcp_list_tools",
+    "program",
+    "program_output",
+    "tool_search_call",
+    "web_search_call",
+)
+"""Documented types of items in which there is nothing that a model here could read."""
+
+
+def _default_type(item: Any) -> Any:
+    if isinstance(item, dict) and item.get("type") is None:
+        if "role" in item:
+            return {**item, "type": "message"}
+        if item.keys() <= {"id", "type"}:
+            return {**item, "type": "item_reference"}
     return item
 
 
 InputItem = Annotated[
     Annotated[MessageItem, Tag("[message]")]
     | Annotated[FunctionCallItem, Tag("[function_call]")]
-    | Annotated[FunctionCallOutputItem, Tag("[function_call_output]")]
-    | Annotated[ReasoningItem, Tag("[reasoning]")],
-    BY_TYPE,
-    known_types("an item", ("message", "function_call", "function_call_output", "reasoning")),
-    BeforeValidator(_default_to_message),
+    | Annotated[CustomToolCallItem, Tag("[custom_tool_call]")]
+    | Annotated[ActionCallItem, Tag("[local_shell_call]")]
+    | Annotated[ActionCallItem, Tag("[shell_call]")]
+    | Annotated[ActionCallItem, Tag("[apply_patch_call]")]
+    | Annotated[CallOutputItem, Tag("[function_call_output]")]
+    | Annotated[CallOutputItem, Tag("[custom_tool_call_output]")]
+    | Annotated[CallOutputItem, Tag("[local_shell_call_output]")]
+    | Annotated[CallOutputItem, Tag("[apply_patch_call_output]")]
+    | Annotated[ShellCallOutputItem, Tag("[shell_call_output]")]
+    | Annotated[McpCallItem, Tag("[mcp_call]")]
+    | Annotated[CodeInterpreterCallItem, Tag("[code_interpreter_call]")]
+    | Annotated[FileSearchCallItem, Tag("[file_search_call]")]
+    | Annotated[ReasoningItem, Tag("[reasoning]")]
+    | Annotated[ToolsItem, Tag("[additional_tools]")]
+    | Annotated[ToolsItem, Tag("[tool_search_output]")]
+    | Annotated[ItemReference, Tag("[item_reference]")]
+    | Annotated[CompactionTrigger, Tag("[compaction_trigger]")]
+    | Annotated[OtherObject, Tag(OTHER)],
+    known_or_other(KNOWN_TYPES),
+    typed("an item", KNOWN_TYPES, LEFT_OUT_TYPES),
+    BeforeValidator(_default_type),
 ]
 
-AnyItem = MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem
+AnyItem = (
+    MessageItem
+    | FunctionCallItem
+    | CustomToolCallItem
+    | ActionCallItem
+    | CallOutputItem
+    | ShellCallOutputItem
+    | McpCallItem
+    | CodeInterpreterCallItem
+    | FileSearchCallItem
+    | ReasoningItem
+    | ToolsItem
+    | ItemReference
+    | CompactionTrigger
+    | OtherObject
+)
 
 _ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[InputItem])
 
@@ -169,13 +445,15 @@ _ID_PREFIXES = {
     "message": "msg",
     "function_call": "fc",
     "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
     "reasoning": "rs",
 }
 
 
 def new_item_id(kind: str) -> str:
     """An id for an item of this type."""
-    return f"{_ID_PREFIXES[kind]}_{uuid.uuid4().hex}"
+    return f"{_ID_PREFIXES.get(kind, 'item')}_{uuid.uuid4().hex}"
 
 
 def read_stored(items: Sequence[Mapping[str, Any]]) -> list[AnyItem]:
@@ -185,90 +463,17 @@ def read_stored(items: Sequence[Mapping[str, Any]]) -> list[AnyItem]:
 
 def stored_form(item: AnyItem) -> dict[str, Any]:
     """An item as the API gives it back: with an id and a status, and content as parts."""
+    if isinstance(item, OtherObject):
+        return {"id": new_item_id(item.type), **item.root}
     data = item.model_dump(exclude_none=True)
     if isinstance(item, MessageItem) and isinstance(item.content, str):
         part: dict[str, Any] = {"type": "input_text", "text": item.content}
         if item.role == "assistant":
             part = {"type": "output_text", "text": item.content, "annotations": []}
         data["content"] = [part]
+    if isinstance(item, CallOutputItem) and isinstance(item.output, list):
+        data["output"] = [
+            part.given if isinstance(part, MediaPart) else part.model_dump(exclude_none=True)
+            for part in item.output
+        ]
     return {"id": new_item_id(item.type), "status": "completed", **data}
-
-
-def read_items(items: Sequence[AnyItem]) -> list[Message]:
-    """The conversation's messages.
-
-    Raises:
-        ParameterError: A call has no output, or an output no call; names its id.
-    """
-    reader = _Reader()
-    for item in items:
-        reader.add(item)
-    return reader.finish()
-
-
-class _Reader:
-    """Joins the assistant's items to messages, and matches outputs with calls."""
-
-    def __init__(self) -> None:
-        self._messages: list[Message] = []
-        self._reasoning: list[str] = []
-        self._texts: list[str] | None = None
-        self._calls: list[ToolCall] = []
-        self._open_calls: dict[str, str] = {}  # names by id
-
-    def add(self, item: AnyItem) -> None:
-        match item:
-            case ReasoningItem():
-                if self._texts is not None or self._calls:
-                    self._end_turn()
-                self._reasoning.append(item.text)
-            case MessageItem(role="assistant"):
-                if self._texts is not None or self._calls:
-                    self._end_turn()
-                self._texts = item.texts
-            case MessageItem():
-                self._end_turn()
-                texts = item.texts
-                content = texts[0] if len(texts) == 1 else texts
-                self._messages.append(Message(role=item.role, content=content))
-            case FunctionCallItem():
-                call = ToolCall(id=item.call_id, name=item.name, arguments=item.arguments)
-                self._calls.append(call)
-                self._open_calls[item.call_id] = item.name
-            case FunctionCallOutputItem():
-                self._end_turn()
-                self._messages.append(self._output(item))
-
-    def finish(self) -> list[Message]:
-        self._end_turn()
-        for identity in self._open_calls:
-            raise ParameterError(
-                "input", f"input has no function_call_output for the call {identity!r:.80}."
-            )
-        return self._messages
-
-    def _output(self, item: FunctionCallOutputItem) -> Message:
-        name = self._open_calls.pop(item.call_id, None)
-        if name is None:
-            raise ParameterError(
-                "input",
-                f"input has a function_call_output for the call {item.call_id!r:.80}, but before "
-                "it no such function_call that waits for one.",
-            )
-        output = item.output
-        content = output if isinstance(output, str) else [part.text for part in output]
-        return Message(role="tool", content=content, name=name, tool_call_id=item.call_id)
-
-    def _end_turn(self) -> None:
-        if not (self._reasoning or self._texts is not None or self._calls):
-            return
-        content = None if self._texts is None and self._calls else "".join(self._texts or ())
-        self._messages.append(
-            Message(
-                role="assistant",
-                content=content,
-                reasoning="\n\n".join(self._reasoning) or None,
-                tool_calls=self._calls,
-            )
-        )
-        self._reasoning, self._texts, self._calls = [], None, []

@@ -21,7 +21,9 @@ from caudal.chat.generation import ChatDelta, ChatGeneration
 from caudal.formats.tokenizer import Tokenizer
 from caudal.output import OutputToken
 from caudal.server.openai.logprobs import chat_logprobs
+from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_items import new_item_id
+from caudal.server.openai.responses_tools import OfferedTool
 
 Event = dict[str, Any]
 
@@ -33,7 +35,9 @@ class ResponseWriter:
         fields: What the response repeats of its request.
         chat: The running answer; its counts of tokens go into the usage.
         tokenizer: Names the tokens of log-probabilities.
+        tools: What the model was offered, by the names that it knows.
         with_logprobs: Whether text comes with log-probabilities.
+        seal: Seals reasoning, where that is wanted.
 
     Attributes:
         output: The items that are complete.
@@ -44,15 +48,19 @@ class ResponseWriter:
         fields: Mapping[str, Any],
         chat: ChatGeneration,
         tokenizer: Tokenizer,
+        tools: Mapping[str, OfferedTool],
         *,
         with_logprobs: bool,
+        seal: ReasoningSeal | None = None,
     ) -> None:
         self._fields = fields
         self._identity = f"resp_{uuid.uuid4().hex}"
         self._created = int(time.time())
         self._chat = chat
         self._tokenizer = tokenizer
+        self._tools = tools
         self._with_logprobs = with_logprobs
+        self._seal = seal
         self._number = 0
         self._finish_reason: str | None = None
         self._error: str | None = None
@@ -145,9 +153,7 @@ class ResponseWriter:
                     yield from self._begin_text("reasoning")
                     yield self._text_delta("response.reasoning_text.delta", text)
                 case ToolCallBegin(_, identity, name):
-                    yield from self._begin(
-                        "function_call", call_id=identity, name=name, arguments=""
-                    )
+                    yield from self._begin_call(identity, name)
                 case ToolCallArgumentsDelta(_, text):
                     self._pieces.append(text)
                     yield self._item_event("response.function_call_arguments.delta", delta=text)
@@ -163,6 +169,13 @@ class ResponseWriter:
         ]
         entries: list[Any] = chat_logprobs(self._tokenizer, tokens)["content"]
         return entries
+
+    def _begin_call(self, identity: str, name: str) -> Iterator[Event]:
+        offered = self._tools.get(name)
+        fields = {"call_id": identity, "name": name if offered is None else offered.name}
+        if offered is not None and offered.namespace is not None:
+            fields["namespace"] = offered.namespace
+        yield from self._begin("function_call", **fields, arguments="")
 
     def _begin_text(self, kind: str) -> Iterator[Event]:
         if self._item is not None and self._item["type"] == kind:
@@ -214,6 +227,8 @@ class ResponseWriter:
         else:
             part = self._part(text, logprobs)
             item["content"] = [part]
+            if item["type"] == "reasoning" and self._seal is not None:
+                item["encrypted_content"] = self._seal.close(text)
             done: dict[str, Any] = {"content_index": 0, "text": text}
             if item["type"] == "message":
                 yield self._item_event("response.output_text.done", **done, logprobs=logprobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -13,9 +14,12 @@ from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.fields import RequestModel
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
 from caudal.server.openai.messages import MAX_TOOLS, ToolMode
-from caudal.server.openai.responses_items import AnyItem, InputItem, MessageItem, read_items
+from caudal.server.openai.reasoning_seal import ReasoningSeal
+from caudal.server.openai.responses_history import HistoryReader
+from caudal.server.openai.responses_items import AnyItem, InputItem, MessageItem
 from caudal.server.openai.responses_tools import (
-    FunctionName,
+    AllowedTools,
+    OfferedTool,
     ToolChoiceObject,
     ToolObject,
     read_tool_choice,
@@ -36,7 +40,7 @@ FIELD_NAMES: Mapping[str, str] = {
 class Reasoning(RequestModel):
     """How much the model thinks."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {
         "context": ("auto",),
         "generate_summary": ("auto",),
         "mode": ("standard",),
@@ -79,18 +83,33 @@ class TextFormat(RequestModel):
 class TextConfig(RequestModel):
     """How the answer's text is to be."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"verbosity": ("medium",)}
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {"verbosity": ("medium",)}
 
     format: TextFormat | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadInput:
+    """A request, understood.
+
+    Attributes:
+        conversation: In the shape that all APIs share.
+        tools: What the model is offered, by the names that it knows.
+        ignored: What had no effect, as it is said to the client.
+    """
+
+    conversation: Conversation
+    tools: Mapping[str, OfferedTool]
+    ignored: Sequence[str]
 
 
 class InputFields(RequestModel):
     """Fields that decide the prompt."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "conversation": (),
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"conversation": ()}
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {
         "personality": (),
-        "truncation": ("disabled",),
+        "truncation": ("disabled",),  # what doesn't fit is refused
     }
 
     model: str | None = None
@@ -102,6 +121,8 @@ class InputFields(RequestModel):
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextConfig | None = None
+    chat_template: str | None = Field(None, description="A Jinja template instead of the model's.")
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="As in vLLM.")
 
     @property
     def items(self) -> list[AnyItem]:
@@ -120,29 +141,40 @@ class InputFields(RequestModel):
             return None
         return self.text.format.form()
 
-    def conversation(self, history: Sequence[AnyItem]) -> Conversation:
+    def read(self, items: Sequence[AnyItem], seal: ReasoningSeal) -> ReadInput:
         """The request in the shape that all APIs share.
 
         Args:
-            history: What was said before this input.
+            items: What was said before this input, and the input.
+            seal: Opens reasoning.
 
         Raises:
             ParameterError: Names the offending field.
         """
-        messages = read_items([*history, *self.items])
+        history = HistoryReader(seal)
+        messages = history.read(items)
         if not messages:
             raise ParameterError("input", "input must not be empty.")
         if self.instructions:
             messages.insert(0, Message(role="system", content=self.instructions))
-        tools = read_tools(self.tools or ())
+        ignored = history.ignored
+        offered = read_tools(self.tools or (), history.tools, ignored)
+        tools = [each.tool for each in offered.values()]
+        choice = self.tool_choice
         # Who names a tool means one call of it.
-        single = self.parallel_tool_calls is False or isinstance(self.tool_choice, FunctionName)
-        return Conversation(
-            messages=messages,
-            tools=tools,
-            tool_choice=read_tool_choice(self.tool_choice, tools),
-            parallel_tool_calls=not single,
-            reasoning_effort=None if self.reasoning is None else self.reasoning.effort,
+        named = choice is not None and not isinstance(choice, str | AllowedTools)
+        return ReadInput(
+            conversation=Conversation(
+                messages=messages,
+                tools=tools,
+                tool_choice=read_tool_choice(choice, tools, ignored),
+                parallel_tool_calls=self.parallel_tool_calls is not False and not named,
+                reasoning_effort=None if self.reasoning is None else self.reasoning.effort,
+                template=self.chat_template,
+                template_kwargs=self.chat_template_kwargs or {},
+            ),
+            tools=offered,
+            ignored=ignored,
         )
 
 
@@ -155,21 +187,35 @@ class StreamOptions(RequestModel):
 
 
 LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+_OTHER_INCLUDABLE = (
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+)
+"""What can be included of tools that this server doesn't have, and of images."""
 
 
 class ResponseRequest(InputFields):
     """Body of `POST /v1/responses`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "access_programs": (),
         "background": (False,),
-        "background_options": (),
-        "context_management": ([],),
-        "image": (),
         "moderation": (),
         "prompt": (),
+    }
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "access_programs": ({},),
+        "background_options": ({},),
+        "client_metadata": ({},),
+        "context_management": ([],),
+        "image": ({},),
         "prompt_cache_options": ({}, {"mode": "implicit"}),
         "prompt_cache_retention": ("in_memory",),
+        "service_tier": ("auto", "default"),  # there is one tier; the response says `default`
     }
 
     model: str | None = Field(None, description="Default: the model that is served.")
@@ -180,15 +226,14 @@ class ResponseRequest(InputFields):
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    include: list[str] | None = Field(None, description=f"May hold {LOGPROBS}.")
+    include: list[str] | None = Field(
+        None, description=f"May hold {LOGPROBS} and {ENCRYPTED_REASONING}."
+    )
     store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = Field(
         None, description="Returned with the response."
-    )
-    service_tier: Literal["auto", "default"] | None = Field(
-        None, description="There is one tier; the response says `default`."
     )
     user: str | None = Field(None, description="Named in the server's log line of the request.")
     safety_identifier: str | None = Field(None, description="Logged like `user`, and before it.")
@@ -196,10 +241,40 @@ class ResponseRequest(InputFields):
         None, description="Not needed: every prompt's beginning is cached for every other."
     )
 
+    # vLLM's names for what OpenAI's API lacks.
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    cache_salt: str | None = None
+
     @property
     def obfuscate(self) -> bool:
         """Whether a stream's deltas are padded."""
         return self.stream_options is not None and bool(self.stream_options.include_obfuscation)
+
+    @property
+    def includes_logprobs(self) -> bool:
+        """Whether text comes with log-probabilities."""
+        return LOGPROBS in (self.include or ())
+
+    @property
+    def includes_sealed_reasoning(self) -> bool:
+        """Whether reasoning comes in a form to pass back, too."""
+        return ENCRYPTED_REASONING in (self.include or ())
+
+    @property
+    def ignored_includes(self) -> list[str]:
+        """What `include` has that there is nothing of, as it is said to the client."""
+        return [f"include[{name}]" for name in self.include or () if name in _OTHER_INCLUDABLE]
 
     def sampling_params(self) -> SamplingParams:
         """Check the values and return them under the engine's names.
@@ -212,18 +287,37 @@ class ResponseRequest(InputFields):
                 "stream_options", "stream_options may only be set when stream is true."
             )
         for name in self.include or ():
-            if name != LOGPROBS:
+            if name not in (LOGPROBS, ENCRYPTED_REASONING, *_OTHER_INCLUDABLE):
                 raise ParameterError(
                     "include",
-                    f"include: {name!r:.80} is not supported by this server, only {LOGPROBS}.",
+                    f"include: {name!r:.80} is none of {LOGPROBS}, {ENCRYPTED_REASONING}, "
+                    f"{', '.join(_OTHER_INCLUDABLE)}.",
                 )
-        if self.top_logprobs and not self.include:
+        if self.top_logprobs and not self.includes_logprobs:
             raise ParameterError("top_logprobs", f"top_logprobs needs include to have {LOGPROBS}.")
-        given = {"temperature": self.temperature, "top_p": self.top_p}
-        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        chosen: dict[str, Any] = {
+            name: value for name in _SAMPLING_FIELDS if (value := getattr(self, name)) is not None
+        }
         return SamplingParams(
             **chosen,
             max_tokens=self.max_output_tokens,
-            logprobs=(self.top_logprobs or 0) if self.include else None,
+            logprobs=(self.top_logprobs or 0) if self.includes_logprobs else None,
             structured_outputs=self.form(),
         )
+
+
+_SAMPLING_FIELDS = (
+    "temperature",
+    "top_p",
+    "seed",
+    "stop",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "min_tokens",
+    "ignore_eos",
+    "stop_token_ids",
+)

@@ -6,12 +6,12 @@ A stored response holds its whole conversation: those before it may be deleted o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from caudal.server.encoding import encode_json
-from caudal.server.errors import UnknownResponseError
+from caudal.server.errors import UnknownItemError, UnknownResponseError
 
 MAX_RESPONSES = 1000
 MAX_BYTES = 64 * 2**20
@@ -69,6 +69,25 @@ class ResponseStore:
             raise UnknownResponseError(identity)
         self._stored.move_to_end(identity)
         return found[0]
+
+    def find_items(self, identities: Collection[str]) -> dict[str, Mapping[str, Any]]:
+        """Items of stored conversations, by their ids.
+
+        Raises:
+            UnknownItemError: There is no item of such an id.
+        """
+        found: dict[str, Mapping[str, Any]] = {}
+        wanted = set(identities)
+        for stored, _ in reversed(self._stored.values()):
+            if len(found) == len(wanted):
+                break
+            for item in stored.conversation:
+                if item["id"] in wanted:
+                    found.setdefault(item["id"], item)
+        for identity in identities:
+            if identity not in found:
+                raise UnknownItemError(identity)
+        return found
 
     def delete(self, identity: str) -> None:
         """Forget a response; raises `UnknownResponseError`."""

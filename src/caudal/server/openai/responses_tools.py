@@ -1,15 +1,23 @@
-"""Tools as the responses API has them: flatter than the chat API's."""
+"""Tools as the responses API has them: flatter than the chat API's, and in namespaces."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, Tag
 
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.errors import ParameterError
-from caudal.server.blocks import BY_TYPE, known_types
+from caudal.server.blocks import (
+    BY_TYPE,
+    OTHER,
+    OtherObject,
+    known_or_other,
+    known_types,
+    typed,
+)
 from caudal.server.fields import RequestModel
 from caudal.server.openai.messages import (
     ToolMode,
@@ -18,14 +26,37 @@ from caudal.server.openai.messages import (
     resolve_tool_choice,
 )
 
+MAX_OFFERED = 1024
+"""Most tools of a request, those in namespaces included."""
+
+HOSTED_TYPES = (
+    "apply_patch",
+    "code_interpreter",
+    "computer",
+    "computer_use",
+    "computer_use_preview",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "programmatic_tool_calling",
+    "shell",
+    "tool_search",
+    "web_search",
+    "web_search_2025_08_26",
+    "web_search_preview",
+    "web_search_preview_2025_03_11",
+)
+"""Documented types of tools that this server doesn't have."""
+
 
 class FunctionTool(RequestModel):
     """A function that the model may call."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {
         "allowed_callers": (["direct"],),
         "async": (False,),
-        "defer_loading": (False,),
+        "defer_loading": (False,),  # there is no search for tools: all are offered at once
         "output_schema": (),
     }
 
@@ -39,7 +70,34 @@ class FunctionTool(RequestModel):
     )
 
 
-ToolObject = Annotated[FunctionTool, known_types("a tool", ("function",))]
+class NamespaceTool(RequestModel):
+    """Functions under a common name."""
+
+    type: Literal["namespace"]
+    name: str
+    description: str | None = None
+    tools: list[NamespacedTool]
+
+
+_KNOWN = ("function", "namespace")
+
+NamespacedTool = Annotated[
+    Annotated[FunctionTool, Tag("[function]")] | Annotated[OtherObject, Tag(OTHER)],
+    known_or_other(("function",)),
+    typed("a tool", ("function",), HOSTED_TYPES),
+]
+
+ToolObject = Annotated[
+    Annotated[FunctionTool, Tag("[function]")]
+    | Annotated[NamespaceTool, Tag("[namespace]")]
+    | Annotated[OtherObject, Tag(OTHER)],
+    known_or_other(_KNOWN),
+    typed("a tool", _KNOWN, HOSTED_TYPES),
+]
+
+AnyTool = FunctionTool | NamespaceTool | OtherObject
+
+NamespaceTool.model_rebuild()
 
 
 class FunctionName(RequestModel):
@@ -47,9 +105,16 @@ class FunctionName(RequestModel):
 
     type: Literal["function"]
     name: str
+    namespace: str | None = None
 
 
-NamedFunction = Annotated[FunctionName, known_types("a tool", ("function",))]
+_NAMED = ("function",)
+
+NamedTool = Annotated[
+    Annotated[FunctionName, Tag("[function]")] | Annotated[OtherObject, Tag(OTHER)],
+    known_or_other(_NAMED),
+    typed("a tool", _NAMED, HOSTED_TYPES),
+]
 
 
 class AllowedTools(RequestModel):
@@ -57,48 +122,125 @@ class AllowedTools(RequestModel):
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[NamedFunction]
+    tools: list[NamedTool]
 
 
 ToolChoiceObject = Annotated[
     Annotated[FunctionName, Tag("[function]")] | Annotated[AllowedTools, Tag("[allowed_tools]")],
     BY_TYPE,
-    known_types("a tool_choice", ("function", "allowed_tools")),
+    known_types("a tool_choice", (*_NAMED, "allowed_tools")),
 ]
 
 
-def read_tools(tools: Sequence[FunctionTool]) -> list[Tool]:
-    """The tools in the shape that all APIs share.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedTool:
+    """A tool that the model may call, and how the client knows it.
+
+    Attributes:
+        tool: As the model is told.
+        name: As the client calls it.
+        namespace: The namespace that it is in.
+        field: Where in the request it is.
+    """
+
+    tool: Tool
+    name: str
+    namespace: str | None
+    field: str
+
+
+def qualified(namespace: str | None, name: str) -> str:
+    """The name by which the model knows a tool."""
+    return name if namespace is None else f"{namespace}__{name}"
+
+
+def read_tools(
+    tools: Sequence[AnyTool], later: Sequence[AnyTool], ignored: list[str]
+) -> dict[str, OfferedTool]:
+    """The tools that the model is offered, by the names that it knows.
+
+    Args:
+        tools: The request's.
+        later: Those that came up in the conversation; they may come up again.
+        ignored: Told of those that this server doesn't have.
 
     Raises:
         ParameterError: A name or schema can't be one; names the field.
     """
-    read: dict[str, Tool] = {}
-    for index, tool in enumerate(tools):
-        where = f"tools[{index}]"
-        check_tool_name(f"{where}.name", tool.name)
-        if tool.name in read:
+    read: dict[str, OfferedTool] = {}
+    for offered in _offered(tools, "tools", ignored):
+        name, where = offered.tool.name, offered.field
+        if name in read:
             raise ParameterError(
-                f"{where}.name", f"{where}.name: there are two tools named {tool.name!r}."
+                f"{where}.name", f"{where}.name: there are two tools named {name!r}."
             )
-        read[tool.name] = Tool(
-            name=tool.name,
-            description=tool.description,
+        read[name] = offered
+    for offered in _offered(later, "input.tools", ignored):
+        read.setdefault(offered.tool.name, offered)
+    if len(read) > MAX_OFFERED:
+        raise ParameterError(
+            "tools", f"tools may have at most {MAX_OFFERED} tools, but has {len(read)}."
+        )
+    return read
+
+
+def _offered(tools: Sequence[AnyTool], field: str, ignored: list[str]) -> Iterator[OfferedTool]:
+    for index, tool in enumerate(tools):
+        where = f"{field}[{index}]"
+        if isinstance(tool, OtherObject):
+            ignored.append(f"{field}[{tool.type}]")
+        elif isinstance(tool, FunctionTool):
+            yield _function(tool, where, None, None)
+        else:
+            check_tool_name(f"{where}.name", tool.name)
+            about = tool.description  # told once, with the first
+            for place, member in enumerate(tool.tools):
+                if isinstance(member, OtherObject):
+                    ignored.append(f"{field}[{tool.name}].tools[{member.type}]")
+                else:
+                    yield _function(member, f"{where}.tools[{place}]", tool.name, about)
+                    about = None
+
+
+def _function(
+    tool: FunctionTool, where: str, namespace: str | None, about: str | None
+) -> OfferedTool:
+    check_tool_name(f"{where}.name", tool.name)
+    description = tool.description
+    if about:
+        description = "\n\n".join(filter(None, (f"({namespace}: {about})", description)))
+    return OfferedTool(
+        tool=Tool(
+            name=qualified(namespace, tool.name),
+            description=description,
             parameters=object_schema(f"{where}.parameters", tool.parameters),
             strict=bool(tool.strict),
-        )
-    return list(read.values())
+        ),
+        name=tool.name,
+        namespace=namespace,
+        field=where,
+    )
 
 
 def read_tool_choice(
-    choice: ToolMode | FunctionName | AllowedTools | None, tools: Sequence[Tool]
+    choice: ToolMode | FunctionName | AllowedTools | None,
+    tools: Sequence[Tool],
+    ignored: list[str],
 ) -> ToolChoice:
     """Whether tools are called, and which; raises as `resolve_tool_choice`."""
     match choice:
         case FunctionName():
-            return resolve_tool_choice(ToolChoice(mode="required", names=[choice.name]), tools)
+            named = [qualified(choice.namespace, choice.name)]
+            return resolve_tool_choice(ToolChoice(mode="required", names=named), tools)
         case AllowedTools():
-            names = [tool.name for tool in choice.tools]
+            names = []
+            for tool in choice.tools:
+                if isinstance(tool, OtherObject):
+                    ignored.append(f"tool_choice.tools[{tool.type}]")
+                else:
+                    names.append(qualified(tool.namespace, tool.name))
+            if not tools and choice.mode == "auto":
+                return ToolChoice()
             return resolve_tool_choice(ToolChoice(mode=choice.mode, names=names), tools)
         case _:
             return resolve_tool_choice(choice, tools)
