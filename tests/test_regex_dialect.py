@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from caudal.regex_dialect import check_pattern
+from caudal.regex_dialect import rust_pattern
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,34 @@ from caudal.regex_dialect import check_pattern
     ],
 )
 def test_what_every_dialect_takes_passes(pattern: str) -> None:
-    check_pattern(pattern)
+    rust_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rust"),
+    [
+        ("a*?[b-d]{2}.", "a*?[b-d]{2}."),
+        ("[a-z&&[^b]]", r"[a-z\&\&\[\^b]]"),
+        ("[a--b~~c]", r"[a-\-b\~\~c]"),
+        ("[+--]", r"[+-\-]"),
+        ("[-a-]", r"[\-a\-]"),
+        (r"[\d-x]", r"[\d\-x]"),
+        (r"[\w.-]", r"[\w.\-]"),
+        ("[]a]", r"[\]a]"),
+        ("[^]a]", r"[^\]a]"),
+        ("x[^]*y", r"x[\s\S]*y"),
+        ("x[]", r"x[^\s\S]"),
+        (r"\cA[\cj\b]", r"\x01[\x0a\x08]"),
+        (r"\ud83d\uDE00\u0041", r"\u{1f600}\u0041"),
+        (r"\0\/\p{L}[\p{Lu}-]", r"\x00\/\p{L}[\p{Lu}\-]"),
+    ],
+)
+def test_sets_and_escapes_are_written_for_rust(pattern: str, rust: str) -> None:
+    assert rust_pattern(pattern) == rust
+
+
+def test_a_dot_is_no_line_end_in_ecma() -> None:
+    assert rust_pattern(r"a.\.[.]", ecma=True) == r"a[^\n\r\u2028\u2029]\.[.]"
 
 
 @pytest.mark.parametrize(
@@ -39,8 +66,10 @@ def test_what_every_dialect_takes_passes(pattern: str) -> None:
         (r"\!", "write ! instead"),
         (r"ab[c\@]", "at 4"),
         (r"a\€", "write € instead"),
+        ("[[:alpha:]]", r"\[:alpha:\] at 1"),
+        (r"\ud83d", "surrogate"),
     ],
 )
 def test_what_is_a_mistake_elsewhere_is_refused(pattern: str, what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        check_pattern(pattern)
+        rust_pattern(pattern)

@@ -13,10 +13,10 @@ from typing import Any
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from caudal.regex_dialect import check_pattern
+from caudal.exact_integers import exact_rules
+from caudal.json_schema import PreparedSchema, schema_text, translated
 from caudal.structured_outputs import JSON_STYLE, StructuredOutputsParams, lark_literal
 
-MAX_PATTERN_CHARS = 8 * 1024
 MAX_RULES_CHARS = 32 * 1024
 """Most characters of a grammar without the schemas in it."""
 
@@ -25,7 +25,6 @@ MAX_SCHEMA_NODES = 10_000
 
 _GBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 _EMBEDDED_SCHEMA = re.compile(r"%json\s*(?=\{)")
-_NOT_SUBSCHEMAS = frozenset({"const", "default", "enum", "examples"})
 
 
 def grammar_source(wanted: StructuredOutputsParams) -> str:
@@ -42,8 +41,7 @@ def grammar_source(wanted: StructuredOutputsParams) -> str:
             return _from_schema('{"type": "object"}')
         case "regex":
             assert wanted.regex is not None
-            _check_pattern(wanted.regex)
-            return LLMatcher.grammar_from_regex(wanted.regex)
+            return LLMatcher.grammar_from_regex(translated(wanted.regex))
         case "choice":
             assert wanted.choice is not None
             choices = " | ".join(map(lark_literal, wanted.choice))
@@ -57,64 +55,68 @@ def _from_schema(text: str) -> str:
     schema = json.loads(text)
     if not isinstance(schema, dict):
         raise ValueError("a schema must be a JSON object")
-    _check_schema(schema)
+    _check_size(schema)
+    schema.pop("x-guidance", None)
+    prepared = PreparedSchema(schema)
+    if prepared.inexact:
+        return LLMatcher.grammar_from_lark("".join(exact_rules("start", prepared)))
     options: Any = {**JSON_STYLE, "lenient": False}
-    return LLMatcher.grammar_from_json_schema(text, overrides=options)
+    if prepared.needs_unicode_escapes:
+        del options["json_allowed_escapes"]
+    return LLMatcher.grammar_from_json_schema(schema_text(schema), overrides=options)
 
 
 def _from_grammar(text: str) -> str:
-    embedded = 0
-    for start in _EMBEDDED_SCHEMA.finditer(text):
+    pieces: list[str] = []
+    exact: list[str] = []
+    embedded = place = 0
+    while (start := _EMBEDDED_SCHEMA.search(text, place)) is not None:
+        pieces.append(text[place : start.start()])
         try:
             schema, end = json.JSONDecoder().raw_decode(text, start.end())
-        except json.JSONDecodeError:
-            continue  # the compiler will say where and why
-        _check_schema(schema)
+        except json.JSONDecodeError:  # the compiler will say where and why
+            pieces.append(start[0])
+            place = start.end()
+            continue
         embedded += end - start.end()
+        place = end
+        pieces.append(_embedded(schema, f"exact{len(exact)}", exact))
+    rules = "".join((*pieces, text[place:]))
     if len(text) - embedded > MAX_RULES_CHARS:
         raise ValueError(
             f"it may have {MAX_RULES_CHARS} characters beside schemas, but has "
             f"{len(text) - embedded}"
         )
-    if _GBNF_RULE.search(text):
+    if _GBNF_RULE.search(rules):
         try:
-            text = gbnf_to_lark(text)
+            rules = gbnf_to_lark(rules)
         except Exception as error:  # the converter raises plain exceptions
             raise ValueError(str(error)) from error
-    return LLMatcher.grammar_from_lark(text)
+    return LLMatcher.grammar_from_lark("\n".join((rules, *exact)))
 
 
-def _check_schema(schema: Any) -> None:
+def _embedded(schema: dict[str, Any], name: str, exact: list[str]) -> str:
+    """What stands for a schema in a grammar: rules of its own are added to `exact`."""
+    _check_size(schema)
+    style = schema.pop("x-guidance", None)
+    prepared = PreparedSchema(schema)
+    if prepared.inexact:
+        exact += exact_rules(name, prepared)
+        return name
+    if isinstance(style, dict):
+        schema["x-guidance"] = {**style, "lenient": False, "coerce_one_of": False}
+        if prepared.needs_unicode_escapes:
+            schema["x-guidance"].pop("json_allowed_escapes", None)
+    return f"%json {schema_text(schema)}"
+
+
+def _check_size(schema: Any) -> None:
     nodes = 0
-    pending = [(schema, True)]
+    pending = [schema]
     while pending:
-        node, is_schema = pending.pop()
-        if not isinstance(node, dict | list):
-            continue
-        nodes += 1
+        node = pending.pop()
+        if isinstance(node, dict | list):
+            nodes += 1
+            pending += node.values() if isinstance(node, dict) else node
         if nodes > MAX_SCHEMA_NODES:
             raise ValueError(f"it has more than {MAX_SCHEMA_NODES} objects and lists")
-        if isinstance(node, list):
-            pending += [(item, is_schema) for item in node]
-            continue
-        pending += [
-            (value, is_schema and key not in _NOT_SUBSCHEMAS) for key, value in node.items()
-        ]
-        if is_schema:
-            _check_patterns(node)
-
-
-def _check_patterns(schema: dict[str, Any]) -> None:
-    if isinstance(schema.get("pattern"), str):
-        _check_pattern(schema["pattern"])
-    if isinstance(schema.get("patternProperties"), dict):
-        for pattern in schema["patternProperties"]:
-            _check_pattern(pattern)
-
-
-def _check_pattern(pattern: str) -> None:
-    if len(pattern) > MAX_PATTERN_CHARS:
-        raise ValueError(
-            f"a pattern may have {MAX_PATTERN_CHARS} characters, but has {len(pattern)}"
-        )
-    check_pattern(pattern)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from caudal.errors import ParameterError
+from caudal.json_schema import closed
 
 MAX_CHOICES = 1024
 MAX_CHARS = 256 * 1024
@@ -19,9 +20,11 @@ JSON_STYLE: Mapping[str, Any] = {
     "whitespace_flexible": False,
     "item_separator": ", ",
     "key_separator": ": ",
+    "json_allowed_escapes": 'nrbtf\\"',
 }
 """JSON is written on one line, as `json.dumps` does: a model can't go on with white space for ever,
-and what is certain needs no computing."""
+and what is certain needs no computing. Characters aren't written by their numbers, so that no key
+is a listed one in disguise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +35,13 @@ class StructuredOutputsParams:
 
     Attributes:
         json: A JSON schema, as an object or as text.
-        regex: A pattern that the whole answer matches (the syntax of Rust's regex crate).
+        regex: A pattern that the whole answer matches (see `rust_pattern`).
         choice: Texts, one of which is the answer.
         grammar: A context-free grammar in llguidance's dialect of Lark, or in llama.cpp's GBNF.
             Lark may embed schemas (`json_rule`) and special tokens (`lark_literal`).
         json_object: True for any JSON object.
+        disable_additional_properties: Whether objects of a JSON schema that lists their properties
+            have no others, unless it says that they have.
 
     Raises:
         ParameterError: `structured_outputs`, where not exactly one field is set, or one is not of
@@ -48,6 +53,7 @@ class StructuredOutputsParams:
     choice: Sequence[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    disable_additional_properties: bool = False
 
     def __post_init__(self) -> None:
         if self.json_object is False:
@@ -65,6 +71,8 @@ class StructuredOutputsParams:
             value = getattr(self, name)
             if value is not None:
                 _check_text(what, value)
+        if self.disable_additional_properties and isinstance(self.json, str):
+            object.__setattr__(self, "json", _closed(self.json))
         if self.choice is not None:
             object.__setattr__(self, "choice", _checked_choices(self.choice))
         if self.json_object is not None and self.json_object is not True:
@@ -106,11 +114,19 @@ def lark_literal(text: str, special_tokens: Mapping[str, int] = MappingProxyType
     )
 
 
-def _schema_text(schema: Mapping[str, Any]) -> str:
+def _schema_text(schema: Any) -> str:
     try:
         return json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise _error(f"A schema must be a JSON object: {error}.") from error
+
+
+def _closed(text: str) -> str:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        return text  # whoever compiles it says what is wrong with it
+    return _schema_text(closed(schema))
 
 
 def _check_text(what: str, value: object) -> None:

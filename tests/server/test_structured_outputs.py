@@ -59,6 +59,16 @@ FORMS = [
     ({"response_format": {"type": "json_object", "schema": SCHEMA}}, conforms),
     ({"structured_outputs": {"json": SCHEMA}}, conforms),
     ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, conforms),
+    (
+        {
+            "structured_outputs": {
+                "json": {name: SCHEMA[name] for name in ("type", "properties", "required")},
+                "disable_additional_properties": True,
+            }
+        },
+        conforms,
+    ),
+    ({"json_schema": {"enum": [1234567890123456789]}}, matches("1234567890123456789")),
     ({"structured_outputs": {"regex": "a[bc]{3,9}d"}}, matches("a[bc]{3,9}d")),
     ({"structured_outputs": {"choice": ["yes", "no"]}}, matches("yes|no")),
     ({"structured_outputs": {"grammar": 'start: "x"~2..5'}}, matches("x{2,5}")),

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from caudal.chat.calls.formats import CallSyntax
 from caudal.chat.conversation import Tool
 from caudal.chat.member_grammar import member_rules
+from caudal.json_schema import closed
 from caudal.structured_outputs import StructuredOutputsParams, json_rule, lark_literal
 
 _ANY = "(.|\\n)*"
@@ -136,8 +138,7 @@ class AnswerGrammar:
         """Rules for `calls`, of which the trigger has been written already."""
         rules = []
         for place, tool in enumerate(tools):
-            # A function has the parameters it has: schemas that leave that open are closed.
-            schema = {"additionalProperties": False, **tool.parameters}
+            schema = _arguments_schema(tool.parameters)
             head = syntax.head.replace("NAME", tool.name)
             rules.append(
                 f"call{place}: {self._literal(head)} args{place} {self._literal(syntax.tail)}\n"
@@ -197,3 +198,12 @@ class AnswerGrammar:
 
     def _literal(self, text: str) -> str:
         return lark_literal(text, self.special_tokens)
+
+
+def _arguments_schema(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A function has the parameters it has: schemas that leave that open are closed."""
+    schema: dict[str, Any] = closed(dict(parameters))
+    combined = {"$ref", "allOf"} | (set() if "properties" in schema else {"anyOf", "oneOf"})
+    if not schema.keys() & combined and schema.get("additionalProperties") is None:
+        schema["additionalProperties"] = False
+    return schema

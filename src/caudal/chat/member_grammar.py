@@ -7,16 +7,15 @@ other values are JSON. Schemas that say more than which arguments there are can'
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
+from caudal.json_schema import ANNOTATIONS, ENFORCED_FORMATS
 from caudal.structured_outputs import json_rule
 
-_PLAIN = frozenset(
-    ("type", "properties", "required", "additionalProperties", "title", "description", "$schema")
-)
-_PLAIN_STRING = frozenset(("type", "enum", "title", "description", "default", "examples"))
+_PLAIN = ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
+_PLAIN_STRING = ANNOTATIONS | {"type", "enum"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ def can_write(schema: Mapping[str, Any], syntax: MemberSyntax) -> bool:
     properties = schema.get("properties", {})
     required = schema.get("required", [])
     return (
-        schema.keys() <= _PLAIN
+        _says_only(schema, _PLAIN)
         and isinstance(properties, dict)
         and isinstance(required, list)
         and set(map(str, required)) <= properties.keys()
@@ -131,9 +130,17 @@ def _can_write_value(schema: Any, syntax: MemberSyntax) -> bool:
     if syntax.text is None or not _is_string(schema):
         return True
     choices = schema.get("enum", [])
-    return schema.keys() <= _PLAIN_STRING and all(
+    return _says_only(schema, _PLAIN_STRING) and all(
         isinstance(choice, str) and choice and choice == choice.strip() and "<" not in choice
         for choice in choices
+    )
+
+
+def _says_only(schema: Mapping[str, Any], known: Set[str]) -> bool:
+    """Whether a schema has nothing but these keywords, and what has no effect on validity."""
+    return all(
+        key in known or key.startswith("x-") or (key == "format" and value not in ENFORCED_FORMATS)
+        for key, value in schema.items()
     )
 
 

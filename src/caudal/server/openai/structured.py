@@ -61,7 +61,6 @@ class StructuredOutputs(RequestModel):
     closed = True
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "disable_additional_properties": (False,),
         "disable_any_whitespace": (False, True),  # white space is never free
         "disable_fallback": (False, True),  # there is nothing to fall back to
         "structural_tag": (),
@@ -73,6 +72,7 @@ class StructuredOutputs(RequestModel):
     choice: list[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    disable_additional_properties: bool | None = None
 
     def form(self) -> StructuredOutputsParams:
         """What is asked for."""
@@ -82,6 +82,7 @@ class StructuredOutputs(RequestModel):
             choice=self.choice,
             grammar=self.grammar,
             json_object=self.json_object,
+            disable_additional_properties=self.disable_additional_properties or False,
         )
 
 
