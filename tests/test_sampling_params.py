@@ -7,7 +7,12 @@ import pytest
 
 from caudal import SamplingParams
 from caudal.errors import ParameterError
-from caudal.sampling_params import MAX_STOP_LENGTH, MAX_STOP_TOKEN_IDS
+from caudal.sampling_params import (
+    MAX_BAD_WORD_LENGTH,
+    MAX_BAD_WORDS,
+    MAX_STOP_LENGTH,
+    MAX_STOP_TOKEN_IDS,
+)
 
 HUGE = 10**5000
 """Too long for Python to write in decimal, and too large for a float."""
@@ -33,6 +38,14 @@ HUGE = 10**5000
         ("stop", "x" * (MAX_STOP_LENGTH + 1)),
         ("stop_token_ids", 5),
         ("stop_token_ids", [0] * (MAX_STOP_TOKEN_IDS + 1)),
+        ("allowed_token_ids", []),
+        ("allowed_token_ids", ["1"]),
+        ("allowed_token_ids", 5),
+        ("bad_words", "word"),
+        ("bad_words", [""]),
+        ("bad_words", [7]),
+        ("bad_words", ["x" * (MAX_BAD_WORD_LENGTH + 1)]),
+        ("bad_words", ["x"] * (MAX_BAD_WORDS + 1)),
         ("ignore_eos", 1),
         ("skip_special_tokens", "yes"),
         ("include_stop_str_in_output", None),

@@ -33,6 +33,7 @@ from caudal.llm_running import first_error, progress_bar, run
 from caudal.loader import LoadOptions, load_model
 from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
+from caudal.token_rules import with_token_rules
 
 IN_FLIGHT = 512
 """Most prompts of a list that the engine is given at once: enough to choose from."""
@@ -304,11 +305,12 @@ class LLM:
 
     async def _start(self, prompt: _EncodedPrompt, params: SamplingParams) -> Generation:
         wanted = params.structured_outputs
+        grammar = None if wanted is None else await self._model.grammars.compile(wanted)
         request = Request(
             request_id=str(next(self._ids)),
             prompt=prompt.tokens,
             params=params,
-            grammar=None if wanted is None else await self._model.grammars.compile(wanted),
+            grammar=with_token_rules(params, self._model.tokenizer, grammar),
             cache_salt=prompt.cache_salt,
         )
         return Generation(self._engine, self._model.tokenizer, request)

@@ -15,6 +15,8 @@ MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 1024
 MAX_STOP_TOKEN_IDS = 1024
 MAX_LOGIT_BIAS = 1024
+MAX_BAD_WORDS = 1024
+MAX_BAD_WORD_LENGTH = 256
 
 _MAX_INT32 = 2**31 - 1
 
@@ -35,6 +37,10 @@ class SamplingParams:
         presence_penalty: Subtracted once from the logit of each token in the output. [-2, 2].
         frequency_penalty: Subtracted per occurrence in the output. [-2, 2].
         logit_bias: Added to the logits, by token id. Values in [-100, 100].
+        allowed_token_ids: Only these are ever chosen; end-of-sequence only if it is among them.
+            None allows all.
+        bad_words: Words that the answer won't have: the token that would complete one is never
+            chosen.
         min_tokens: Neither end-of-sequence nor stop token ids end the answer before this many.
         max_tokens: Most tokens to generate; None means as far as the context goes.
         stop: Strings that end the answer and are left out of it.
@@ -61,6 +67,8 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    allowed_token_ids: Sequence[int] | None = None
+    bad_words: Sequence[str] = ()
     min_tokens: int = 0
     max_tokens: int | None = 16
     stop: Sequence[str] = ()
@@ -76,7 +84,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):  # vLLM and OpenAI take a bare string too
             object.__setattr__(self, "stop", (self.stop,))
-        for name in ("stop", "stop_token_ids"):
+        for name in ("stop", "stop_token_ids", "bad_words"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, ())
         if self.logit_bias is None:
@@ -116,6 +124,7 @@ class SamplingParams:
             _check_type(name, getattr(self, name), bool, "true or false")
         self._validate_stop()
         self._validate_logit_bias()
+        self._validate_token_rules()
         if not isinstance(self.structured_outputs, StructuredOutputsParams | None):
             raise ParameterError(
                 "structured_outputs",
@@ -127,10 +136,11 @@ class SamplingParams:
         """Check that every token id this request names exists.
 
         Raises:
-            ParameterError: An id in `logit_bias` or `stop_token_ids` is outside the vocabulary.
+            ParameterError: An id in `logit_bias`, `stop_token_ids` or `allowed_token_ids` is
+                outside the vocabulary.
         """
-        for name, ids in (("logit_bias", self.logit_bias), ("stop_token_ids", self.stop_token_ids)):
-            for token in ids:
+        for name in ("logit_bias", "stop_token_ids", "allowed_token_ids"):
+            for token in getattr(self, name) or ():
                 if not 0 <= token < vocab_size:
                     raise ParameterError(
                         name,
@@ -160,6 +170,33 @@ class SamplingParams:
         for token in self.stop_token_ids:
             if isinstance(token, bool) or not isinstance(token, int):
                 raise ParameterError("stop_token_ids", "stop_token_ids must be integers.")
+
+    def _validate_token_rules(self) -> None:
+        allowed = self.allowed_token_ids
+        if allowed is not None:
+            _check_type("allowed_token_ids", allowed, Sequence, "a list")
+            if not allowed:
+                raise ParameterError(
+                    "allowed_token_ids", "allowed_token_ids must have one id at least."
+                )
+            if set(map(type, allowed)) != {int}:
+                raise ParameterError("allowed_token_ids", "allowed_token_ids must be integers.")
+        _check_type("bad_words", self.bad_words, Sequence, "a list")
+        if isinstance(self.bad_words, str):
+            raise ParameterError("bad_words", "bad_words must be a list of strings, not a string.")
+        if len(self.bad_words) > MAX_BAD_WORDS:
+            raise ParameterError("bad_words", f"bad_words may have at most {MAX_BAD_WORDS} words.")
+        for word in self.bad_words:
+            if not isinstance(word, str):
+                raise ParameterError("bad_words", "bad_words must be strings.")
+            if not word.strip():
+                raise ParameterError("bad_words", "bad_words must not contain an empty word.")
+            if len(word) > MAX_BAD_WORD_LENGTH:
+                raise ParameterError(
+                    "bad_words",
+                    f"bad_words has a word of {len(word)} characters; {MAX_BAD_WORD_LENGTH} are "
+                    "allowed.",
+                )
 
     def _validate_logit_bias(self) -> None:
         _check_type("logit_bias", self.logit_bias, Mapping, "a dictionary")

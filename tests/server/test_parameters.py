@@ -76,6 +76,8 @@ TEXT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
 }
 # Beyond OpenAI's, for both.
 SHARED_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
+    "allowed_token_ids": ([[65, 66], None], [[], [100_000], ["65"]]),
+    "bad_words": ([["no"], [], None], [[""], "no"]),
     "cache_salt": (["a", None], []),
     "grammar": (['start: "a"', 'root ::= "a"', None], ["start: missing"]),
     "ignore_eos": ([False, None], []),
@@ -83,8 +85,13 @@ SHARED_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
     "json_schema": ([{"type": "integer"}, None], [{"type": "color"}]),
     "min_p": ([0.1, None], []),
     "min_tokens": ([2, None], []),
+    "n_predict": ([3, -1, None], [-2]),
     "priority": ([-3, None], []),
+    "prompt_logprobs": ([0, None], [-1, 21]),
+    "repeat_penalty": ([1.1, None], [0]),
     "repetition_penalty": ([1.1, None], []),
+    "return_token_ids": ([True, False, None], []),
+    "return_tokens_as_token_ids": ([True, False, None], []),
     "skip_special_tokens": ([False, None], []),
     "stop_token_ids": ([[65], None], []),
     "structured_outputs": ([{"choice": ["a", "b"]}, None], [{}, {"regex": "foo**"}]),
@@ -97,9 +104,13 @@ CHAT_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
     "chat_template_kwargs": ([{"mood": "calm"}, {}, None], [7]),
     "continue_final_message": ([False, None], [True]),
     "include_reasoning": ([True, False, None], []),
+    "thinking_token_budget": ([5, 0, -1, None], [-2]),
 }
 TEXT_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
+    "add_special_tokens": ([True, False, None], []),
     "response_format": ([{"type": "json_object"}, None], [{"type": "xml"}]),
+    "truncate_prompt_tokens": ([1, -1, None], [-2]),
+    "truncation_side": (["left", "right", None], ["middle"]),
 }
 
 

@@ -51,7 +51,8 @@ class BudgetMatcher:
         self._thinking = self._parser.in_reasoning(0)  # prompts may begin it
         self._spent = 0
         self._tokens: list[int] = []
-        self._pending: list[int] = []  # what must follow to end thinking
+        spent = self._thinking and budget.tokens <= 0
+        self._pending = list(budget.ending) if spent else []  # what must follow to end thinking
         self._over = False
         everything = (1 << budget.vocab_size) - 1
         self._everything = everything.to_bytes((budget.vocab_size + 7) // 8, "little")

@@ -34,8 +34,10 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
             f"{vocab_size - 1}.",
         )
     params.validate_for_vocabulary(vocab_size)
-    if params.structured_outputs is not None and request.grammar is None:
-        raise ValueError("structured_outputs must be compiled into the request's grammar")
+    if request.grammar is None:
+        for name in ("structured_outputs", "allowed_token_ids", "bad_words"):
+            if getattr(params, name):
+                raise ValueError(f"{name} must be compiled into the request's grammar")
     if request.pooling is not None and (params.max_tokens != 0 or params.n != 1):
         raise ValueError("a pooling request generates nothing: max_tokens must be 0 and n 1")
     if config.encoder and request.pooling is None:

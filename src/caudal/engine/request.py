@@ -38,7 +38,8 @@ class Request:
         request_id: Unique among live requests.
         prompt: Token ids, at least one, all inside the vocabulary.
         params: Sampling parameters.
-        grammar: `params.structured_outputs`, compiled.
+        grammar: What holds the answer to `params.structured_outputs`, `allowed_token_ids` and
+            `bad_words`.
         priority: Lower runs first (vLLM's convention).
         cache_salt: Requests share cached prefixes only with those of the same salt.
         first_token_deadline: Seconds from submission in which the first token must come.

@@ -36,6 +36,7 @@ from caudal.server.metrics import ServerMetrics
 from caudal.server.threads import WorkThreads
 from caudal.server.tool_schemas import check_answer_form
 from caudal.structured_outputs import StructuredOutputsParams
+from caudal.token_rules import with_token_rules
 
 if TYPE_CHECKING:
     from caudal.loader import LoadedModel
@@ -408,6 +409,7 @@ class ServedModel:
             grammar: Grammar | None = None
             if wanted is not None:
                 grammar = await self.grammars.compile(wanted)
+            grammar = with_token_rules(params, self.tokenizer, grammar)
             if budget is not None:
                 grammar = replace(budget, inner=grammar)
             request = Request(

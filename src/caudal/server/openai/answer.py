@@ -9,8 +9,9 @@ import logging
 import secrets
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from caudal.errors import CaudalError
@@ -120,6 +121,7 @@ async def stream_events(
     final_usage: Callable[[], dict[str, Any]] | None,
     *,
     obfuscate: bool = False,
+    first: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncGenerator[bytes, None]:
     """A whole stream, encoded: chunks, usage if asked for, the end. Or an error, then the end.
 
@@ -132,17 +134,20 @@ async def stream_events(
             have a null usage.
         obfuscate: Bring every chunk to a multiple of `OBFUSCATED_SIZE`, so that those who see only
             how much is sent learn little of what is sent.
+        first: Further fields of the first chunk.
     """
     more: dict[str, Any] = {} if final_usage is None else {"usage": None}
     # A stream's chunks differ in their choice alone: all else is written once.
     before, behind = envelope.around_choice(**more)
+    end = envelope.around_choice(**more, **first)[1] if first else behind
     encode = _encode_obfuscated if obfuscate else encode_event_text
 
     try:
         async with contextlib.aclosing(news):
             async for new in news:
                 for choice in choices(new):
-                    yield encode(f"{before}{choice}{behind}")
+                    yield encode(f"{before}{choice}{end}")
+                    end = behind
         if final_usage is not None:
             yield encode(json_text(envelope.wrap([], usage=final_usage())))
     except CaudalError as error:

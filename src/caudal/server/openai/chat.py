@@ -17,12 +17,13 @@ from caudal.chat.events import (
     ToolCallBegin,
 )
 from caudal.chat.generation import ChatDelta, ChatGeneration, CompleteAnswer
+from caudal.output import OutputToken
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply, json_text
 from caudal.server.ignored import note_ignored
 from caudal.server.openai.answer import Envelope, stream_events, usage
 from caudal.server.openai.chat_schema import ChatCompletionRequest
-from caudal.server.openai.logprobs import chat_logprobs
+from caudal.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from caudal.server.openapi import STREAMED
 from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
@@ -47,12 +48,13 @@ async def create_chat_completion(
             "max_tokens": body.max_tokens_field,
             "structured_outputs": body.form_field,
         },
+        thinking_budget=body.thinking_budget,
         priority=body.priority,
         cache_salt=body.cache_salt,
         user=body.end_user,
     )
     tier = {} if body.service_tier is None else {"service_tier": "default"}
-    writer = _Writer(model, with_logprobs=params.logprobs is not None)
+    writer = _Writer(model, body, generation)
     if body.stream:
         events = stream_events(
             generation.deltas(),
@@ -60,6 +62,7 @@ async def create_chat_completion(
             Envelope("chatcmpl", "chat.completion.chunk", name, model.fingerprint, **tier),
             (lambda: _usage(generation)) if body.include_usage else None,
             obfuscate=body.obfuscate,
+            first={"prompt_token_ids": writer.prompt} if body.return_token_ids else {},
         )
         return EventStream(events, generation.aclose)
     try:
@@ -67,7 +70,7 @@ async def create_chat_completion(
     finally:
         await generation.aclose()
     envelope = Envelope("chatcmpl", "chat.completion", name, model.fingerprint, **tier)
-    more: dict[str, Any] = {"usage": _usage(generation)}
+    more = {"usage": _usage(generation)} | writer.of_prompt()
     if body.metadata is not None:
         more["metadata"] = body.metadata
     choices = [writer.choice(index, answer) for index, answer in enumerate(answers)]
@@ -89,10 +92,34 @@ async def count_input_tokens(
 class _Writer:
     """Writes answers as choices; only a choice's first delta carries the role."""
 
-    def __init__(self, model: ServedModel, *, with_logprobs: bool) -> None:
-        self._model = model
-        self._with_logprobs = with_logprobs
+    def __init__(
+        self, model: ServedModel, body: ChatCompletionRequest, chat: ChatGeneration
+    ) -> None:
+        self._tokenizer = model.tokenizer
+        self._generation = chat.generation
+        self._with_logprobs = bool(body.logprobs)
+        self._as_ids = bool(body.return_tokens_as_token_ids)
+        self._with_ids = bool(body.return_token_ids)
+        self._prompt_top = body.prompt_logprobs
+        self._plain = not self._with_logprobs and not self._with_ids
         self._begun: set[int] = set()
+
+    @property
+    def prompt(self) -> list[int]:
+        """The prompt's token ids."""
+        return list(self._generation.request.prompt)
+
+    def of_prompt(self) -> dict[str, Any]:
+        """What a whole answer says of its prompt; vLLM's clients read even the nulls."""
+        scores = None
+        if self._prompt_top is not None:
+            scores = prompt_logprobs(
+                self._tokenizer, self._generation.prompt_logprobs, self._prompt_top
+            )
+        return {
+            "prompt_logprobs": scores,
+            "prompt_token_ids": self.prompt if self._with_ids else None,
+        }
 
     def write(self, deltas: Sequence[ChatDelta]) -> Iterator[str]:
         """The choices of all chunks of these deltas, as JSON."""
@@ -112,16 +139,18 @@ class _Writer:
         return {
             "index": index,
             "message": _message(complete.answer),
-            "logprobs": chat_logprobs(self._model.tokenizer, complete.tokens)
-            if self._with_logprobs
-            else None,
+            "logprobs": self._logprobs(complete.tokens) if self._with_logprobs else None,
             "finish_reason": complete.finish_reason,
             "stop_reason": complete.stop_reason,
+            "token_ids": _ids(complete.tokens) if self._with_ids else None,
         }
+
+    def _logprobs(self, tokens: Sequence[OutputToken]) -> dict[str, Any]:
+        return chat_logprobs(self._tokenizer, tokens, as_ids=self._as_ids)
 
     def _plain_content(self, delta: ChatDelta) -> str | None:
         """The text of a delta that makes one chunk of nothing but content; None of others."""
-        if self._with_logprobs or delta.finish_reason is not None or len(delta.events) != 1:
+        if not self._plain or delta.finish_reason is not None or len(delta.events) != 1:
             return None
         [event] = delta.events
         if isinstance(event, ContentDelta) and delta.index in self._begun:
@@ -140,10 +169,16 @@ class _Writer:
             for part in parts
         ]
         if self._with_logprobs:
-            choices[0]["logprobs"] = chat_logprobs(self._model.tokenizer, delta.tokens)
+            choices[0]["logprobs"] = self._logprobs(delta.tokens)
+        if self._with_ids:
+            choices[0]["token_ids"] = _ids(delta.tokens)
         if delta.finish_reason is not None:
             choices[-1] |= {"finish_reason": delta.finish_reason, "stop_reason": delta.stop_reason}
         return choices
+
+
+def _ids(tokens: Sequence[OutputToken]) -> list[int]:
+    return [token.sampled.token for token in tokens]
 
 
 def _message(answer: Answer) -> dict[str, Any]:

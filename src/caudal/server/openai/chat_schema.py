@@ -19,6 +19,7 @@ from caudal.server.openai.messages import (
     read_tool_choice,
     read_tools,
 )
+from caudal.server.openai.peer_fields import same_meaning
 from caudal.server.openai.schema import GenerationFields
 
 MetadataKey = Annotated[str, Field(max_length=64)]
@@ -81,6 +82,7 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
         "prompt_cache_options": ({}, {"mode": "implicit"}),
         "prompt_cache_retention": ("in_memory",),
         "store": (False,),
+        "truncate_prompt_tokens": (),  # what is left would be no conversation
         "verbosity": ("medium",),
         "web_search_options": (),
     }
@@ -97,6 +99,9 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
     safety_identifier: str | None = Field(
         None, description="Named in the server's log line of the request, like `user`."
     )
+    thinking_token_budget: Annotated[int, Field(ge=-1)] | None = Field(
+        None, description="Most tokens that the model may think for; -1: no limit."
+    )
     prompt_cache_key: str | None = Field(
         None, description="Not needed: every prompt's beginning is cached for every other."
     )
@@ -104,7 +109,7 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
     @property
     def max_tokens_field(self) -> str:
         """The name under which the limit was given."""
-        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+        return self._limit()[0]
 
     @property
     def end_user(self) -> str | None:
@@ -120,18 +125,31 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
         self.check_stream_options()
         if self.top_logprobs is not None and not self.logprobs:
             raise ParameterError("top_logprobs", "top_logprobs needs logprobs to be true.")
-        max_tokens = self.max_completion_tokens
-        if max_tokens is None:
-            max_tokens = self.max_tokens
-        elif self.max_tokens not in (None, max_tokens):
-            raise ParameterError(
-                "max_tokens", "max_tokens and max_completion_tokens differ; set one of them."
-            )
+        name, max_tokens = self._limit()
         if max_tokens == 0:
-            raise ParameterError(self.max_tokens_field, "max_tokens must be at least 1, but is 0.")
+            raise ParameterError(name, f"{name} must be at least 1, but is 0.")
         return self._sampling_params(
-            max_tokens=max_tokens, logprobs=(self.top_logprobs or 0) if self.logprobs else None
+            max_tokens=max_tokens,
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            prompt_logprobs=self.prompt_logprobs,
         )
+
+    @property
+    def thinking_budget(self) -> int | None:
+        """Most tokens that the model may think for; None for no limit."""
+        budget = self.thinking_token_budget
+        return None if budget == -1 else budget
+
+    def _limit(self) -> tuple[str, int | None]:
+        """The name under which the most tokens were given, and how many they are."""
+        name, limit = same_meaning(
+            {
+                "max_tokens": self.max_tokens,
+                "max_completion_tokens": self.max_completion_tokens,
+                "n_predict": self.n_predict,
+            }
+        )
+        return name, None if name == "n_predict" and limit == -1 else limit
 
 
 class TokenizeTextRequest(RequestModel):

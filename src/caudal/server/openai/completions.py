@@ -12,7 +12,7 @@ from caudal.output import Delta, Generation
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply, json_text
 from caudal.server.openai.answer import Envelope, close_all, merge, stream_events, usage
-from caudal.server.openai.logprobs import CompletionLogprobs
+from caudal.server.openai.logprobs import CompletionLogprobs, prompt_logprobs
 from caudal.server.openai.schema import CompletionRequest
 from caudal.server.openapi import STREAMED
 from caudal.server.served_model import ServedModel
@@ -33,12 +33,16 @@ async def create_completion(
     prompts = body.prompts()
     model.check_count(len(prompts))
     encoded = [
-        await model.encode_text(prompt) if isinstance(prompt, str) else prompt for prompt in prompts
+        await model.encode_text(prompt, add_special=body.add_special_tokens is not False)
+        if isinstance(prompt, str)
+        else prompt
+        for prompt in prompts
     ]
+    encoded = [body.truncated(tokens, model.max_model_len) for tokens in encoded]
     generations = await model.submit_all(
         encoded,
         params,
-        field_names={"structured_outputs": body.form_field},
+        field_names={"max_tokens": body.max_tokens_field, "structured_outputs": body.form_field},
         priority=body.priority,
         cache_salt=body.cache_salt,
         user=body.user,
@@ -74,7 +78,10 @@ class _Choices:
     ) -> None:
         self._tokenizer = model.tokenizer
         self._top = body.logprobs
-        self._plain = body.logprobs is None and not body.echo
+        self._as_ids = bool(body.return_tokens_as_token_ids)
+        self._with_ids = bool(body.return_token_ids)
+        self._prompt_top = body.prompt_logprobs
+        self._plain = body.logprobs is None and not body.echo and not self._with_ids
         self._echo = [self._text_of(prompt) if body.echo else None for prompt in prompts]
         self._generations = generations
         self._begun: set[int] = set()
@@ -96,7 +103,8 @@ class _Choices:
         place = index // self._generations[0].request.params.n
         generation = self._generations[place]
         echo = self._echo[place]
-        echo_now = echo is not None and index not in self._begun
+        begins = index not in self._begun
+        echo_now = echo is not None and begins
         self._begun.add(index)
         choice: dict[str, Any] = {
             "index": index,
@@ -105,14 +113,27 @@ class _Choices:
             "finish_reason": delta.finish_reason,
         }
         if self._top is not None:
-            logprobs = CompletionLogprobs(self._tokenizer, self._top)
+            logprobs = CompletionLogprobs(self._tokenizer, self._top, as_ids=self._as_ids)
             if echo_now:
                 logprobs.add_prompt(generation.request.prompt, generation.prompt_logprobs)
             logprobs.add(delta.tokens, len(echo or ""))
             choice["logprobs"] = logprobs.lists
+        if self._with_ids:
+            choice["token_ids"] = [token.sampled.token for token in delta.tokens]
+            if begins:
+                choice["prompt_token_ids"] = list(generation.request.prompt)
         if delta.finish_reason is not None:
             choice["stop_reason"] = delta.stop_reason
         return choice
+
+    def complete(self, choice: dict[str, Any]) -> dict[str, Any]:
+        """A whole choice, with what belongs to its prompt; vLLM's clients read even the nulls."""
+        generation = self._generations[choice["index"] // self._generations[0].request.params.n]
+        scores = None
+        if self._prompt_top is not None:
+            scores = prompt_logprobs(self._tokenizer, generation.prompt_logprobs, self._prompt_top)
+        nothing = {"token_ids": None, "prompt_token_ids": None}
+        return {**nothing, **choice, "prompt_logprobs": scores}
 
     def _text_of(self, prompt: str | list[int]) -> str:
         return prompt if isinstance(prompt, str) else self._tokenizer.decode(prompt)
@@ -130,7 +151,7 @@ async def _collect(
             whole = collected.setdefault(chunk["index"], chunk)
             if whole is not chunk:
                 _append(whole, chunk)
-    ordered = [collected[index] for index in sorted(collected)]
+    ordered = [choices.complete(collected[index]) for index in sorted(collected)]
     return envelope.wrap(ordered, usage=usage(generations))
 
 
@@ -139,6 +160,8 @@ def _append(whole: dict[str, Any], chunk: dict[str, Any]) -> None:
     whole["finish_reason"] = chunk["finish_reason"]
     if "stop_reason" in chunk:
         whole["stop_reason"] = chunk["stop_reason"]
+    if "token_ids" in chunk:
+        whole["token_ids"] += chunk["token_ids"]
     if chunk["logprobs"] is not None:
         for name, values in chunk["logprobs"].items():
             whole["logprobs"][name] += values

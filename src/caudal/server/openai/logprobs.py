@@ -14,11 +14,19 @@ LEAST_LOGPROB = -9999.0
 """Written for less, because JSON has no minus infinity (the value that OpenAI uses)."""
 
 
-def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[OutputToken]) -> dict[str, Any]:
-    """`choices[].logprobs` of chat completions: one entry per token of the text."""
+def chat_logprobs(
+    tokenizer: Tokenizer, tokens: Iterable[OutputToken], *, as_ids: bool = False
+) -> dict[str, Any]:
+    """`choices[].logprobs` of chat completions: one entry per token of the text.
+
+    Args:
+        tokenizer: Names the tokens.
+        tokens: The tokens.
+        as_ids: Call tokens `token_id:1234` instead.
+    """
     return {
         "content": [
-            _chat_entry(tokenizer, token.sampled.logprob)
+            _chat_entry(tokenizer, token.sampled.logprob, as_ids)
             for token in tokens
             if token.in_text and token.sampled.logprob is not None
         ],
@@ -26,11 +34,46 @@ def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[OutputToken]) -> dict[s
     }
 
 
-def _chat_entry(tokenizer: Tokenizer, scored: TokenLogprob) -> dict[str, Any]:
+def prompt_logprobs(
+    tokenizer: Tokenizer, scores: Sequence[TokenLogprob], top: int
+) -> list[dict[str, Any] | None]:
+    """The `prompt_logprobs` of vLLM: for each token of a prompt it and the likeliest, by their ids.
+
+    Args:
+        tokenizer: Names the tokens.
+        scores: One per token after the first, which follows nothing and has none.
+        top: How many of the likeliest.
+    """
+
+    def entry(token: int, logprob: float, rank: int) -> dict[str, Any]:
+        return {
+            "logprob": max(logprob, LEAST_LOGPROB),
+            "rank": rank,
+            "decoded_token": tokenizer.token_bytes(token).decode(errors="replace"),
+        }
+
+    return [
+        None,
+        *(
+            {str(scored.token): entry(scored.token, scored.logprob, scored.rank)}
+            | {
+                str(token): entry(token, logprob, rank)
+                for rank, (token, logprob) in enumerate(scored.top[:top], 1)
+            }
+            for scored in scores
+        ),
+    ]
+
+
+def _id_name(token: int) -> str:
+    return f"token_id:{token}"
+
+
+def _chat_entry(tokenizer: Tokenizer, scored: TokenLogprob, as_ids: bool) -> dict[str, Any]:
     def entry(token: int, logprob: float) -> dict[str, Any]:
         data = tokenizer.token_bytes(token)
         return {
-            "token": data.decode(errors="replace"),
+            "token": _id_name(token) if as_ids else data.decode(errors="replace"),
             "logprob": max(logprob, LEAST_LOGPROB),
             "bytes": list(data),
         }
@@ -47,10 +90,12 @@ class CompletionLogprobs:
         tokenizer: Names the tokens.
         top: How many alternatives the request asked for. The chosen token is always listed, so
             there may be one more, as at OpenAI.
+        as_ids: Call tokens `token_id:1234` instead.
     """
 
-    def __init__(self, tokenizer: Tokenizer, top: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, top: int, *, as_ids: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._as_ids = as_ids
         self._top = top
         self.lists: dict[str, list[Any]] = {
             "tokens": [],
@@ -85,6 +130,8 @@ class CompletionLogprobs:
 
     def _name(self, token: int) -> str:
         """A token's text; part of a character is written as bytes, so that keys stay distinct."""
+        if self._as_ids:
+            return _id_name(token)
         data = self._tokenizer.token_bytes(token)
         try:
             return data.decode()

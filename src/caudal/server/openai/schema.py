@@ -7,13 +7,14 @@ is refused by name too, unless its value asks for nothing (null, or OpenAI's def
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.fields import RequestModel
+from caudal.server.openai.peer_fields import PeerFields, same_meaning
 from caudal.server.openai.structured import FormFields
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
@@ -31,7 +32,7 @@ class StreamOptions(RequestModel):
     )
 
 
-class GenerationFields(FormFields):
+class GenerationFields(PeerFields, FormFields):
     """Fields that chat and text completions share."""
 
     model: str | None = Field(None, description="Default: the model that is served.")
@@ -81,9 +82,15 @@ class GenerationFields(FormFields):
     def _sampling_params(
         self, *, max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None = None
     ) -> SamplingParams:
+        self.check_prompt_logprobs(stream=bool(self.stream))
         given: dict[str, Any] = {
             name: value for name in _SAMPLING_FIELDS if (value := getattr(self, name)) is not None
         }
+        _, penalty = same_meaning(
+            {"repetition_penalty": self.repetition_penalty, "repeat_penalty": self.repeat_penalty}
+        )
+        if penalty is not None:
+            given["repetition_penalty"] = penalty
         if self.logit_bias is not None:
             given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
         return SamplingParams(
@@ -106,7 +113,8 @@ _SAMPLING_FIELDS = (
     "top_k",
     "min_p",
     "typical_p",
-    "repetition_penalty",
+    "allowed_token_ids",
+    "bad_words",
     "ignore_eos",
     "min_tokens",
     "stop_token_ids",
@@ -135,6 +143,31 @@ class CompletionRequest(GenerationFields):
     )
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    add_special_tokens: bool | None = Field(
+        None, description="Whether BOS begins a prompt that is text; true by default."
+    )
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = Field(
+        None,
+        description="Read only so many tokens of each prompt; -1: as many as there is room for "
+        "beside the answer.",
+    )
+    truncation_side: Literal["left", "right"] | None = Field(
+        None, description="Where a prompt is cut: `left`, the default, keeps its end."
+    )
+
+    @property
+    def max_tokens_field(self) -> str:
+        """The name under which the limit was given."""
+        return self._limit()[0]
+
+    def truncated(self, tokens: list[int], max_model_len: int) -> list[int]:
+        """As much of a prompt as the request wants read."""
+        most = self.truncate_prompt_tokens
+        if most is None:
+            return tokens
+        if most == -1:
+            most = max(1, max_model_len - (self._limit()[1] or 1))
+        return tokens[:most] if self.truncation_side == "right" else tokens[-most:]
 
     def prompts(self) -> list[str] | list[list[int]]:
         """The prompts, one per list item.
@@ -151,14 +184,23 @@ class CompletionRequest(GenerationFields):
             ParameterError: Names the offending field.
         """
         self.check_stream_options()
-        max_tokens = self.max_tokens
-        if max_tokens is None:
-            # OpenAI's default is 16; an explicit null means as far as the context goes.
-            max_tokens = None if "max_tokens" in self.model_fields_set else 16
-        if max_tokens == 0 and not self.echo:
-            raise ParameterError("max_tokens", "max_tokens 0 needs echo: it scores the prompt.")
+        name, max_tokens = self._limit()
+        scored = [] if self.prompt_logprobs is None else [self.prompt_logprobs]
+        if self.echo and self.logprobs is not None:
+            scored.append(self.logprobs)
+        if max_tokens == 0 and not self.echo and not scored:
+            raise ParameterError(name, f"{name} 0 needs echo: it scores the prompt.")
         return self._sampling_params(
             max_tokens=max_tokens,
             logprobs=self.logprobs,
-            prompt_logprobs=self.logprobs if self.echo else None,
+            prompt_logprobs=max(scored, default=None),
         )
+
+    def _limit(self) -> tuple[str, int | None]:
+        """The name under which the most tokens were given, and how many they are."""
+        given = {"max_tokens": self.max_tokens, "n_predict": self.n_predict}
+        name, limit = same_meaning(given)
+        if limit is None:
+            # OpenAI's default is 16; an explicit null means as far as the context goes.
+            return name, None if "max_tokens" in self.model_fields_set else 16
+        return name, None if name == "n_predict" and limit == -1 else limit

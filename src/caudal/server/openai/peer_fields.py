@@ -1,0 +1,119 @@
+"""Fields of generation that vLLM and llama.cpp's server have beside OpenAI's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from caudal.errors import ParameterError
+from caudal.sampling_params import MAX_LOGPROBS
+from caudal.server.fields import RequestModel
+
+_OFF = (0, -1)
+"""llama.cpp's numbers for what is off."""
+
+
+class PeerFields(RequestModel):
+    """What chat and text completions share of them."""
+
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
+        # vLLM's
+        "kv_transfer_params": ({},),
+        "prompt_embeds": ([],),
+        "repetition_detection": ({},),
+        "spaces_between_special_tokens": (True,),
+        "use_beam_search": (False,),
+        "vllm_xargs": ({},),
+        "watermarking": (False,),
+        # llama.cpp's
+        "dry_multiplier": (0,),
+        "dynatemp_range": (0,),
+        "lora": ([],),
+        "mirostat": (0,),
+        "n_indent": (0,),
+        "n_probs": (0,),
+        "post_sampling_probs": (False,),
+        "response_fields": ([],),
+        "t_max_predict_ms": _OFF,
+        "top_n_sigma": _OFF,
+        "xtc_probability": (0,),
+    }
+    hints: ClassVar[AbstractSet[str]] = frozenset(
+        (
+            # vLLM's
+            "length_penalty",  # of beam search
+            "request_id",
+            "return_token_offsets",
+            "return_weight_versions",
+            "session_id",
+            "stream_interval",
+            # llama.cpp's: about its slots and its figures, or of samplers that are off
+            "cache_prompt",
+            "dry_allowed_length",
+            "dry_base",
+            "dry_penalty_last_n",
+            "dry_sequence_breakers",
+            "dynatemp_exponent",
+            "id_slot",
+            "min_keep",
+            "mirostat_eta",
+            "mirostat_tau",
+            "n_cache_reuse",
+            "n_discard",
+            "n_keep",
+            "repeat_last_n",
+            "return_progress",
+            "samplers",
+            "sse_ping_interval",
+            "timings_per_token",
+            "xtc_threshold",
+        )
+    )
+
+    allowed_token_ids: list[int] | None = Field(None, description="Nothing else is ever chosen.")
+    bad_words: list[str] | None = Field(None, description="Words that the answer won't have.")
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = Field(
+        None, description="As many of the likeliest tokens at every place of the prompt."
+    )
+    return_token_ids: bool | None = Field(
+        None, description="The answer has the token ids of the prompt and of the text."
+    )
+    return_tokens_as_token_ids: bool | None = Field(
+        None, description="Tokens of log-probabilities are called `token_id:1234`."
+    )
+    n_predict: Annotated[int, Field(ge=-1)] | None = Field(
+        None, description="llama.cpp's `max_tokens`; -1: the rest of the context."
+    )
+    repeat_penalty: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        None, description="llama.cpp's `repetition_penalty`."
+    )
+
+    def check_prompt_logprobs(self, *, stream: bool) -> None:
+        """Raises `ParameterError` where a stream is to have log-probabilities of the prompt."""
+        if stream and self.prompt_logprobs:
+            raise ParameterError(
+                "prompt_logprobs", "prompt_logprobs are not available where stream is true."
+            )
+
+
+def same_meaning(given: Mapping[str, Any]) -> tuple[str, Any]:
+    """The value that one of several names was given, and that name.
+
+    Args:
+        given: Values by name, the usual one first; None where it was not given.
+
+    Raises:
+        ParameterError: Two of them say different things.
+    """
+    usual = next(iter(given))
+    found = {name: value for name, value in given.items() if value is not None}
+    if not found:
+        return usual, None
+    (name, value), *others = found.items()
+    for other, said in others:
+        if said != value:
+            raise ParameterError(name, f"{name} and {other} differ; set one of them.")
+    return name, value
