@@ -122,7 +122,7 @@ def create_app(
     app.state.strict_fields = strict_fields
     app.state.ignored_fields = IgnoredFields()
     app.state.response_store = ResponseStore()
-    app.state.reasoning_seal = ReasoningSeal(api_key or "")
+    app.state.reasoning_seal = ReasoningSeal(access.api_key or "")
     for routers, task, failures in _ROUTES:
         for router in routers:
             app.include_router(
