@@ -52,7 +52,7 @@ class Tool:
     """A function that the model may call.
 
     Attributes:
-        name: Letters, digits, underscores, dashes; at most 64.
+        name: Letters, digits, underscores, dashes; at most 128.
         description: What it does, for the model.
         parameters: JSON schema of its arguments, of type object.
         strict: Whether arguments must validate against `parameters` even where the model is free

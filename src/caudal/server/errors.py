@@ -153,7 +153,12 @@ def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
     """The response to an error raised before the first byte of an answer."""
     status, param, code = describe(error)
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, QueueFullError) else None
-    return error_response(scope, status, str(error), param=param, code=code, headers=headers)
+    message = str(error)
+    if anthropic.speaks_anthropic(scope):
+        message = anthropic.error_message(error)
+        if isinstance(error, ContextOverflowError):
+            param = None  # the message is to begin as Anthropic's does
+    return error_response(scope, status, message, param=param, code=code, headers=headers)
 
 
 def error_event(error: Exception) -> dict[str, Any]:

@@ -1,29 +1,24 @@
-"""Content blocks, tools and the rest of what a message request is made of."""
+"""Messages, and the blocks that they are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, Tag, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from caudal.server.blocks import BY_TYPE, known_types
+from caudal.server.anthropic.settings import CacheControl
+from caudal.server.anthropic.tools import ToolChange
+from caudal.server.blocks import known_types
 from caudal.server.fields import RequestModel
 
-
-class CacheControl(RequestModel):
-    """Asks for what happens anyway: every prompt's beginning is kept for as long as there is room,
-    whichever lifetime is named.
-    """
-
-    type: Literal["ephemeral"]
-    ttl: Literal["5m", "1h"] | None = None
+_NO_CITATIONS: Mapping[str, Sequence[Any]] = {"citations": ({"enabled": False}, {}, [])}
 
 
 class TextBlock(RequestModel):
-    """Text."""
+    """Text. What an earlier answer cited is not shown to the model."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"citations": ([],)}
+    hints: ClassVar[frozenset[str]] = frozenset({"citations"})
 
     type: Literal["text"]
     text: str
@@ -35,13 +30,13 @@ class ThinkingBlock(RequestModel):
 
     type: Literal["thinking"]
     thinking: str
-    signature: str
+    signature: str | None = None
 
 
 class ToolUseBlock(RequestModel):
     """A call that an assistant made."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {
         "caller": ({"type": "direct"},),
         "toolset_name": (),
     }
@@ -53,13 +48,120 @@ class ToolUseBlock(RequestModel):
     cache_control: CacheControl | None = None
 
 
-ResultPart = Annotated[TextBlock, known_types("a tool result's block", ("text",))]
+class DocumentSource(BaseModel):
+    """Where a document is. Text stands in the request; files and addresses aren't read."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: str
+    data: str | None = None
+    content: str | list[Any] | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The text, where it is one."""
+        if self.type == "text":
+            return self.data
+        if self.type != "content" or self.content is None:
+            return None
+        if isinstance(self.content, str):
+            return self.content
+        found = [part.get("text") for part in self.content if isinstance(part, dict)]
+        texts = [text for text in found if isinstance(text, str)]
+        return "\n".join(texts) if len(texts) == len(self.content) else None
+
+
+class DocumentBlock(RequestModel):
+    """A document."""
+
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = _NO_CITATIONS
+
+    type: Literal["document"]
+    source: DocumentSource
+    title: str | None = None
+    context: str | None = None
+    cache_control: CacheControl | None = None
+
+    @property
+    def text(self) -> str | None:
+        """Title, context and text, a line each; None of a document that isn't text."""
+        text = self.source.text
+        return None if text is None else "\n".join(filter(None, (self.title, self.context, text)))
+
+
+class SearchResultBlock(RequestModel):
+    """A passage that a search of the client's has found."""
+
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = _NO_CITATIONS
+
+    type: Literal["search_result"]
+    source: str
+    title: str
+    content: list[TextBlock]
+    cache_control: CacheControl | None = None
+
+    @property
+    def text(self) -> str:
+        """Title, source and passage, a line each."""
+        return "\n".join([self.title, self.source, *(part.text for part in self.content)])
+
+
+class ToolReferenceBlock(RequestModel):
+    """Names a deferred tool, which the model is offered from then on."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+    cache_control: CacheControl | None = None
+
+    @property
+    def text(self) -> str:
+        """What the model reads of it."""
+        return f"The tool {self.tool_name} can be called now."
+
+
+class OtherBlock(BaseModel):
+    """A block of another type: what Anthropic's servers made, an image, or what nobody knows."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: str
+    content: Any = None
+
+
+def _kinds(*known: str) -> Discriminator:
+    """Tells the known types of a list of blocks from all others."""
+
+    def branch_of(value: Any) -> str:
+        kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+        return f"[{kind}]" if kind in known else "[other]"
+
+    return Discriminator(branch_of)
+
+
+def _has_type(value: Any) -> Any:
+    """Refuses what is no block, in words: pydantic would list its branches."""
+    if not isinstance(value, dict):
+        raise ValueError("input should be an object")
+    if not isinstance(value.get("type"), str):
+        raise ValueError("a content block needs a type, e.g. text")
+    return value
+
+
+ResultPart = Annotated[
+    Annotated[TextBlock, Tag("[text]")]
+    | Annotated[DocumentBlock, Tag("[document]")]
+    | Annotated[SearchResultBlock, Tag("[search_result]")]
+    | Annotated[ToolReferenceBlock, Tag("[tool_reference]")]
+    | Annotated[OtherBlock, Tag("[other]")],
+    _kinds("text", "document", "search_result", "tool_reference"),
+    BeforeValidator(_has_type),
+]
 
 
 class ToolResultBlock(RequestModel):
     """What a call gave, or why it failed."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"toolset_name": ()}
+    hints: ClassVar[frozenset[str]] = frozenset({"toolset_name"})
 
     type: Literal["tool_result"]
     tool_use_id: str
@@ -68,135 +170,88 @@ class ToolResultBlock(RequestModel):
     cache_control: CacheControl | None = None
 
     @property
+    def parts(self) -> Sequence[ResultPart]:
+        """The content's blocks, where it is made of such."""
+        return self.content if isinstance(self.content, list) else ()
+
+    @property
     def text(self) -> str | list[str]:
         """The result for the model, which has no other way to tell failures than words."""
         if isinstance(self.content, list):
-            texts = [part.text for part in self.content]
+            texts = [_text_in_its_place(part) for part in self.content]
             return ["Error:", *texts] if self.is_error else texts
         text = self.content or ""
         return f"Error: {text}" if self.is_error else text
+
+
+def _text_in_its_place(part: ResultPart) -> str:
+    """A result's part as text. What isn't text leaves a note, for a session goes on without it."""
+    text = None if isinstance(part, OtherBlock) else part.text
+    return f"[{part.type}: left out, for this model reads text only]" if text is None else text
+
+
+class ToolChangeBlock(RequestModel):
+    """Offers the model a tool from here on, or takes one away."""
+
+    type: Literal["tool_addition", "tool_removal"]
+    tool: ToolChange
+    cache_control: CacheControl | None = None
 
 
 Block = Annotated[
     Annotated[TextBlock, Tag("[text]")]
     | Annotated[ThinkingBlock, Tag("[thinking]")]
     | Annotated[ToolUseBlock, Tag("[tool_use]")]
-    | Annotated[ToolResultBlock, Tag("[tool_result]")],
-    BY_TYPE,
-    known_types("a content block", ("text", "thinking", "tool_use", "tool_result")),
+    | Annotated[ToolResultBlock, Tag("[tool_result]")]
+    | Annotated[DocumentBlock, Tag("[document]")]
+    | Annotated[SearchResultBlock, Tag("[search_result]")]
+    | Annotated[ToolChangeBlock, Tag("[tool_addition]")]
+    | Annotated[ToolChangeBlock, Tag("[tool_removal]")]
+    | Annotated[OtherBlock, Tag("[other]")],
+    _kinds(
+        "text",
+        "thinking",
+        "tool_use",
+        "tool_result",
+        "document",
+        "search_result",
+        "tool_addition",
+        "tool_removal",
+    ),
+    BeforeValidator(_has_type),
 ]
 
 SystemPart = Annotated[TextBlock, known_types("a system block", ("text",))]
-
-_BLOCKS_OF = {
-    "user": (TextBlock, ToolResultBlock),
-    "assistant": (TextBlock, ThinkingBlock, ToolUseBlock),
-    "system": (TextBlock,),
-}
 
 
 class MessageObject(RequestModel):
     """One message; several of the same role in a row are one turn."""
 
-    role: Literal["user", "assistant", "system"]
-    content: str | list[Block]
+    hints: ClassVar[frozenset[str]] = frozenset({"output_config"})
 
-    @model_validator(mode="after")
-    def _check(self) -> MessageObject:
-        for block in self.blocks:
-            if not isinstance(block, _BLOCKS_OF[self.role]):
-                raise ValueError(f"a message of role {self.role} can't have {block.type} blocks")
-        return self
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block] | None = Field(None, description="Only system messages lack it.")
+    clear_at: Literal["never", "next_user_message"] | None = Field(
+        None, description="Where a later message is the user's, the model isn't shown this one."
+    )
 
     @property
-    def blocks(self) -> Sequence[TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock]:
+    def blocks(self) -> Sequence[Block]:
         """The content; a string is one block of text."""
         if isinstance(self.content, str):
             return [TextBlock(type="text", text=self.content)]
-        return self.content
+        return self.content or ()
 
 
-class ToolObject(RequestModel):
-    """A tool that the client runs."""
-
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "allowed_callers": (["direct"],),
-        "defer_loading": (False,),
-        "eager_input_streaming": (False,),
-        "input_examples": ([],),
-    }
-
-    type: Literal["custom"] | None = None
-    name: str
-    description: str | None = None
-    input_schema: dict[str, Any] = Field(description="A JSON schema of type object.")
-    strict: bool | None = Field(
-        None, description="Inputs always follow the schema, also where the model may call freely."
-    )
-    cache_control: CacheControl | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_server_tools(cls, data: Any) -> Any:
-        kind = data.get("type") if isinstance(data, dict) else None
-        if kind not in (None, "custom"):
-            raise ValueError(
-                f"a tool of type {kind!r:.80} is not supported by this server, only custom ones"
-            )
-        return data
-
-
-class ToolChoiceObject(RequestModel):
-    """Whether tools are called, and which."""
-
-    type: Literal["auto", "any", "tool", "none"]
-    name: str | None = None
-    disable_parallel_tool_use: bool | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> ToolChoiceObject:
-        if (self.name is not None) != (self.type == "tool"):
-            raise ValueError("name goes with type tool, and only with it")
-        if self.type == "none" and self.disable_parallel_tool_use is not None:
-            raise ValueError("disable_parallel_tool_use does not go with type none")
-        return self
-
-
-class Thinking(RequestModel):
-    """Whether the model thinks before it answers."""
-
-    type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: Annotated[int, Field(ge=1024)] | None = None
-    display: Literal["summarized", "omitted"] | None = Field(
-        None, description="`omitted` leaves the text of thinking out; nothing is summarised."
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Thinking:
-        if (self.budget_tokens is not None) != (self.type == "enabled"):
-            raise ValueError("budget_tokens goes with type enabled, and only with it")
-        if self.display is not None and self.type == "disabled":
-            raise ValueError("display does not go with type disabled")
-        return self
-
-
-class JSONOutputFormat(RequestModel):
-    """The schema that an answer follows."""
-
-    type: Literal["json_schema"]
-    schema_: dict[str, Any] = Field(alias="schema")
-
-
-class OutputConfig(RequestModel):
-    """How much effort an answer takes, and its form."""
-
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
-        None, description="Where the model's chat template has levels of effort."
-    )
-    format: JSONOutputFormat | None = None
-
-
-class Metadata(RequestModel):
-    """About the request."""
-
-    user_id: str | None = Field(None, description="Named in the server's log line of the request.")
+def without_effect(messages: Sequence[MessageObject]) -> Iterator[str]:
+    """What of the messages the model does not get to see, by its place and type."""
+    for message in messages:
+        for block in message.blocks:
+            if isinstance(block, OtherBlock):
+                yield f"messages[].content[].{block.type}"
+            elif isinstance(block, ToolResultBlock):
+                for part in block.parts:
+                    if isinstance(part, OtherBlock) or part.text is None:
+                        yield f"messages[].content[].content[].{part.type}"
+            elif isinstance(block, ToolChangeBlock) and block.tool.name is None:
+                yield f"messages[].content[].{block.tool.type}"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from caudal.errors import CaudalError, ContextOverflowError
 from caudal.server.request_ids import request_id
 
 _PREFIX = "/v1/messages"
+_MODELS = "/v1/models"
 
 OVERLOADED = 529
 """Anthropic's status for a server that can't answer now."""
@@ -25,9 +29,16 @@ _KINDS = {
 
 
 def speaks_anthropic(scope: Scope) -> bool:
-    """Whether a request is for a route of Anthropic's API, or for one that would be."""
+    """Whether a request is for a route of Anthropic's API, or for one that would be.
+
+    `/v1/models` is a route of OpenAI's API too: Anthropic's clients name a version of theirs.
+    """
     path: str = scope["path"]
-    return path == _PREFIX or path.startswith(f"{_PREFIX}/")
+    if path == _PREFIX or path.startswith(f"{_PREFIX}/"):
+        return True
+    if path == _MODELS or path.startswith(f"{_MODELS}/"):
+        return "anthropic-version" in Headers(scope=scope)
+    return False
 
 
 def anthropic_status(status: int) -> int:
@@ -35,17 +46,34 @@ def anthropic_status(status: int) -> int:
     return OVERLOADED if status == 503 else status
 
 
-def error_body(scope: Scope, status: int, message: str) -> dict[str, Any]:
+def error_message(error: CaudalError) -> str:
+    """What went wrong; in Anthropic's words where clients look for these, to go on with less."""
+    if not isinstance(error, ContextOverflowError):
+        return str(error)
+    if error.max_tokens is None:
+        return f"prompt is too long: {error.prompt_tokens} tokens > {error.max_model_len} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {error.prompt_tokens} + "
+        f"{error.max_tokens} > {error.max_model_len}, decrease input length or `max_tokens` and "
+        "try again"
+    )
+
+
+def error_body(
+    scope: Scope, status: int, message: str, details: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """An error's body, also sent as an event where a stream fails half-way.
 
     Args:
         scope: Of the request.
         status: One of Anthropic's, which decides the error's type.
         message: What went wrong.
+        details: For clients that do something about it.
     """
     kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    more = {} if details is None else {"details": details}
     return {
         "type": "error",
-        "error": {"type": kind, "message": message},
+        "error": {"type": kind, "message": message, **more},
         "request_id": request_id(scope),
     }

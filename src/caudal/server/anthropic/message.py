@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json
@@ -38,23 +38,36 @@ class MessageWriter:
     """Writes one answer.
 
     Args:
-        model: As the client called it.
+        model: Its name.
         chat: The running answer; its counts of tokens go into the usage.
         omits_thinking: Leave the text of thinking blocks out.
         ends_with_context: The context has no room for as many tokens as were asked for.
+        applied_edits: What `context_management` cleared; None where the request has none.
 
     Attributes:
         content: The blocks that are complete.
     """
 
     def __init__(
-        self, model: str, chat: ChatGeneration, *, omits_thinking: bool, ends_with_context: bool
+        self,
+        model: str,
+        chat: ChatGeneration,
+        *,
+        omits_thinking: bool,
+        ends_with_context: bool,
+        applied_edits: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         self._identity = f"msg_{uuid.uuid4().hex[:24]}"
         self._model = model
         self._chat = chat
         self._omits_thinking = omits_thinking
         self._ends_with_context = ends_with_context
+        # The beta's field is there only for those who ask for it.
+        self._context_management: dict[str, Any] = (
+            {}
+            if applied_edits is None
+            else {"context_management": {"applied_edits": list(applied_edits)}}
+        )
         self._ending: ChatDelta | None = None
         self._block: dict[str, Any] | None = None  # the one that is being written, as it began
         self._pieces: list[str] = []  # of its text, or of a call's arguments
@@ -78,7 +91,12 @@ class MessageWriter:
         ending = {name: message[name] for name in message if name.startswith("stop_")}
         usage = {name: value for name, value in message["usage"].items() if name != "service_tier"}
         return [
-            {"type": "message_delta", "delta": ending, "usage": usage},
+            {
+                "type": "message_delta",
+                "delta": ending,
+                "usage": usage,
+                **self._context_management,
+            },
             {"type": "message_stop"},
         ]
 
@@ -101,6 +119,7 @@ class MessageWriter:
             "stop_sequence": stop,
             "stop_details": None,  # of refusals, which are no business of a server's
             "usage": self._usage(),
+            **(self._context_management if self._ending is not None else {}),
         }
 
     def _usage(self) -> dict[str, Any]:

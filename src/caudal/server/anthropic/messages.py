@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from functools import partial
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.types import Scope
 
+from caudal.chat.conversation import Conversation
 from caudal.chat.generation import ChatGeneration
-from caudal.errors import CaudalError, ParameterError
+from caudal.errors import CaudalError
 from caudal.server.anthropic.errors import anthropic_status, error_body
 from caudal.server.anthropic.message import MessageWriter
+from caudal.server.anthropic.prompts import PromptMaker
 from caudal.server.anthropic.schema import FIELD_NAMES, CountTokensRequest, MessageRequest
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import describe
 from caudal.server.field_names import renamed_fields
-from caudal.server.ignored import note_ignored
 from caudal.server.openapi import STREAMED
 from caudal.server.request_ids import request_id
-from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
 
@@ -37,23 +36,33 @@ async def create_message(
     body: Annotated[MessageRequest, json_body(MessageRequest)], request: Request
 ) -> Response:
     """Answer a conversation, whole or as a stream of events."""
+    if body.thread is not None and body.thread.type == "continue":
+        return _no_thread(request)
     model = served_model(request)
-    model.name_for(body.model)
-    _check_thinking(model, body)
+    prompts = PromptMaker(body, model, request)
+    name = prompts.name()
+    prompts.note_fields()
     with renamed_fields(FIELD_NAMES, "input_schema"):
-        chat = await model.start_chat(
-            body.conversation(model.chat.template.reads),
-            body.sampling_params(),
-            report_ignored=partial(_note_ignored, request),
-            thinking_budget=body.thinking_budget,
-            user=body.user_id,
-        )
+        params = body.sampling_params()
+        edited = await prompts.edit()
+
+        async def start(conversation: Conversation) -> ChatGeneration:
+            return await model.start_chat(
+                conversation,
+                params,
+                report_ignored=prompts.note,
+                thinking_budget=body.thinking_budget,
+                user=body.user_id,
+            )
+
+        chat = await prompts.run(edited.messages, start)
     room = model.max_model_len - len(chat.generation.request.prompt)
     writer = MessageWriter(
-        body.model,
+        name,
         chat,
         omits_thinking=body.omits_thinking,
-        ends_with_context=room < body.max_tokens,
+        ends_with_context=params.max_tokens is None or room < params.max_tokens,
+        applied_edits=None if body.context_management is None else edited.applied,
     )
     response: Response
     if body.stream:
@@ -73,33 +82,28 @@ async def count_tokens(
     body: Annotated[CountTokensRequest, json_body(CountTokensRequest)], request: Request
 ) -> Response:
     """How many tokens a request's prompt has, without answering it."""
-    model = served_model(request)
-    model.name_for(body.model)
-    _check_thinking(model, body)
+    prompts = PromptMaker(body, served_model(request), request)
+    prompts.name()
+    prompts.note_fields()
     with renamed_fields(FIELD_NAMES, "input_schema"):
-        conversation = body.conversation(model.chat.template.reads)
-        prompt = await model.prepare_chat(conversation, body.form)
-    _note_ignored(request, prompt.ignored)
-    return JSONReply(
-        {"input_tokens": len(prompt.tokens)}, headers={"request-id": request_id(request.scope)}
+        edited = await prompts.edit()
+        counted: dict[str, Any] = {"input_tokens": await prompts.count(edited.messages)}
+        if body.context_management is not None:
+            original = await prompts.count(body.messages)
+            counted["context_management"] = {"original_input_tokens": original}
+    return JSONReply(counted, headers={"request-id": request_id(request.scope)})
+
+
+def _no_thread(request: Request) -> Response:
+    """Conversations aren't held, so there is none to go on with; clients send all of it instead."""
+    status = 404
+    body = error_body(
+        request.scope,
+        status,
+        "This server holds no threads: send the whole conversation.",
+        {"error_code": "thread_not_found"},
     )
-
-
-def _note_ignored(request: Request, fields: Sequence[str]) -> None:
-    note_ignored(request, [FIELD_NAMES.get(field, field) for field in fields])
-
-
-def _check_thinking(model: ServedModel, body: CountTokensRequest) -> None:
-    """Raises `ParameterError` where thinking is demanded of a model that can't."""
-    thinking = body.thinking
-    if thinking is None or thinking.type != "enabled":
-        return
-    if model.chat.dialect.reasoning_parser == "none":
-        raise ParameterError(
-            "thinking",
-            "thinking can't be enabled: this model answers without. Leave it out, or let its type "
-            'be "disabled" or "adaptive".',
-        )
+    return JSONReply(body, status, {"request-id": request_id(request.scope)})
 
 
 async def _collect(chat: ChatGeneration, writer: MessageWriter) -> dict[str, Any]:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from caudal.chat.conversation import Conversation, Message, ReasoningEffort, Tool, ToolChoice
+from caudal.chat.conversation import Conversation, Message, ReasoningEffort, Tool
 from caudal.errors import ParameterError
+from caudal.formats.chat_template import ChatTemplate
 from caudal.sampling_params import MAX_STOP_LENGTH, MAX_STOP_STRINGS, SamplingParams
-from caudal.server.anthropic.content import (
+from caudal.server.anthropic.content import MessageObject, SystemPart, without_effect
+from caudal.server.anthropic.context_edits import edits_without_effect
+from caudal.server.anthropic.effort import nearest_effort
+from caudal.server.anthropic.settings import (
+    BILLING,
     CacheControl,
-    MessageObject,
+    ContextManagement,
+    JSONOutputFormat,
     Metadata,
     OutputConfig,
-    SystemPart,
     Thinking,
+    Thread,
+)
+from caudal.server.anthropic.tools import (
+    MAX_TOOLS,
     ToolChoiceObject,
     ToolObject,
+    read_tool_choice,
+    read_tools,
+    skipped_tools,
 )
-from caudal.server.anthropic.turns import read_messages
+from caudal.server.anthropic.turns import answers_tools, read_messages, read_tool_changes
 from caudal.server.fields import RequestModel
-from caudal.server.openai.messages import MAX_TOOLS, check_tool_name, object_schema
 from caudal.structured_outputs import StructuredOutputsParams
 
 FIELD_NAMES: Mapping[str, str] = {
@@ -33,25 +44,30 @@ FIELD_NAMES: Mapping[str, str] = {
 }
 """Anthropic's names for what the rest of the server calls otherwise."""
 
+BILLING_HEADER = "x-anthropic-billing-header:"
+"""Begins a first system block that Claude Code adds for Anthropic's accounts. It differs between
+requests, and would keep every prompt from being found in the cache."""
+
 StopSequence = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 
 class CountTokensRequest(RequestModel):
     """Body of `POST /v1/messages/count_tokens`: whatever decides the prompt."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "speed": ("standard",),
-        "user_profile_id": (),
-        "workspace_id": (),
-    }
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"compaction": ()}
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {**BILLING, "mcp_servers": ([],)}
 
-    model: str
+    model: str | None = None
     messages: Annotated[list[MessageObject], Field(min_length=1)]
     system: str | list[SystemPart] | None = None
     tools: Annotated[list[ToolObject], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoiceObject | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: JSONOutputFormat | None = Field(
+        None, description="An earlier name of `output_config.format`."
+    )
+    context_management: ContextManagement | None = None
     cache_control: CacheControl | None = None
 
     @property
@@ -61,98 +77,121 @@ class CountTokensRequest(RequestModel):
         Raises:
             ParameterError: It makes no sense.
         """
-        if self.output_config is None or self.output_config.format is None:
-            return None
-        return StructuredOutputsParams(json=self.output_config.format.schema_)
+        form = self.output_format if self.output_config is None else self.output_config.format
+        return None if form is None else StructuredOutputsParams(json=form.schema_)
 
-    def conversation(self, template_reads: Callable[[str], bool]) -> Conversation:
+    def conversation(
+        self, template: ChatTemplate, messages: Sequence[MessageObject] | None = None
+    ) -> Conversation:
         """The request in the shape that all APIs share.
 
         Args:
-            template_reads: Whether the model's chat template reads a variable.
+            template: The model's.
+            messages: What the model gets to see of the request's; by default all.
 
         Raises:
             ParameterError: Names the offending field.
         """
-        messages = read_messages(self.messages)
-        is_prefilled = messages[-1].role == "assistant"
-        if self.system:
-            texts = (
-                self.system if isinstance(self.system, str) else [part.text for part in self.system]
-            )
-            messages.insert(0, Message(role="system", content=texts))
-        tools = self._tools()
+        messages = self.messages if messages is None else messages
+        read = read_messages(messages)
+        is_prefilled = read[-1].role == "assistant"
+        if system := self._system():
+            read.insert(0, Message(role="system", content=system))
+        tools = self._offered_tools()
         choice = self.tool_choice
         # Who names a tool means one call of it.
         single = choice is not None and bool(
             choice.disable_parallel_tool_use or choice.type == "tool"
         )
         return Conversation(
-            messages=messages,
+            messages=read,
             tools=tools,
-            tool_choice=_tool_choice(choice, tools),
+            tool_choice=read_tool_choice(choice, tools, skipped_tools(self.tools or ())),
             parallel_tool_calls=not single,
             add_generation_prompt=not is_prefilled,
             continue_final_message=is_prefilled,
-            reasoning_effort=self._effort(),
-            template_kwargs=self._switches(template_reads),
+            reasoning_effort=self._effort(template),
+            template_kwargs=self._switches(template),
         )
 
-    def _tools(self) -> list[Tool]:
-        tools: dict[str, Tool] = {}
-        for index, tool in enumerate(self.tools or ()):
-            where = f"tools[{index}]"
-            check_tool_name(f"{where}.name", tool.name)
-            if tool.name in tools:
-                raise ParameterError(
-                    f"{where}.name", f"{where}.name: there are two tools named {tool.name!r}."
-                )
-            tools[tool.name] = Tool(
-                name=tool.name,
-                description=tool.description,
-                parameters=object_schema(f"{where}.input_schema", tool.input_schema),
-                strict=bool(tool.strict),
-            )
-        return list(tools.values())
+    def without_effect(self, *, can_think: bool) -> Iterator[str]:
+        """The fields that don't do anything here, beside those that never do.
 
-    def _effort(self) -> ReasoningEffort | None:
+        Args:
+            can_think: Whether the model does.
+        """
+        yield from without_effect(self.messages)
+        yield from skipped_tools(self.tools or ())
+        if self.context_management is not None:
+            yield from edits_without_effect(self.context_management.edits or ())
+        thinking = self.thinking
+        if thinking is not None:
+            if thinking.type == "enabled" and not can_think:
+                yield "thinking"
+            elif thinking.type == "disabled" and thinking.budget_tokens is not None:
+                yield "thinking.budget_tokens"
+            if thinking.display == "updates":
+                yield "thinking.display"
+        if self.thinks is False and self.output_config is not None and self.output_config.effort:
+            yield "output_config.effort"
+
+    @property
+    def thinks(self) -> bool | None:
+        """Whether the model is to think; None where the request doesn't say."""
+        if self.thinking is None:
+            return None
+        return self.thinking.is_on(after_tools=answers_tools(self.messages))
+
+    def _system(self) -> str | list[str] | None:
+        if self.system is None or isinstance(self.system, str):
+            return self.system
+        texts = [part.text for part in self.system]
+        return texts[1:] if texts and texts[0].startswith(BILLING_HEADER) else texts
+
+    def _offered_tools(self) -> list[Tool]:
+        changes = read_tool_changes(self.messages)
+        given = [tool for tool in self.tools or () if tool.name not in changes.added]
+        tools = [*given, *changes.added.values()]
+        return read_tools(tools, loaded=changes.loaded, removed=changes.removed)
+
+    def _effort(self, template: ChatTemplate) -> ReasoningEffort | None:
+        if self.thinks is False:
+            return "none"
         effort = None if self.output_config is None else self.output_config.effort
-        if self.thinking is None or self.thinking.type != "disabled":
-            return effort
-        if effort is not None:
-            raise ParameterError(
-                "output_config.effort", "output_config.effort does not go with disabled thinking."
-            )
-        return "none"
+        return None if effort is None else nearest_effort(effort, template.sources)
 
-    def _switches(self, template_reads: Callable[[str], bool]) -> dict[str, bool]:
+    def _switches(self, template: ChatTemplate) -> dict[str, bool]:
         """Turns thinking on where a template has a switch for it."""
-        if self.thinking is None or self.thinking.type == "disabled":
+        if not self.thinks:
             return {}
-        return {name: True for name in ("enable_thinking", "thinking") if template_reads(name)}
+        return {name: True for name in ("enable_thinking", "thinking") if template.reads(name)}
 
 
 class MessageRequest(CountTokensRequest):
     """Body of `POST /v1/messages`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "container": (),
-        "context_management": (),
+        "container": ({}, {"id": None}, {"skills": []}, {"id": None, "skills": []}),
+    }
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {
         "diagnostics": ({}, {"previous_message_id": None}),
+        "fallbacks": ([],),  # for answers that a policy forbids, which there are none of
         "inference_geo": (),
-        "mcp_servers": ([],),
     }
 
-    max_tokens: Annotated[int, Field(ge=1)]
+    max_tokens: Annotated[int, Field(ge=-1)] = Field(
+        description="0 only reads the prompt into the cache; -1 is as many as there is room for."
+    )
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None
     top_p: float | None = None
-    top_k: Annotated[int, Field(ge=0)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
     stop_sequences: Annotated[list[StopSequence], Field(max_length=MAX_STOP_STRINGS)] | None = None
     stream: bool | None = None
     metadata: Metadata | None = None
-    service_tier: Literal["auto", "standard_only"] | None = Field(
+    service_tier: str | None = Field(
         None, description="There is one tier; the answer says `standard`."
     )
+    thread: Thread | None = None
 
     @property
     def omits_thinking(self) -> bool:
@@ -162,12 +201,20 @@ class MessageRequest(CountTokensRequest):
     @property
     def thinking_budget(self) -> int | None:
         """Most tokens of thinking."""
-        return None if self.thinking is None else self.thinking.budget_tokens
+        return self.thinking.budget_tokens if self.thinking is not None and self.thinks else None
 
     @property
     def user_id(self) -> str | None:
         """Who asks, for the log."""
         return None if self.metadata is None else self.metadata.user_id
+
+    def without_effect(self, *, can_think: bool) -> Iterator[str]:
+        """As for counting, and what is about the answer."""
+        yield from super().without_effect(can_think=can_think)
+        if self.service_tier not in (None, "auto", "standard_only"):
+            yield "service_tier"
+        if self.thread is not None:
+            yield "thread"
 
     def sampling_params(self) -> SamplingParams:
         """Check the values and return them under the engine's names.
@@ -176,7 +223,7 @@ class MessageRequest(CountTokensRequest):
             ParameterError: Names the offending field.
         """
         budget = self.thinking_budget
-        if budget is not None and budget >= self.max_tokens:
+        if budget is not None and 0 <= self.max_tokens <= budget:
             raise ParameterError(
                 "thinking.budget_tokens",
                 f"thinking.budget_tokens ({budget}) must be less than max_tokens "
@@ -184,29 +231,12 @@ class MessageRequest(CountTokensRequest):
             )
         given = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if self.top_p == 0:  # no share of the probability: the likeliest token
+            del chosen["top_p"]
+            chosen["top_k"] = 1
         return SamplingParams(
             **chosen,
-            max_tokens=self.max_tokens,
+            max_tokens=None if self.max_tokens == -1 else self.max_tokens,
             stop=self.stop_sequences or (),
             structured_outputs=self.form,
         )
-
-
-def _tool_choice(choice: ToolChoiceObject | None, tools: Sequence[Tool]) -> ToolChoice:
-    if choice is None:
-        return ToolChoice()
-    if not tools:
-        raise ParameterError("tool_choice", "tool_choice needs tools.")
-    match choice.type:
-        case "auto":
-            return ToolChoice()
-        case "none":
-            return ToolChoice(mode="none")
-        case "any":
-            return ToolChoice(mode="required")
-        case "tool":
-            if choice.name not in {tool.name for tool in tools}:
-                raise ParameterError(
-                    "tool_choice", f"tool_choice.name is {choice.name!r}, which tools has not."
-                )
-            return ToolChoice(mode="required", names=[choice.name or ""])

@@ -12,7 +12,10 @@ from caudal.chat.conversation import Message, Tool, ToolCall, ToolChoice
 from caudal.errors import ParameterError
 from caudal.server.fields import RequestModel
 
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+
+LONGEST_TOOL_NAME = 64
+"""Most characters of a tool's name (OpenAI's limit)."""
 
 MAX_TOOLS = 128
 """Most tools of a request (OpenAI's limit)."""
@@ -206,12 +209,13 @@ def read_tools(tools: Sequence[ToolObject]) -> list[Tool]:
     return read
 
 
-def check_tool_name(where: str, name: str) -> None:
+def check_tool_name(where: str, name: str, *, longest: int = LONGEST_TOOL_NAME) -> None:
     """Raises `ParameterError` where a tool can't have this name."""
-    if _TOOL_NAME.fullmatch(name) is None:
+    if len(name) > longest or _TOOL_NAME.fullmatch(name) is None:
         raise ParameterError(
             where,
-            f"{where} must be 1 to 64 letters, digits, underscores or dashes, but is {name!r:.80}.",
+            f"{where} must be 1 to {longest} letters, digits, underscores or dashes, but is "
+            f"{name!r:.80}.",
         )
 
 

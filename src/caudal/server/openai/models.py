@@ -6,6 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from caudal.server.anthropic.errors import speaks_anthropic
+from caudal.server.anthropic.models import model_info, model_page
 from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 
@@ -14,8 +16,10 @@ router = APIRouter()
 
 @router.get("/v1/models")
 async def list_models(request: Request) -> dict[str, Any]:
-    """The names that requests may use."""
+    """The names that requests may use. In Anthropic's shape, where `anthropic-version` is sent."""
     model = served_model(request)
+    if speaks_anthropic(request.scope):
+        return model_page(model, request.query_params)
     return {"object": "list", "data": [_card(model, name) for name in model.names]}
 
 
@@ -23,7 +27,8 @@ async def list_models(request: Request) -> dict[str, Any]:
 async def retrieve_model(name: str, request: Request) -> dict[str, Any]:
     """One model. Names may have slashes and colons."""
     model = served_model(request)
-    return _card(model, model.name_for(name))
+    name = model.name_for(name)
+    return model_info(model, name) if speaks_anthropic(request.scope) else _card(model, name)
 
 
 def _card(model: ServedModel, name: str) -> dict[str, Any]:
