@@ -5,16 +5,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MODEL ?= smollm2
+# Not ?=: bash has a variable of this name.
+SECONDS := 60
 
 NATIVE_SOURCES := $(shell find csrc tests/native/cpp -type f) CMakeLists.txt pyproject.toml
 
-.PHONY: run test lint format build bench bench-setup bench-peers wheel clean
+.PHONY: run test fuzz lint format build bench bench-setup bench-peers wheel clean
 
 run: build
 	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port 8000
 
 test: lint
 	$(BIN)/pytest
+
+# Mutated inputs for every parser of foreign bytes, so many seconds each: SECONDS=600 TARGET=gguf.
+# INPUT=FILE tries one file again.
+fuzz: build
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet 'atheris>=3'
+	@PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) \
+	  $(if $(TARGET),--target $(TARGET)) $(if $(INPUT),--reproduce $(INPUT))
 
 lint: build
 	$(BIN)/ruff check .

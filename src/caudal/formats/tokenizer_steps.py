@@ -75,8 +75,10 @@ def _steps(
         seen += 1
         if seen > MAX_STEPS:
             raise ModelLoadError(source, f"{name} has more than {MAX_STEPS} steps")
-        if not isinstance(step, dict):
-            raise ModelLoadError(source, f"{name} has a step that is no object: {step!r:.50}")
+        if not isinstance(step, dict) or not isinstance(step.get("type"), str):
+            raise ModelLoadError(
+                source, f"{name} has a step that is no object with a type: {step!r:.50}"
+            )
         if step.get("type") != "Sequence":
             yield step
             continue

@@ -1,0 +1,193 @@
+"""Targets that read model files: whatever is wrong with them, `ModelLoadError` says what."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fuzz.target import Run
+from support.gguf_writer import Typed
+from support.reference_model import TinyModel
+from support.tiny_bert import TinyBert
+from support.vocabularies import bpe_metadata
+
+TEXT = "The <|im_end|> é🦙 ``quoted'' text,   with 12345 and \n\n" * 20
+
+TINY = {"layers": 1, "hidden": 16, "heads": 2, "kv_heads": 1, "head_dim": 8, "feed_forward": 16}
+"""Sizes of the smallest decoder."""
+
+
+@contextmanager
+def gguf() -> Iterator[Run]:
+    """A whole GGUF file: opened, loaded, and run for two tokens."""
+    from caudal.errors import ModelLoadError
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.gguf"
+
+        def run(data: bytes) -> bool:
+            path.write_bytes(data)
+            try:
+                _use(path)
+            except ModelLoadError:
+                return False
+            return True
+
+        yield run
+
+
+@contextmanager
+def hyperparameters() -> Iterator[Run]:
+    """Metadata as a JSON object, laid over that of a sound model of the architecture it names."""
+    from caudal.errors import ModelLoadError
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.gguf"
+
+        def run(data: bytes) -> bool:
+            try:
+                given = json.loads(data)
+                metadata = {key: _typed(value) for key, value in given.items()}
+                architecture = given.get("general.architecture", "llama")
+                known = architecture if architecture in ("qwen2", "qwen3", "gemma3") else "llama"
+                window = 8 if known == "gemma3" else None
+                TinyModel(
+                    architecture=known,
+                    vocab_size=259,
+                    window=window,
+                    metadata=bpe_metadata() | metadata,
+                    **TINY,
+                ).write(path)
+            except Exception:  # not what is tested: it can't be written
+                return False
+            try:
+                _use(path)
+            except ModelLoadError:
+                return False
+            return True
+
+        yield run
+
+
+@contextmanager
+def safetensors() -> Iterator[Run]:
+    """A safetensors file, all of its tensors."""
+    from caudal.errors import ModelLoadError
+    from caudal.formats.safetensors import SafetensorsFile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.safetensors"
+
+        def run(data: bytes) -> bool:
+            path.write_bytes(data)
+            try:
+                with SafetensorsFile.open(path) as file:
+                    for name, tensor in file.tensors.items():
+                        assert file.tensor_bytes(name).nbytes == tensor.nbytes
+            except ModelLoadError:
+                return False
+            return True
+
+        yield run
+
+
+@contextmanager
+def tokenizer() -> Iterator[Run]:
+    """A tokenizer.json, and a text for it."""
+    from caudal.errors import ModelLoadError
+    from caudal.formats.model_folder import ModelFolder
+    from caudal.formats.tokenizer import Tokenizer
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+
+        def run(data: bytes) -> bool:
+            path.write_bytes(data)
+            try:
+                made = Tokenizer.from_folder(ModelFolder({"tokenizer.json": path}))
+            except ModelLoadError:
+                return False
+            ids = made.encode(TEXT)
+            assert len(ids) <= 4 * len(TEXT)
+            made.decode(ids)
+            made.encode(TEXT, parse_special=True)
+            return True
+
+        yield run
+
+
+@contextmanager
+def encoder() -> Iterator[Run]:
+    """A BERT folder; the input is an object with the JSON of some of its files."""
+    from caudal.errors import ModelLoadError
+    from caudal.store import Store
+
+    with tempfile.TemporaryDirectory() as folder:
+        plain = TinyBert(layers=1, hidden=16, heads=2, feed_forward=16, dense=(8, "Identity"))
+        path = plain.write_folder(Path(folder) / "m")
+        sound = {file: file.read_bytes() for file in path.rglob("*.json")}
+
+        def run(data: bytes) -> bool:
+            try:
+                given = json.loads(data)
+                texts = {name: json.dumps(content) for name, content in given.items()}
+            except Exception:  # not what is tested
+                return False
+            for file, content in sound.items():
+                own = texts.get(file.relative_to(path).as_posix())
+                file.write_bytes(content if own is None else own.encode())
+            try:
+                _use_stored(Store(Path(folder)).resolve(str(path)))
+            except ModelLoadError:
+                return False
+            return True
+
+        yield run
+
+
+def _use(path: Path) -> None:
+    from caudal.store import Store
+
+    _use_stored(Store(path.parent).resolve(str(path)))
+
+
+def _use_stored(stored: Any) -> None:
+    """Load a model, and run it for what its first tokens give."""
+    from caudal.backends.base import Batch, PoolRows, SamplingRow, SequenceStep
+    from caudal.backends.native import NativeExecutor, NativeOptions
+    from caudal.loader import LoadOptions, plan_engine
+    from caudal.model_files import open_model
+    from caudal.sampling_params import SamplingParams
+
+    with open_model(stored) as files:
+        program = files.program
+        files.tokenizer.encode(TEXT)
+        plan_engine(program, LoadOptions())
+        executor = NativeExecutor(
+            files.weights, program, NativeOptions(num_blocks=2, max_batch_tokens=16, threads=1)
+        )
+    try:
+        tokens = [0, min(1, program.vocab_size - 1)]
+        row = SamplingRow(SamplingParams(temperature=0), seed=0, stream=0, step=0)
+        executor.execute(
+            Batch(
+                [
+                    SequenceStep(tokens, 0, [0], pool=PoolRows(0, 2))
+                    if program.is_encoder
+                    else SequenceStep(tokens, 0, [0], samples=[row])
+                ]
+            )
+        )
+    finally:
+        executor.close()
+
+
+def _typed(value: Any) -> Any:
+    """The number types of GGUF that hold what JSON says."""
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**31) <= value < 2**32:
+        return Typed("uint64" if value >= 0 else "int64", value)
+    return Typed("float64", value) if isinstance(value, float) else value

@@ -1,0 +1,23 @@
+"""All fuzz targets."""
+
+from __future__ import annotations
+
+from fuzz import model_targets, request_targets
+from fuzz.json_mutations import mutate_json, mutate_request
+from fuzz.target import Target
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("gguf", model_targets.gguf),
+        Target("hyperparameters", model_targets.hyperparameters, mutate_json),
+        Target("safetensors", model_targets.safetensors),
+        Target("tokenizer", model_targets.tokenizer, mutate_json),
+        Target("encoder", model_targets.encoder, mutate_json),
+        Target("template", request_targets.template),
+        Target("schema", request_targets.schema, mutate_json),
+        Target("regex", request_targets.regex),
+        Target("grammar", request_targets.grammar),
+        Target("http", request_targets.http, mutate_request),
+    )
+}
