@@ -183,6 +183,17 @@ def test_a_process_that_someone_kills_is_replaced() -> None:
     wait_until_gone([child])
 
 
+def test_a_process_that_grew_large_is_replaced_by_a_small_one() -> None:
+    with own_workers(1) as (workers, started):
+        workers.start()
+        [before] = started()
+        for number in range(8):  # each is compiled anew, and what was compiled is kept
+            text = workers.render(f"{number}{{% if x %}}{'🦙' * 2_500_000}{{% endif %}}", {})
+            assert text == str(number)
+        wait_until_gone([before])
+        assert len(started()) == 1
+
+
 def test_nothing_is_left_when_they_are_closed() -> None:
     with own_workers(2) as (workers, started):
         workers.start()

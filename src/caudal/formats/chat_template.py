@@ -345,11 +345,11 @@ class _Template:
                 written[token] = typed.pop(token)
         self._written = SpecialTokenSplitter(written)
         self._typed = SpecialTokenSplitter(typed)
+        inspected_strings = "\0".join(facts.inspected_strings)
         inspected = [
             token
             for token, token_id in written.items()
-            if token_id not in tokenizer.eos_ids
-            and any(token in text for text in facts.inspected_strings)
+            if token_id not in tokenizer.eos_ids and token in inspected_strings
         ]
         self._rules = GuardRules(written, inspected)
         # A control token may be spelt like a key. What the template looks up by name it has to

@@ -85,19 +85,41 @@ def _words(error: Exception) -> str:
 def _end_with_parent(lifeline: int) -> None:
     """Have the kernel end this process when nobody holds the other end of a pipe any more."""
     _let_end(signal.SIGIO)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    with contextlib.suppress(OSError):  # else it ends with the next question, or its time
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
     if select.select([lifeline], [], [], 0)[0]:
         sys.exit()
 
 
 def _limit_resources() -> None:
     _let_end(signal.SIGPROF)  # the timer's
-    for limit, value in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0)):
+    for limit, value in (
+        (resource.RLIMIT_DATA, MEMORY),
+        (resource.RLIMIT_AS, 2 * MEMORY),  # files that are mapped count here
+        (resource.RLIMIT_CORE, 0),
+    ):
         with contextlib.suppress(ValueError, OSError):  # macOS knows no limit of memory
             resource.setrlimit(limit, (value, value))
     with contextlib.suppress(OSError):  # where memory runs out, this process goes first
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+class _Memory:
+    """How much memory this process has now, where the system says so."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open("/proc/self/statm", os.O_RDONLY)
+        self._page = resource.getpagesize()
+
+    def resident(self) -> int:
+        """Bytes."""
+        if self._file is None:
+            return 0
+        return int(os.pread(self._file, 100, 0).split()[1]) * self._page
 
 
 def _let_end(number: signal.Signals) -> None:
@@ -116,7 +138,7 @@ def main() -> None:
     cpu_seconds = float(sys.argv[3])
     _end_with_parent(sys.stdin.fileno())
     _limit_resources()
-    renderer = _Renderer()
+    renderer, memory = _Renderer(), _Memory()
     send_answer(channel, Kind.READY, "")
     while True:
         try:
@@ -126,10 +148,14 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
             kind, text = renderer.answer(source, variables)
-            send_answer(channel, kind, text)
+            # What one template left behind must not be missing for the next.
+            is_last = memory.resident() > MEMORY // 4
+            send_answer(channel, kind, text, is_last=is_last)
         except MemoryError:
-            # What is left of it is no good start for the next.
-            send_answer(channel, Kind.EXHAUSTED, f"needs more memory than {MEMORY >> 20} MiB")
+            is_last = True
+            words = f"needs more memory than {MEMORY >> 20} MiB"
+            send_answer(channel, Kind.FAILED, words, is_last=True)
+        if is_last:
             return
         signal.setitimer(signal.ITIMER_PROF, 0)
 

@@ -17,7 +17,7 @@ MAX_FRAME = 128 << 20
 """Bytes of variables, and of an answer: what a process with so much memory can work with."""
 
 _QUESTION = struct.Struct("!II")
-_ANSWER = struct.Struct("!BI")
+_ANSWER = struct.Struct("!B?I")
 
 
 class Kind(enum.IntEnum):
@@ -38,9 +38,6 @@ class Kind(enum.IntEnum):
     FAILED = 4
     """What is wrong with the template, as the end of a sentence that begins with its name."""
 
-    EXHAUSTED = 5
-    """The same, about memory: the process ends."""
-
 
 def send_question(channel: socket.socket, source: bytes, variables: bytes) -> None:
     """Ask for a rendering, or, where `variables` is empty, for facts."""
@@ -57,24 +54,24 @@ def receive_question(channel: socket.socket) -> tuple[bytes, bytearray]:
     return bytes(_receive(channel, first)), _receive(channel, second)
 
 
-def send_answer(channel: socket.socket, kind: Kind, text: str) -> None:
-    """Answer a question."""
+def send_answer(channel: socket.socket, kind: Kind, text: str, *, is_last: bool = False) -> None:
+    """Answer a question. After the last answer the process ends."""
     encoded = text.encode("utf-8", "surrogatepass")
-    channel.sendall(_ANSWER.pack(kind, len(encoded)))
+    channel.sendall(_ANSWER.pack(kind, is_last, len(encoded)))
     channel.sendall(encoded)
 
 
-def receive_answer(channel: socket.socket) -> tuple[Kind, str]:
-    """The next answer.
+def receive_answer(channel: socket.socket) -> tuple[Kind, str, bool]:
+    """The next answer, and whether it is the last.
 
     Raises:
         EOFError: The other side has gone, or sends more than it may.
         TimeoutError: It took longer than the socket's time-out.
     """
-    kind, length = _ANSWER.unpack(_receive(channel, _ANSWER.size))
+    kind, is_last, length = _ANSWER.unpack(_receive(channel, _ANSWER.size))
     if length > MAX_FRAME:
         raise EOFError
-    return Kind(kind), _receive(channel, length).decode("utf-8", "surrogatepass")
+    return Kind(kind), _receive(channel, length).decode("utf-8", "surrogatepass"), is_last
 
 
 def _receive(channel: socket.socket, length: int) -> bytearray:

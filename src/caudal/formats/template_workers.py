@@ -156,7 +156,7 @@ class TemplateWorkers:
         process = self._take()
         try:
             process.wait_until_ready()
-            kind, text = process.ask(source, variables)
+            kind, text, is_last = process.ask(source, variables)
         except TimeoutError:
             self._discard(process)
             raise TemplateFailure(f"took longer than {WALL_SECONDS:g} s") from None
@@ -170,7 +170,7 @@ class TemplateWorkers:
         except BaseException:  # Ctrl-C, say: its answer would be taken for the next one's
             self._discard(process)
             raise
-        if kind is Kind.EXHAUSTED:
+        if is_last:
             self._discard(process)
         else:
             self._release(process)
@@ -284,7 +284,7 @@ class _Process:
         self._channel.settimeout(WALL_SECONDS)
         self._ready = True
 
-    def ask(self, source: bytes, variables: bytes) -> tuple[Kind, str]:
+    def ask(self, source: bytes, variables: bytes) -> tuple[Kind, str, bool]:
         """Raises EOFError if the process has ended, TimeoutError if it doesn't answer in time."""
         try:
             send_question(self._channel, source, variables)
