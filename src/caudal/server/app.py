@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,7 @@ def create_app(
     )
     app.state.model_slot = slot
     app.state.strict_fields = strict_fields
+    app.state.large_bodies = asyncio.Semaphore(1)
     app.state.ignored_fields = IgnoredFields()
     app.state.response_store = ResponseStore()
     app.state.reasoning_seal = ReasoningSeal(access.api_key or "")
@@ -161,7 +163,9 @@ def create_app(
 
     install_error_handlers(app)
     app.add_middleware(IgnoredHeader)
-    app.add_middleware(BodyLimit, max_bytes=limits.body_bytes)
+    app.add_middleware(
+        BodyLimit, max_bytes=limits.body_bytes, max_bytes_of_all=limits.all_bodies_bytes
+    )
     app.add_middleware(ReadinessGate, is_ready=lambda: slot.ready)
     if access.api_key is not None:
         app.add_middleware(ApiKeyAuth, api_key=access.api_key)

@@ -7,11 +7,13 @@ import json
 from typing import Any, Generic, TypeVar
 
 from fastapi import Depends, Request
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
+from caudal.server.bounded_schema import bounded_validator
 from caudal.server.field_errors import BodyError, explain_errors
 from caudal.server.fields import FieldReading, ignored_fields
 from caudal.server.ignored import note_ignored
+from caudal.server.json_bounds import find_excess
 
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ class BodyReader(Generic[T]):
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
-        self._adapter: TypeAdapter[T] = TypeAdapter(kind)
+        self._validator = bounded_validator(kind)
 
     async def __call__(self, request: Request) -> T:
         """Read the body.
@@ -38,19 +40,23 @@ class BodyReader(Generic[T]):
         """
         if not _is_json(request.headers.get("content-type", "")):
             raise BodyError("Send a JSON body with Content-Type: application/json.")
-        data = await request.body()
+        # Not `request.body()`, which keeps it.
+        data = b"".join([piece async for piece in request.stream()])
         reading = FieldReading(strict=request.app.state.strict_fields)
         if len(data) <= INLINE_BODY_BYTES:
             body = self._read(data, reading)
         else:
-            body = await asyncio.to_thread(self._read, data, reading)
+            # One at a time: threads that parse keep the event loop from its turn.
+            async with request.app.state.large_bodies:
+                body = await asyncio.to_thread(self._read, data, reading)
         if reading.found_ignored and isinstance(body, BaseModel):
             note_ignored(request, ignored_fields(body))
         return body
 
     def _read(self, data: bytes, reading: FieldReading) -> T:
         try:
-            return self._adapter.validate_python(_parse(data), context=reading)
+            body: T = self._validator.validate_python(_parse(data), context=reading)
+            return body
         except ValidationError as error:
             raise BodyError(*explain_errors(error.errors(include_url=False))) from None
 
@@ -70,6 +76,8 @@ def _is_json(content_type: str) -> bool:
 def _parse(data: bytes) -> Any:
     if not data:
         raise BodyError("The request needs a JSON body.")
+    if (excess := find_excess(data)) is not None:
+        raise BodyError(excess)
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:

@@ -34,11 +34,17 @@ class ReadinessGate:
 
 
 class BodyLimit:
-    """Answers 413 to bodies over `max_bytes`, announced or not, without reading them whole."""
+    """Answers 413 to bodies over `max_bytes`, announced or not, without reading them whole; and 503
+    where all bodies under way together are over `max_bytes_of_all`.
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    A body counts until its request is answered.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, max_bytes_of_all: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._max_bytes_of_all = max_bytes_of_all
+        self._bytes_of_all = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,9 +60,21 @@ class BodyLimit:
         async def limited_receive() -> Message:
             nonlocal received
             event = await receive()
-            received += len(event.get("body", b""))
+            size = len(event.get("body", b""))
+            received += size
+            self._bytes_of_all += size
             if received > self._max_bytes:
                 raise HTTPException(413, message)
+            if self._bytes_of_all > self._max_bytes_of_all:
+                raise HTTPException(
+                    503,
+                    "The bodies of the requests under way are too large together. Retry in a "
+                    "moment.",
+                    headers={"Retry-After": "1"},
+                )
             return event
 
-        await self._app(scope, limited_receive, send)
+        try:
+            await self._app(scope, limited_receive, send)
+        finally:
+            self._bytes_of_all -= received

@@ -21,6 +21,7 @@ class ServerLimits:
         pipelined_requests: Requests that may wait on a connection for the answer before theirs.
         body_seconds: How long a body may pause, also in total where it is slower than `min_rate`.
         body_bytes: Largest body: several times the text of a prompt of a million tokens.
+        all_bodies_bytes: Of the bodies of all requests that are being read or answered.
         unread_seconds: How long an answer's next bytes may wait for their reader.
         min_rate: Bytes per second of which a body or a reader has to be capable.
         linger_seconds: How long a client that is still sending has to read why it is refused.
@@ -36,6 +37,7 @@ class ServerLimits:
     pipelined_requests: int = 16
     body_seconds: float = 30.0
     body_bytes: int = 32 * 2**20
+    all_bodies_bytes: int = 256 * 2**20
     unread_seconds: float = 60.0
     min_rate: int = 16 * 2**10
     linger_seconds: float = 3.0
