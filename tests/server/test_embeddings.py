@@ -52,3 +52,35 @@ def test_they_are_counted(hello: RunningServer) -> None:
     before = hello.metric(name)
     hello.http.post("/v1/embeddings", json=body())
     assert hello.metric(name) == before + 1
+
+
+def test_reranking_as_text_embeddings_inference_has_it(hello: RunningServer) -> None:
+    query = {"query": "a", "texts": ["xyz", "a", "b"]}
+    usual = {"query": "a", "documents": query["texts"]}
+    expected = [
+        {"index": each["index"], "score": each["relevance_score"]}
+        for each in hello.http.post("/rerank", json=usual).json()["results"]
+    ]
+    assert hello.http.post("/rerank", json=query).json() == expected
+    best = hello.http.post("/rerank", json=query | {"return_text": True, "top_n": 1}).json()
+    assert best == [{**expected[0], "text": query["texts"][expected[0]["index"]]}]
+
+
+def test_reranking_needs_documents_once(hello: RunningServer) -> None:
+    for wrong in (
+        {},
+        {"documents": []},
+        {"documents": None},
+        {"documents": 1},
+        {"documents": ["a"], "texts": ["a"]},
+        {"texts": [1]},
+        {"texts": ["a"], "raw_scores": True},
+    ):
+        refused = hello.http.post("/rerank", json={"query": "a"} | wrong)
+        assert refused.status_code == 400
+
+
+def test_reranking_cuts_what_is_too_long_where_it_may(hello: RunningServer) -> None:
+    long = {"query": "a", "texts": ["x" * 600]}
+    assert hello.http.post("/rerank", json=long).status_code == 400
+    assert hello.http.post("/rerank", json=long | {"truncate": True}).status_code == 200

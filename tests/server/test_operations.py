@@ -257,3 +257,11 @@ def test_a_port_in_use_and_an_address_that_is_not_ours():
         listen("127.0.0.1", port)
     with pytest.raises(ListenError, match="--host"):
         listen("192.0.2.1", 0)
+
+
+def test_models_have_what_clients_of_other_servers_read(hello: RunningServer):
+    card = hello.http.get("/v1/models/fake").json()
+    assert card["max_model_len"] == card["context_length"] == card["meta"]["n_ctx"] == 512
+    assert card["meta"]["n_vocab"] == hello.model.tokenizer.vocab_size
+    assert card["aliases"] == ["fake"]
+    assert card["parent"] is None

@@ -42,7 +42,13 @@ class ByteTokenizer:
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = False
     ) -> list[int]:
+        if parse_special and "<|end|>" in text:
+            before, _, after = text.partition("<|end|>")
+            return [*self.encode(before), END, *self.encode(after, parse_special=True)]
         return list(text.encode(errors="replace"))
+
+    def framed(self, ids: list[int]) -> list[int]:
+        return ids
 
     def encode_continuation(self, text: str) -> list[int]:
         return list(text.encode())
@@ -108,6 +114,9 @@ class RoleTemplate:
             text += "\nassistant:"
         text += "".join(map(str, (template_kwargs or {}).values()))
         return list(text.encode(errors="replace"))
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+        return bytes(self.encode(messages, **options)).decode()
 
 
 def _text_of(message: Mapping[str, Any]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -22,6 +22,25 @@ MAX_TEMPLATE = 256 * 1024
 """Longest template that a request may bring."""
 
 CACHED_TEMPLATES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a conversation asks of a template.
+
+    Attributes:
+        template: The model's, or the request's.
+        dialect: How the answer will be written.
+        messages: As the template takes them.
+        effort: The variables that say how much the model is to think; None if it doesn't listen.
+        options: Further arguments of `ChatTemplate.render` and `encode`.
+    """
+
+    template: ChatTemplate
+    dialect: Dialect
+    messages: Sequence[Mapping[str, Any]]
+    effort: Mapping[str, Any] | None
+    options: Mapping[str, Any]
 
 
 class ChatModel:
@@ -96,6 +115,26 @@ class ChatModel:
             ParameterError: Something in the conversation makes no sense, or can't be had of this
                 model; names the field as in OpenAI's API.
         """
+        asked = self._ask(conversation)
+        dialect = asked.dialect
+        tokens = asked.template.encode(
+            asked.messages, max_tokens=self._max_model_len, **asked.options
+        )
+        plan = AnswerPlan(
+            self._tokenizer, dialect, conversation, conversation.offered_tools, tokens, wanted
+        )
+        # A model that never thinks does what `none` asks for.
+        unheard = asked.effort is None and (
+            conversation.reasoning_effort != "none" or dialect.reasoning_parser != "none"
+        )
+        return replace(plan.prompt(), ignored=("reasoning_effort",) if unheard else ())
+
+    def render(self, conversation: Conversation) -> str:
+        """A conversation's prompt as text; raises what `prepare` raises, and waits like it."""
+        asked = self._ask(conversation)
+        return asked.template.render(asked.messages, **asked.options)
+
+    def _ask(self, conversation: Conversation) -> _Asked:
         if conversation.template:
             template, dialect = self._own_template(conversation.template)
         else:
@@ -113,20 +152,13 @@ class ChatModel:
         native = _takes_tools(template)
         messages = template_messages(conversation, template, with_tools_as_text=not native)
         effort = _effort(conversation, template)
-        tokens = template.encode(
-            messages,
-            tools=[tool_object(tool) for tool in tools] if tools and native else None,
-            add_generation_prompt=conversation.add_generation_prompt,
-            continue_final_message=conversation.continue_final_message,
-            template_kwargs={**(effort or {}), **conversation.template_kwargs},
-            max_tokens=self._max_model_len,
-        )
-        plan = AnswerPlan(self._tokenizer, dialect, conversation, tools, tokens, wanted)
-        # A model that never thinks does what `none` asks for.
-        unheard = effort is None and (
-            conversation.reasoning_effort != "none" or dialect.reasoning_parser != "none"
-        )
-        return replace(plan.prompt(), ignored=("reasoning_effort",) if unheard else ())
+        options = {
+            "tools": [tool_object(tool) for tool in tools] if tools and native else None,
+            "add_generation_prompt": conversation.add_generation_prompt,
+            "continue_final_message": conversation.continue_final_message,
+            "template_kwargs": {**(effort or {}), **conversation.template_kwargs},
+        }
+        return _Asked(template, dialect, messages, effort, options)
 
     def _compile(self, source: str) -> tuple[ChatTemplate, Dialect]:
         if self._request_templates is None:

@@ -183,11 +183,7 @@ class Tokenizer:
         """
         splitter = self._special_splitter if parse_special else self._user_defined_splitter
         ids = self.encode_pieces(splitter.split(without_surrogates(text)))
-        if add_special:
-            ids = self.with_bos(ids)
-            if self.add_eos and self.eos_id is not None and ids[-1:] != [self.eos_id]:
-                ids.append(self.eos_id)
-        return ids
+        return self.framed(ids) if add_special else ids
 
     def encode_continuation(self, text: str) -> list[int]:
         """Token ids of text that goes on where other text ended: nothing is put in front of it."""
@@ -217,6 +213,13 @@ class Tokenizer:
         """The ids with BOS in front, if the model wants it and it isn't there already."""
         if self.add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             return [self.bos_id, *ids]
+        return ids
+
+    def framed(self, ids: list[int]) -> list[int]:
+        """The ids with BOS in front and EOS behind, where the model wants them; neither twice."""
+        ids = self.with_bos(ids)
+        if self.add_eos and self.eos_id is not None and ids[-1:] != [self.eos_id]:
+            ids = [*ids, self.eos_id]
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:

@@ -205,16 +205,30 @@ class ServedModel:
             raise UnknownModelError(asked, self.names)
         return asked
 
-    async def encode_text(self, text: str, *, add_special: bool = True) -> list[int]:
-        """Token ids of plain text. Control tokens written in it stay text.
+    async def encode_text(
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        field: str = "prompt",
+    ) -> list[int]:
+        """Token ids of plain text.
+
+        Args:
+            text: The text.
+            add_special: See `Tokenizer.encode`.
+            parse_special: See `Tokenizer.encode`; by default, control tokens written in it stay
+                text.
+            field: What the API calls it.
 
         Raises:
             ContextOverflowError: The text is so long that counting its tokens isn't worth it.
         """
-        self._check_size("prompt", len(text))
+        self._check_size(field, len(text))
 
         def encode() -> list[int]:
-            return self.tokenizer.encode(text, add_special=add_special, parse_special=False)
+            return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
         return encode() if len(text) <= INLINE_TOKENIZE_CHARS else await asyncio.to_thread(encode)
 
@@ -240,14 +254,26 @@ class ServedModel:
         self, conversation: Conversation, wanted: StructuredOutputsParams | None = None
     ) -> ChatPrompt:
         """A conversation's prompt, with what reads the answer; raises what `start_chat` raises."""
+        threads = self._threads_for(conversation)
+        return await threads.run(self.chat.prepare, conversation, wanted)
+
+    async def render_chat(self, conversation: Conversation) -> str:
+        """A conversation's prompt as text; raises what `prepare_chat` raises."""
+        return await self._threads_for(conversation).run(self.chat.render, conversation)
+
+    def _threads_for(self, conversation: Conversation) -> WorkThreads:
+        """Where a conversation's template runs.
+
+        Raises:
+            ContextOverflowError: No context has room for the conversation.
+        """
         self._check_size("messages", conversation.num_characters)
         count = len(conversation.messages)
         if count > self.max_model_len:  # each takes a token at least
             raise ContextOverflowError("messages", self.max_model_len, count, at_least=True)
         # Whoever brings a template waits with those who do so too, and with nobody else.
         own = bool(conversation.template)
-        threads = self._request_template_threads if own else self._chat_threads
-        return await threads.run(self.chat.prepare, conversation, wanted)
+        return self._request_template_threads if own else self._chat_threads
 
     async def shutdown(self) -> None:
         """End what runs, and all threads and processes. Safe to call twice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from caudal.chat.conversation import Conversation, ReasoningEffort
 from caudal.errors import ParameterError
@@ -150,35 +150,3 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
             }
         )
         return name, None if name == "n_predict" and limit == -1 else limit
-
-
-class TokenizeTextRequest(RequestModel):
-    """Body of `POST /tokenize`, for text."""
-
-    model: str | None = None
-    prompt: str
-    add_special_tokens: bool = True
-
-
-class TokenizeChatRequest(ChatFields):
-    """Body of `POST /tokenize`, for a conversation."""
-
-    model: str | None = None
-
-
-def _kind(body: Any) -> str:
-    return "[chat]" if isinstance(body, dict) and "messages" in body else "[text]"
-
-
-# The brackets keep the tags out of error messages, like the other names of unions' branches.
-TokenizeRequest = Annotated[
-    Annotated[TokenizeTextRequest, Tag("[text]")] | Annotated[TokenizeChatRequest, Tag("[chat]")],
-    Discriminator(_kind),
-]
-
-
-class DetokenizeRequest(RequestModel):
-    """Body of `POST /detokenize`."""
-
-    model: str | None = None
-    tokens: list[int]

@@ -32,13 +32,26 @@ async def retrieve_model(name: str, request: Request) -> dict[str, Any]:
 
 
 def _card(model: ServedModel, name: str) -> dict[str, Any]:
+    """A model, with what clients of vLLM (`max_model_len`) and llama.cpp (`meta`) look for."""
+    facts = model.facts
+    meta = {
+        "n_ctx": model.max_model_len,
+        "n_ctx_train": int(facts.get("context_length", model.max_model_len)),
+        "n_vocab": model.tokenizer.vocab_size,
+    }
+    if "weight_bytes" in facts:
+        meta["size"] = int(facts["weight_bytes"])
     return {
         "id": name,
         "object": "model",
         "created": model.created,
         "owned_by": "caudal",
         "root": model.names[0],
+        "parent": None,
+        "aliases": list(model.names),
         "max_model_len": model.max_model_len,
+        "context_length": model.max_model_len,
+        "meta": meta,
         "capabilities": sorted(model.tasks),
         "max_num_seqs": model.engine.config.max_num_seqs,
         "max_queue": model.engine.config.max_queue,

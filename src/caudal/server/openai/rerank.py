@@ -1,4 +1,7 @@
-"""`POST /v1/rerank` (the shape of Jina's and Cohere's) and `POST /v1/score` (vLLM's).
+"""`POST /v1/rerank` and `POST /v1/score` (vLLM's).
+
+Reranking has the shape of Jina's and Cohere's; a body with `texts` instead of `documents` is one of
+text-embeddings-inference (TEI), and gets its answer.
 
 A cross-encoder scores pairs itself; for any other model the score is the cosine of two embeddings.
 """
@@ -7,11 +10,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from caudal.embedding import PairScore, pair_texts
 from caudal.server.body import json_body
@@ -35,16 +38,40 @@ class TextDocument(RequestModel):
 class RerankRequest(PoolingFields):
     """Body of `POST /v1/rerank`."""
 
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "max_tokens_per_doc": (),
+        "raw_scores": (False,),
+        "truncation_direction": ("right", "Right"),
+    }
+
     query: str
-    documents: Annotated[list[str | TextDocument], Field(min_length=1, max_length=MAX_INPUTS)]
+    documents: (
+        Annotated[list[str | TextDocument], Field(min_length=1, max_length=MAX_INPUTS)] | None
+    ) = None
+    texts: Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)] | None = Field(
+        None, description="TEI's name of the documents."
+    )
     top_n: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Return only so many of the documents; default: all."
     )
     return_documents: bool = True
+    return_text: bool | None = Field(None, description="TEI's: results have their texts.")
+    truncate: bool | None = Field(
+        None, description="TEI's: read as much of a text that is too long as the model can."
+    )
 
-    def texts(self) -> list[str]:
+    @model_validator(mode="after")
+    def _check(self) -> RerankRequest:
+        if (self.documents is None) == (self.texts is None):
+            raise ValueError("documents is required, or texts instead of it")
+        if self.truncate and self.truncate_prompt_tokens is None:
+            self.truncate_prompt_tokens = -1
+        return self
+
+    def contents(self) -> list[str]:
         """The documents' texts."""
-        return [each if isinstance(each, str) else each.text for each in self.documents]
+        documents = self.documents or self.texts or ()
+        return [each if isinstance(each, str) else each.text for each in documents]
 
 
 Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)]
@@ -72,15 +99,20 @@ async def rerank(
     """Order documents by how well they answer a query, the best first."""
     model = served_model(request)
     name = model.name_for(body.model)
-    texts = body.texts()
+    texts = body.contents()
+    fields = ("query", "documents" if body.texts is None else "texts")
 
     async def work() -> Response:
-        scores = await _scores(
-            model, body, [(body.query, text) for text in texts], ("query", "documents")
-        )
+        scores = await _scores(model, body, [(body.query, text) for text in texts], fields)
         order = sorted(range(len(texts)), key=lambda index: -scores[index].score)
+        order = order[: body.top_n]
         results: list[dict[str, Any]] = []
-        for index in order[: body.top_n]:
+        if body.texts is not None:
+            for index in order:
+                text = {"text": texts[index]} if body.return_text else {}
+                results.append({"index": index, **text, "score": scores[index].score})
+            return JSONReply(results)
+        for index in order:
             result: dict[str, Any] = {"index": index}
             if body.return_documents:
                 result["document"] = {"text": texts[index]}

@@ -1,4 +1,4 @@
-"""`POST /tokenize` and `POST /detokenize`, as in vLLM."""
+"""Texts to tokens and back, as in vLLM and in llama.cpp's server, and its `/apply-template`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 
+from caudal.formats.tokenizer import Tokenizer
 from caudal.server.body import json_body
-from caudal.server.openai.chat_schema import (
+from caudal.server.openai.tokenize_schema import (
+    ApplyTemplateRequest,
     DetokenizeRequest,
     TokenizeChatRequest,
+    TokenizeContentRequest,
     TokenizeRequest,
 )
 from caudal.server.state import served_model
@@ -24,18 +27,56 @@ async def tokenize(
     """Token ids of a text or a conversation, as the routes that answer them would see it."""
     model = served_model(request)
     model.name_for(body.model)
+    tokenizer = model.tokenizer
+    if isinstance(body, TokenizeContentRequest):
+        tokens = await model.encode_text(
+            body.content,
+            add_special=body.add_special,
+            parse_special=body.parse_special,
+            field="content",
+        )
+        if body.with_pieces:
+            return {"tokens": [_piece(tokenizer, token) for token in tokens]}
+        return {"tokens": tokens}
     if isinstance(body, TokenizeChatRequest):
-        tokens = (await model.prepare_chat(body.conversation())).tokens
+        tokens = list((await model.prepare_chat(body.conversation())).tokens)
+        if body.add_special_tokens:
+            tokens = tokenizer.framed(tokens)
     else:
         tokens = await model.encode_text(body.prompt, add_special=body.add_special_tokens)
-    return {"tokens": tokens, "count": len(tokens), "max_model_len": model.max_model_len}
+    return {
+        "tokens": tokens,
+        "token_strs": [*map(tokenizer.token_text, tokens)] if body.return_token_strs else None,
+        "count": len(tokens),
+        "max_model_len": model.max_model_len,
+    }
 
 
 @router.post("/detokenize")
 async def detokenize(
     body: Annotated[DetokenizeRequest, json_body(DetokenizeRequest)], request: Request
 ) -> dict[str, Any]:
-    """The text of token ids, control tokens included."""
+    """The text of token ids, control tokens included: vLLM's `prompt`, llama.cpp's `content`."""
     model = served_model(request)
     model.name_for(body.model)
-    return {"prompt": await model.decode(body.tokens)}
+    text = await model.decode(body.tokens)
+    return {"prompt": text, "content": text}
+
+
+@router.post("/apply-template")
+async def apply_template(
+    body: Annotated[ApplyTemplateRequest, json_body(ApplyTemplateRequest)], request: Request
+) -> dict[str, Any]:
+    """The prompt that a conversation becomes, as text."""
+    model = served_model(request)
+    model.name_for(body.model)
+    model.check_task("generate")
+    return {"prompt": await model.render_chat(body.conversation())}
+
+
+def _piece(tokenizer: Tokenizer, token: int) -> dict[str, Any]:
+    data = tokenizer.token_bytes(token)
+    try:
+        return {"id": token, "piece": data.decode()}
+    except UnicodeDecodeError:
+        return {"id": token, "piece": list(data)}

@@ -1,0 +1,76 @@
+"""What `/tokenize`, `/detokenize` and `/apply-template` accept: vLLM's forms and llama.cpp's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag
+
+from caudal.server.fields import RequestModel
+from caudal.server.openai.chat_schema import ChatFields
+
+
+class TokenizeTextRequest(RequestModel):
+    """Body of `POST /tokenize`, for text."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = Field(
+        None, description="The answer has the tokens as the vocabulary spells them, too."
+    )
+
+
+class TokenizeChatRequest(ChatFields):
+    """Body of `POST /tokenize`, for a conversation."""
+
+    model: str | None = None
+    add_special_tokens: bool = Field(
+        False,
+        description="Add what begins and ends texts to what the template writes, which usually "
+        "has it.",
+    )
+    return_token_strs: bool | None = None
+
+
+class TokenizeContentRequest(RequestModel):
+    """Body of `POST /tokenize` as llama.cpp's clients send it."""
+
+    model: str | None = None
+    content: str
+    add_special: bool = False
+    parse_special: bool = Field(
+        True, description="Control tokens written in the text become those tokens."
+    )
+    with_pieces: bool = Field(False, description="Each token comes with its text, or its bytes.")
+
+
+def _kind(body: Any) -> str:
+    if isinstance(body, dict):
+        if "messages" in body:
+            return "[chat]"
+        if "content" in body and "prompt" not in body:
+            return "[content]"
+    return "[text]"
+
+
+# The brackets keep the tags out of error messages, like the other names of unions' branches.
+TokenizeRequest = Annotated[
+    Annotated[TokenizeTextRequest, Tag("[text]")]
+    | Annotated[TokenizeChatRequest, Tag("[chat]")]
+    | Annotated[TokenizeContentRequest, Tag("[content]")],
+    Discriminator(_kind),
+]
+
+
+class DetokenizeRequest(RequestModel):
+    """Body of `POST /detokenize`."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+class ApplyTemplateRequest(ChatFields):
+    """Body of `POST /apply-template`."""
+
+    model: str | None = None
