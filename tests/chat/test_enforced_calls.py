@@ -217,6 +217,31 @@ DEEPSEEK_CALL = (
             "weather",
         ),
         ("plain", HERMES_CALL, "", "now"),
+        ("unknown", HERMES_CALL, "", "now"),
+        (
+            "glm",
+            '<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>"Rome"</arg_value>\n'
+            "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>note</arg_key>\n"
+            "<arg_value>a <b></arg_value>\n</tool_call>",
+            "",
+            "weather",
+        ),
+        (
+            "minimax",
+            '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">"Rome"'
+            '</parameter>\n<parameter name="days">3</parameter>\n'
+            "</invoke>\n</minimax:tool_call>",
+            "",
+            "weather",
+        ),
+        (
+            "deepseek_v32",
+            '<｜DSML｜function_calls>\n<｜DSML｜invoke name="weather">\n<｜DSML｜parameter name='
+            '"city" string="false">"Rome"</｜DSML｜parameter>\n<｜DSML｜parameter name="days" '
+            'string="false">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+            "",
+            "weather",
+        ),
     ],
 )
 def test_enforced_calls_are_written_as_the_model_knows_them(

@@ -10,6 +10,7 @@ import pytest
 
 from caudal.chat.conversation import Conversation, Message, Tool, ToolCall, ToolChoice
 from caudal.chat.dialect import choose_dialect
+from caudal.chat.events import ContentDelta, ToolCallBegin
 from caudal.chat.model import MAX_TEMPLATE, ChatModel
 from caudal.errors import ParameterError, TemplateError
 from caudal.formats.chat_template import ChatTemplate
@@ -264,6 +265,19 @@ def test_a_harmony_message_can_be_continued(tmp_path: Path):
         ("functiongemma", "functiongemma", "none"),
         ("gpt-oss", "openai", "openai"),
         ("plain", "hermes", "none"),
+        ("lfm2", "lfm2", "none"),
+        ("lfm2 by its tokens", "lfm2", "none"),
+        ("lfm2 by its list of tools", "lfm2", "none"),
+        ("glm", "glm45", "think"),
+        ("kimi", "kimi_k2", "none"),
+        ("minimax", "minimax_m2", "none"),
+        ("deepseek_v32", "deepseek_v32", "none"),
+        ("seed", "seed_oss", "none"),
+        ("command-r", "cohere", "none"),
+        ("nemotron", "nemotron", "none"),
+        ("apriel", "apriel", "none"),
+        ("functionary", "functionary", "none"),
+        ("unknown", "none known", "none"),
     ],
 )
 def test_the_template_shows_the_dialect(tmp_path: Path, name: str, tools: str, reasoning: str):
@@ -284,6 +298,21 @@ def test_users_may_name_the_dialect():
     assert (chosen.tool_parser, chosen.reasoning_parser) == ("openai", "none")
     with pytest.raises(ParameterError, match="tool_parser must be one of auto, none, openai"):
         choose_dialect("", template_takes_tools=True, tool_parser="magic")
+
+
+def test_a_model_whose_format_nobody_knows_calls_only_where_it_must(tmp_path: Path):
+    chat, _ = MODELS["unknown"].load(tmp_path)
+    text = '<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>'
+    free = chat.prepare(Conversation(messages=[ASK], tools=[WEATHER]))
+    assert free.structured_outputs is None
+    parser = free.new_parser()
+    assert [*parser.push(text), *parser.finish()] == [ContentDelta(text)]
+    must = Conversation(messages=[ASK], tools=[WEATHER], tool_choice=ToolChoice(mode="required"))
+    prompt = chat.prepare(must)
+    assert prompt.structured_outputs is not None
+    parser = prompt.new_parser()
+    events = [*parser.push(text), *parser.finish()]
+    assert [event.name for event in events if isinstance(event, ToolCallBegin)] == ["weather"]
 
 
 def test_only_markers_become_visible(tmp_path: Path):

@@ -98,6 +98,66 @@ def write(tool_format: str, calls: list[Call]) -> str:
             return "".join(
                 f"<|tool_call>call:{name}{gemma(args, quote)}<tool_call|>" for name, args in calls
             )
+        case "seed_oss":
+            return "\n".join(
+                f"<seed:tool_call>\n<function={name}>\n"
+                + "".join(
+                    f"<parameter={key}>{value if isinstance(value, str) else json.dumps(value)}"
+                    "</parameter>\n"
+                    for key, value in args.items()
+                )
+                + "</function>\n</seed:tool_call>"
+                for name, args in calls
+            )
+        case "functionary":
+            return "\n".join(
+                f"<function={name}>{json.dumps(args)}</function>" for name, args in calls
+            )
+        case "glm45":
+            return "\n".join(
+                f"<tool_call>{name}\n"
+                + "".join(
+                    f"<arg_key>{key}</arg_key>\n<arg_value>"
+                    f"{value if isinstance(value, str) else json.dumps(value)}</arg_value>\n"
+                    for key, value in args.items()
+                )
+                + "</tool_call>"
+                for name, args in calls
+            )
+        case "minimax_m2" | "deepseek_v32":
+            dsml = "" if tool_format == "minimax_m2" else "｜DSML｜"
+            block = f"{dsml}function_calls" if dsml else "minimax:tool_call"
+
+            def parameter(key: str, value: Any) -> str:
+                text = isinstance(value, str)
+                kind = f' string="{str(text).lower()}"' if dsml else ""
+                written = value if text else json.dumps(value)
+                return f'<{dsml}parameter name="{key}"{kind}>{written}</{dsml}parameter>\n'
+
+            inner = "\n".join(
+                f'<{dsml}invoke name="{name}">\n'
+                + "".join(parameter(key, value) for key, value in args.items())
+                + f"</{dsml}invoke>"
+                for name, args in calls
+            )
+            return f"<{block}>\n{inner}\n</{block}>"
+        case "kimi_k2":
+            inner = "".join(
+                f"<|tool_call_begin|>functions.{name}:{place}<|tool_call_argument_begin|>"
+                f"{json.dumps(args)}<|tool_call_end|>"
+                for place, (name, args) in enumerate(calls)
+            )
+            return f"<|tool_calls_section_begin|>{inner}<|tool_calls_section_end|>"
+        case "cohere":
+            inner = ",\n".join(
+                json.dumps({"tool_call_id": str(place), "tool_name": name, "parameters": args})
+                for place, (name, args) in enumerate(calls)
+            )
+            return f"<|START_ACTION|>[\n{inner}\n]<|END_ACTION|>"
+        case "nemotron":
+            return f"<TOOLCALL>[{', '.join(bodies)}]</TOOLCALL>"
+        case "apriel":
+            return f"<tool_calls>[{', '.join(bodies)}]</tool_calls>"
     raise AssertionError(tool_format)
 
 
@@ -106,7 +166,9 @@ plain_text = st.text(alphabet=st.sampled_from("aé🦙 0-.,:\n"), max_size=8).ma
 quoted_text = st.text(max_size=8).filter(
     lambda text: not any(mark in text for mark in ("<", "｜", "[", "`"))
 )
-UNQUOTED = ("qwen3_coder", "functiongemma", "gemma4")
+UNQUOTED = (
+    "qwen3_coder", "functiongemma", "gemma4", "seed_oss", "glm45", "minimax_m2", "deepseek_v32",
+)  # fmt: skip
 
 
 def arguments_for(tool_format: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -351,6 +413,17 @@ def test_an_answer_that_only_looks_like_a_call_is_content(tool_format: str, text
         ("deepseek_v3", '<｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Rome"}'),
         ("qwen3_coder", "<function=weather><parameter=city>Rome</parameter></function>"),
         ("qwen3_coder", '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}'),
+        (
+            "glm45",
+            "<tool_call>weather<arg_key>city</arg_key><arg_value>Rome</arg_value></tool_call>",
+        ),
+        ("cohere", '<|START_ACTION|>{"tool_name": "weather", "parameters": {"city": "Rome"}}'),
+        ("kimi_k2", '<|tool_call_begin|>weather<|tool_call_argument_begin|>{"city": "Rome"}'),
+        (
+            "deepseek_v32",
+            '<｜DSML｜tool_calls><｜DSML｜invoke name="weather"><｜DSML｜parameter name="city">Rome'
+            "</｜DSML｜parameter></｜DSML｜invoke></｜DSML｜tool_calls>",
+        ),
         ("gemma", '```tool_code\n{"name": "weather", "parameters": {"city": "Rome"}}\n```'),
         ("gemma", '```tool_code\nx = weather(city="Rome")\n```'),
     ],

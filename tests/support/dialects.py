@@ -49,6 +49,7 @@ def _marked(*markers: str) -> str:
     return _TOOLS + _TURNS + "".join(f"{{% if '{mark}' == 0 %}}{{% endif %}}" for mark in markers)
 
 
+# fmt: off
 MODELS = {
     "hermes": SmallModel(["<|im_end|>"], _marked("<tool_call>"), ["<tool_call>", "</tool_call>"]),
     "hermes with control tokens": SmallModel(
@@ -74,7 +75,7 @@ MODELS = {
         + "{% if add_generation_prompt %}assistant: <think>\n{% endif %}",
         ["<think>", "</think>"],
     ),
-    "qwen3_coder": SmallModel(["<|im_end|>"], _marked("<tool_call>", "<function=")),
+    "qwen3_coder": SmallModel(["<|im_end|>"], _marked("<tool_call>", "<function=", "<parameter=")),
     "llama3": SmallModel(
         ["<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"],
         _marked("<|start_header_id|>"),
@@ -104,6 +105,43 @@ MODELS = {
     "lfm2": SmallModel(
         ["<|im_end|>", "<|tool_call_start|>", "<|tool_call_end|>"], _marked("<|tool_call_start|>")
     ),
+    "lfm2 by its tokens": SmallModel(
+        ["<|im_end|>", "<|tool_call_start|>", "<|tool_call_end|>"], _TOOLS + _TURNS
+    ),
+    "lfm2 by its list of tools": SmallModel(
+        ["<|im_end|>", "<|tool_call_start|>", "<|tool_call_end|>"], _marked("<|tool_list_start|>")
+    ),
+    "glm": SmallModel(
+        [
+            "<|user|>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>",
+            "</arg_value>",
+        ],
+        _marked("<tool_call>", "<arg_key>", "</think>"),
+        ["<think>", "</think>"],
+    ),
+    "kimi": SmallModel(
+        [
+            "<|im_end|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>",
+            "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
+        ],
+        _marked("<|tool_calls_section_begin|>"),
+    ),
+    "minimax": SmallModel(["[e~["], _marked("<minimax:tool_call>")),
+    "deepseek_v32": SmallModel(["<｜end▁of▁sentence｜>", "｜DSML｜"], _marked("｜DSML｜")),
+    "seed": SmallModel(
+        ["<seed:eos>", "<seed:tool_call>", "</seed:tool_call>"],
+        _marked("<seed:tool_call>", "<function=", "<parameter="),
+    ),
+    "command-r": SmallModel(
+        ["<|END_OF_TURN_TOKEN|>", "<|START_ACTION|>", "<|END_ACTION|>"],
+        _marked("<|START_ACTION|>"),
+    ),
+    "nemotron": SmallModel(["<SPECIAL_12>"], _marked("<TOOLCALL>")),
+    "apriel": SmallModel(["<|end|>"], _marked("<tool_calls>")),
+    "functionary": SmallModel(
+        ["<|eot_id|>", "<|start_header_id|>"], _marked("<|start_header_id|>", "<function=")
+    ),
+    "unknown": SmallModel(["<|im_end|>"], _TOOLS + _TURNS),
     "gemma4": SmallModel(
         ["<turn|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"],
         _marked("<|tool_call>", "<channel|>"),
@@ -111,3 +149,4 @@ MODELS = {
     "gemma": SmallModel(["<end_of_turn>"], _TOOLS + _TURNS),
     "plain": SmallModel(["<|im_end|>"], _TURNS),
 }
+# fmt: on

@@ -7,6 +7,7 @@ are written in the model's own format around arguments that follow a schema.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,6 +85,11 @@ class AnswerGrammar:
         rules = self._call_rules(syntax, tools, parallel, trigger)
         if trigger in self.special_tokens:
             marked = f"marked: TEXT {self._literal(trigger)} calls\n"
+        elif place := self._special_within(trigger):
+            # No text holds a control token, so this is the end of it.
+            before = re.escape(trigger[:place]).replace("/", "\\/")
+            marked = f"marked: BEFORE {self._literal(trigger[place:])} calls\n"
+            marked += f"BEFORE: /{_ANY}{before}/\n"
         else:
             # Lazy: it ends where the trigger first occurs.
             marked = f"marked: free calls\nfree[lazy]: TEXT {self._literal(trigger)}\n"
@@ -195,6 +201,11 @@ class AnswerGrammar:
 
     def _is_special(self, text: str) -> bool:
         return any(text.startswith(special) for special in self.special_tokens)
+
+    def _special_within(self, text: str) -> int:
+        """Where a control token begins within a text, 0 where none does."""
+        places = [place for special in self.special_tokens if (place := text.find(special)) > 0]
+        return min(places, default=0)
 
     def _literal(self, text: str) -> str:
         return lark_literal(text, self.special_tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 
 from caudal.chat import harmony
@@ -15,10 +15,20 @@ _TOOL_SIGNS = (
     ("deepseek_v3", ("<｜tool▁calls▁begin｜>",)),
     ("mistral_args", ("[TOOL_CALLS]", "[ARGS]")),
     ("mistral", ("[TOOL_CALLS]",)),
+    ("deepseek_v32", ("｜DSML｜",)),
+    ("kimi_k2", ("<|tool_calls_section_begin|>",)),
+    ("minimax_m2", ("<minimax:tool_call>",)),
+    ("seed_oss", ("<seed:tool_call>",)),
+    ("glm45", ("<tool_call>", "<arg_key>")),
+    ("cohere", ("<|START_ACTION|>",)),
+    ("nemotron", ("<TOOLCALL>",)),
+    ("apriel", ("<tool_calls>",)),
     ("functiongemma", ("<start_function_call>",)),
     ("gemma4", ("<|tool_call>",)),
     ("lfm2", ("<|tool_call_start|>",)),
-    ("qwen3_coder", ("<function=",)),
+    ("lfm2", ("<|tool_list_start|>",)),
+    ("qwen3_coder", ("<function=", "<parameter=")),
+    ("functionary", ("<function=",)),
     ("granite", ("<|tool_call|>",)),
     ("hermes", ("<tool_call>",)),
     ("pythonic", ("<|python_start|>",)),
@@ -26,6 +36,12 @@ _TOOL_SIGNS = (
     ("llama3_json", ("<|python_tag|>",)),
 )
 """Texts in a template that give a format away; the first that has all of its texts counts."""
+
+_TOKEN_SIGNS = (("lfm2", "<|tool_call_start|>"),)
+"""Control tokens that do where the template doesn't."""
+
+NONE_KNOWN = "none known"
+"""In place of a format's name, where a template takes tools and shows none of those above."""
 
 _TOOL_ALIASES = {
     "qwen3_xml": "qwen3_coder",
@@ -50,12 +66,15 @@ class Dialect:
     Attributes:
         tools: How it writes calls; None where calls are not looked for, and with harmony.
         reasoning: How it marks reasoning; None where it isn't looked for, and with harmony.
+        unknown_tools: The template takes tools, but nothing shows how the model writes calls. Those
+            that are demanded are enforced in Hermes's format; all others stay text.
         harmony_tools: Calls are told by harmony.
         harmony_reasoning: Reasoning is told by harmony.
     """
 
     tools: ToolFormat | None
     reasoning: ReasoningFormat | None
+    unknown_tools: bool = False
     harmony_tools: bool = False
     harmony_reasoning: bool = False
 
@@ -69,6 +88,8 @@ class Dialect:
         """The name of the tool format, for people."""
         if self.harmony_tools:
             return harmony.NAME
+        if self.unknown_tools:
+            return NONE_KNOWN
         return "none" if self.tools is None else self.tools.name
 
     @property
@@ -98,6 +119,7 @@ def choose_dialect(
     template: str,
     *,
     template_takes_tools: bool,
+    control_tokens: Container[str] = frozenset(),
     tool_parser: str = "auto",
     reasoning_parser: str = "auto",
 ) -> Dialect:
@@ -107,6 +129,7 @@ def choose_dialect(
         template: The template's source.
         template_takes_tools: Whether tools go through the template; if not, models are told of them
             in Hermes's format.
+        control_tokens: Names of the model's control tokens.
         tool_parser: One of `TOOL_PARSERS`.
         reasoning_parser: One of `REASONING_PARSERS`.
 
@@ -117,7 +140,9 @@ def choose_dialect(
     _check_name("reasoning_parser", reasoning_parser, REASONING_PARSERS)
     is_harmony = harmony.CHANNEL in template and harmony.MESSAGE in template
     if tool_parser == "auto":
-        tool_parser = harmony.NAME if is_harmony else _tools_of(template, template_takes_tools)
+        tool_parser = harmony.NAME
+        if not is_harmony:
+            tool_parser = _tools_of(template, template_takes_tools, control_tokens)
     if reasoning_parser == "auto":
         reasoning_parser = harmony.NAME if is_harmony else _reasoning_of(template)
     tool_parser = _TOOL_ALIASES.get(tool_parser, tool_parser)
@@ -130,16 +155,22 @@ def choose_dialect(
             harmony_reasoning=reasoning_parser != "none",
         )
     return Dialect(
-        tools=TOOL_FORMATS.get(tool_parser), reasoning=REASONING_FORMATS.get(reasoning_parser)
+        tools=TOOL_FORMATS.get(tool_parser),
+        reasoning=REASONING_FORMATS.get(reasoning_parser),
+        unknown_tools=tool_parser == NONE_KNOWN,
     )
 
 
-def _tools_of(template: str, takes_tools: bool) -> str:
-    if takes_tools:
-        for name, signs in _TOOL_SIGNS:
-            if all(sign in template for sign in signs):
-                return name
-    return HERMES.name
+def _tools_of(template: str, takes_tools: bool, control_tokens: Container[str]) -> str:
+    if not takes_tools:
+        return HERMES.name
+    for name, signs in _TOOL_SIGNS:
+        if all(sign in template for sign in signs):
+            return name
+    for name, token in _TOKEN_SIGNS:
+        if token in control_tokens:
+            return name
+    return NONE_KNOWN
 
 
 def _reasoning_of(template: str) -> str:

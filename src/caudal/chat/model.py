@@ -183,7 +183,9 @@ class ChatModel:
 
     def _dialect_of(self, template: ChatTemplate) -> Dialect:
         return self._choose(
-            "\n".join(template.sources), template_takes_tools=_takes_tools(template)
+            "\n".join(template.sources),
+            template_takes_tools=_takes_tools(template),
+            control_tokens=self._tokenizer.special_tokens,
         )
 
 

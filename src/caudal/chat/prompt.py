@@ -94,6 +94,8 @@ class AnswerPlan:
     def _format(self) -> ToolFormat | None:
         """How calls are written; where no schema can be enforced on that, in Hermes's format."""
         native = self._dialect.tools
+        if self._live and self._dialect.unknown_tools:
+            return HERMES
         if self._live and native is not None and not native.syntax.can_write(self._tools):
             return HERMES
         return native

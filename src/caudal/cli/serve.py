@@ -239,6 +239,7 @@ def _url(host: str, port: int) -> str:
 
 def _banner(served: ServedModel, address: str, *, needs_key: bool) -> str:
     """What is served and how, in a few lines, so that no fallback goes unnoticed."""
+    from caudal.chat.dialect import NONE_KNOWN
     from caudal.cli.formatting import format_bytes
 
     facts = served.facts
@@ -252,7 +253,10 @@ def _banner(served: ServedModel, address: str, *, needs_key: bool) -> str:
     }
     generates = "generate" in served.tasks
     if generates:
-        parsers = f"tool calls as {facts['tool_parser']}, reasoning as {facts['reasoning_parser']}"
+        calls = f"tool calls as {facts['tool_parser']}"
+        if facts["tool_parser"] == NONE_KNOWN:
+            calls = "tool calls only where they are enforced (no parser known for this template)"
+        parsers = f"{calls}, reasoning as {facts['reasoning_parser']}"
         lines |= {
             "chat template": facts["chat_template"],
             "reads": parsers,

@@ -1,4 +1,4 @@
-"""DeepSeek's calls, of V3 and R1 (a fenced block of JSON) and of V3.1 (bare JSON)."""
+"""Calls of DeepSeek's V3 and R1 (a fenced block of JSON) and V3.1 (bare JSON), and of Kimi K2."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ CALLS_END = "<｜tool▁calls▁end｜>"
 CALL_BEGIN = "<｜tool▁call▁begin｜>"
 CALL_END = "<｜tool▁call▁end｜>"
 SEPARATOR = "<｜tool▁sep｜>"
+
+KIMI_CALLS_BEGIN = "<|tool_calls_section_begin|>"
+KIMI_CALLS_END = "<|tool_calls_section_end|>"
+KIMI_CALL_BEGIN = "<|tool_call_begin|>"
+KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
+KIMI_CALL_END = "<|tool_call_end|>"
 
 _FENCE = "```"
 
@@ -37,3 +43,24 @@ def read_deepseek(chars: Chars, context: CallContext) -> Reading[None]:
         yield from read_arguments(chars, context)
         yield from chars.optional(_FENCE)
         yield from chars.optional(CALL_END)
+
+
+def read_kimi(chars: Chars, context: CallContext) -> Reading[None]:
+    """Calls of Kimi K2, whose names stand in ids: `functions.NAME:0`."""
+    in_call = context.marker == KIMI_CALL_BEGIN
+    while True:
+        if not in_call:
+            if (yield from chars.space()) != "<":
+                return
+            tag = (yield from chars.until(">")) + ">"
+            if tag == KIMI_CALLS_END:
+                return
+            if tag != KIMI_CALL_BEGIN:
+                raise BrokenCallError
+        in_call = False
+        identity = (yield from chars.until(KIMI_ARGUMENTS)).strip()
+        name, _, number = identity.removeprefix("functions.").rpartition(":")
+        yield CallName(context.check_name(name if number.isdigit() else identity))
+        yield from chars.space()
+        yield from read_arguments(chars, context)
+        yield from chars.optional(KIMI_CALL_END)

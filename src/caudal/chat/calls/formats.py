@@ -10,13 +10,26 @@ from caudal.chat.calls.deepseek_calls import (
     CALL_END,
     CALLS_BEGIN,
     CALLS_END,
+    KIMI_ARGUMENTS,
+    KIMI_CALL_BEGIN,
+    KIMI_CALL_END,
+    KIMI_CALLS_BEGIN,
+    KIMI_CALLS_END,
     SEPARATOR,
     read_deepseek,
+    read_kimi,
 )
-from caudal.chat.calls.json_calls import read_calls, read_mistral, separated, tagged
+from caudal.chat.calls.invoke_calls import DSML, invoked, read_glm
+from caudal.chat.calls.json_calls import (
+    read_calls,
+    read_function,
+    read_mistral,
+    separated,
+    tagged,
+)
 from caudal.chat.calls.python_calls import read_marked_list, read_tool_code
 from caudal.chat.calls.reading import Reader
-from caudal.chat.calls.tag_calls import FUNCTION, gemma, read_qwen_coder
+from caudal.chat.calls.tag_calls import FUNCTION, function_tags, gemma
 from caudal.chat.conversation import Tool
 from caudal.chat.member_grammar import MemberSyntax, TextSyntax, can_write
 
@@ -90,7 +103,7 @@ _ALL = (
     HERMES,
     ToolFormat(
         name="qwen3_coder",
-        read=read_qwen_coder,
+        read=function_tags("</tool_call>"),
         begins=("<tool_call>", FUNCTION),
         markers=("<tool_call>", "</tool_call>"),
         syntax=CallSyntax(
@@ -102,6 +115,136 @@ _ALL = (
                 tail="\n</parameter>\n",
                 text=TextSyntax(begin="", end="</parameter>", pad="\n", tail="\n"),
             ),
+        ),
+    ),
+    ToolFormat(
+        name="seed_oss",
+        read=function_tags("</seed:tool_call>"),
+        begins=("<seed:tool_call>", FUNCTION),
+        markers=("<seed:tool_call>", "</seed:tool_call>"),
+        syntax=CallSyntax(
+            head=f"<seed:tool_call>\n{FUNCTION}NAME>\n",
+            tail="</function>\n</seed:tool_call>",
+            separator="\n",
+            members=MemberSyntax(
+                head="<parameter=KEY>",
+                tail="</parameter>\n",
+                text=TextSyntax(begin="", end="</parameter>", tail="\n"),
+            ),
+        ),
+    ),
+    ToolFormat(
+        name="functionary",
+        read=read_function,
+        begins=(FUNCTION,),
+        syntax=CallSyntax(head=f"{FUNCTION}NAME>", tail="</function>"),
+    ),
+    ToolFormat(
+        name="glm45",
+        read=read_glm,
+        begins=("<tool_call>",),
+        markers=(
+            "<tool_call>",
+            "</tool_call>",
+            "<arg_key>",
+            "</arg_key>",
+            "<arg_value>",
+            "</arg_value>",
+        ),
+        syntax=CallSyntax(
+            head="<tool_call>NAME\n",
+            tail="</tool_call>",
+            separator="\n",
+            members=MemberSyntax(
+                head="<arg_key>KEY</arg_key>\n<arg_value>",
+                tail="</arg_value>\n",
+                text=TextSyntax(begin="", end="</arg_value>", tail="\n"),
+            ),
+        ),
+    ),
+    ToolFormat(
+        name="minimax_m2",
+        read=invoked("", ("minimax:tool_call",)),
+        begins=("<minimax:tool_call>",),
+        markers=("<minimax:tool_call>", "</minimax:tool_call>"),
+        syntax=CallSyntax(
+            begin="<minimax:tool_call>\n",
+            head='<invoke name="NAME">\n',
+            tail="</invoke>",
+            separator="\n",
+            end="\n</minimax:tool_call>",
+            members=MemberSyntax(
+                head='<parameter name="KEY">',
+                tail="</parameter>\n",
+                text=TextSyntax(begin="", end="</parameter>", tail="\n"),
+            ),
+        ),
+    ),
+    ToolFormat(
+        name="deepseek_v32",
+        read=invoked(DSML, (f"{DSML}function_calls", f"{DSML}tool_calls")),
+        begins=(f"<{DSML}function_calls>", f"<{DSML}tool_calls>"),
+        markers=(DSML,),
+        syntax=CallSyntax(
+            begin=f"<{DSML}function_calls>\n",
+            head=f'<{DSML}invoke name="NAME">\n',
+            tail=f"</{DSML}invoke>",
+            separator="\n",
+            end=f"\n</{DSML}function_calls>",
+            members=MemberSyntax(
+                head=f'<{DSML}parameter name="KEY" string="false">', tail=f"</{DSML}parameter>\n"
+            ),
+        ),
+    ),
+    ToolFormat(
+        name="kimi_k2",
+        read=read_kimi,
+        begins=(KIMI_CALLS_BEGIN, KIMI_CALL_BEGIN),
+        markers=(KIMI_CALLS_BEGIN, KIMI_CALLS_END, KIMI_CALL_BEGIN, KIMI_ARGUMENTS, KIMI_CALL_END),
+        syntax=CallSyntax(
+            begin=KIMI_CALLS_BEGIN,
+            head=f"{KIMI_CALL_BEGIN}functions.NAME:0{KIMI_ARGUMENTS}",
+            tail=KIMI_CALL_END,
+            end=KIMI_CALLS_END,
+        ),
+    ),
+    ToolFormat(
+        name="cohere",
+        read=tagged("<|END_ACTION|>"),
+        begins=("<|START_ACTION|>",),
+        markers=("<|START_ACTION|>", "<|END_ACTION|>"),
+        syntax=CallSyntax(
+            begin="<|START_ACTION|>[\n",
+            head='    {"tool_call_id": "0", "tool_name": "NAME", "parameters": ',
+            tail="}",
+            separator=",\n",
+            end="\n]<|END_ACTION|>",
+        ),
+    ),
+    ToolFormat(
+        name="nemotron",
+        read=tagged("</TOOLCALL>"),
+        begins=("<TOOLCALL>",),
+        markers=("<TOOLCALL>", "</TOOLCALL>"),
+        syntax=CallSyntax(
+            begin="<TOOLCALL>[",
+            head='{"name": "NAME", "arguments": ',
+            tail="}",
+            separator=", ",
+            end="]</TOOLCALL>",
+        ),
+    ),
+    ToolFormat(
+        name="apriel",
+        read=tagged("</tool_calls>"),
+        begins=("<tool_calls>",),
+        markers=("<tool_calls>", "</tool_calls>"),
+        syntax=CallSyntax(
+            begin="<tool_calls>[",
+            head='{"name": "NAME", "arguments": ',
+            tail="}",
+            separator=", ",
+            end="]</tool_calls>",
         ),
     ),
     ToolFormat(

@@ -21,6 +21,7 @@ MAX_DEPTH = 64
 """Levels of nesting that arguments may have, as in messages."""
 
 ARGUMENT_KEYS = ("arguments", "parameters")
+_NAME_KEYS = ("name", "tool_name")
 _OTHER_KEYS = ("id", "type")
 
 _WORD_CHARACTERS = frozenset("-+.0123456789Eaeflnrstu")  # of numbers, true, false and null
@@ -141,7 +142,7 @@ def read_call(chars: Chars, context: CallContext) -> Reading[None]:
         yield from chars.space()
         yield from chars.literal(":")
         first = yield from chars.space()
-        if key == "name" and name is None:
+        if key in _NAME_KEYS and name is None:
             name = context.check_name(parse_json((yield from read_json(chars))))
             yield CallName(name)
         elif key in ARGUMENT_KEYS and arguments is None:
@@ -204,6 +205,14 @@ def tagged(end: str) -> Reader:
         yield from chars.optional(end)
 
     return read
+
+
+def read_function(chars: Chars, context: CallContext) -> Reading[None]:
+    """Behind `<function=`: a name, `>`, and arguments; then an end tag that may be missing."""
+    yield CallName(context.check_name((yield from chars.until(">")).strip()))
+    yield from chars.space()
+    yield from read_arguments(chars, context)
+    yield from chars.optional("</function>")
 
 
 def separated(separators: Sequence[str]) -> Reader:

@@ -131,6 +131,16 @@ class Chars:
                     if behind.endswith(end):
                         return "".join(text[: -len(end)]), end
 
+    def until_space_or(self, char: str, limit: int = MAX_NAME) -> Reading[str]:
+        """White space, and the text up to more of it or to `char`, which are still to be taken."""
+        yield from self.space()
+        text: list[str] = []
+        while (following := (yield from self.peek())) != char and not following.isspace():
+            if not following or len(text) >= limit:
+                raise BrokenCallError
+            text.append((yield from self.take()))
+        return "".join(text)
+
     def optional(self, text: str) -> Reading[None]:
         """Take white space and then the text, if the next character begins it; else only space.
 

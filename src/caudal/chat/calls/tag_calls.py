@@ -1,4 +1,4 @@
-"""Calls whose arguments are not JSON: Qwen3-Coder's tags, and Gemma's `call:name{key:value}`."""
+"""Calls whose arguments are not JSON: tags as Qwen3-Coder's, and Gemma's `call:name{key:value}`."""
 
 from __future__ import annotations
 
@@ -24,42 +24,46 @@ MAX_VALUE = 4 * 2**20
 """Longest argument."""
 
 
-def read_qwen_coder(chars: Chars, context: CallContext) -> Reading[None]:
-    """Behind `<tool_call>` or `<function=`: a name, and a tag for each argument.
+def function_tags(end: str) -> Reader:
+    """Reads `<function=f>` with a `<parameter=a>` for each argument, then an end tag.
 
     Models forget end tags: a value also ends where the next begins, or the call ends. Not where a
     grammar has seen to the end tags: there a value may hold whatever else it likes.
     """
-    value_ends = (PARAMETER_END,) if context.live else (PARAMETER_END, PARAMETER, FUNCTION_END)
-    if context.marker != FUNCTION:
-        if (yield from chars.space()) == "{":  # sometimes these models fall back to JSON
-            yield from read_call(chars, context)
-            yield from chars.optional("</tool_call>")
-            return
-        yield from chars.literal(FUNCTION)
-    name = context.check_name((yield from chars.until(">")).strip())
-    tool = context.tools.get(name)
-    schemas = tool.properties if tool else {}
-    arguments: dict[str, Any] = {}
-    tag = PARAMETER_END
-    while tag != FUNCTION_END:
-        if tag != PARAMETER:
-            yield from chars.space()
-            yield from chars.literal("<")
-            if (yield from chars.peek()) == "/":
-                yield from chars.literal(FUNCTION_END[1:])
-                break
-            yield from chars.literal(PARAMETER[1:])
-        key = (yield from chars.until(">")).strip()
-        value, tag = yield from chars.until_one_of(value_ends, MAX_VALUE)
-        arguments[key] = _value_of(value.removeprefix("\n").removesuffix("\n"), schemas.get(key))
-    yield CallName(name)
-    yield CallArguments(write_json(arguments))
-    yield CallDone()
-    yield from chars.optional("</tool_call>")
+
+    def read(chars: Chars, context: CallContext) -> Reading[None]:
+        value_ends = (PARAMETER_END,) if context.live else (PARAMETER_END, PARAMETER, FUNCTION_END)
+        if context.marker != FUNCTION:
+            if (yield from chars.space()) == "{":  # sometimes these models fall back to JSON
+                yield from read_call(chars, context)
+                yield from chars.optional(end)
+                return
+            yield from chars.literal(FUNCTION)
+        name = context.check_name((yield from chars.until(">")).strip())
+        tool = context.tools.get(name)
+        schemas = tool.properties if tool else {}
+        arguments: dict[str, Any] = {}
+        tag = PARAMETER_END
+        while tag != FUNCTION_END:
+            if tag != PARAMETER:
+                yield from chars.space()
+                yield from chars.literal("<")
+                if (yield from chars.peek()) == "/":
+                    yield from chars.literal(FUNCTION_END[1:])
+                    break
+                yield from chars.literal(PARAMETER[1:])
+            key = (yield from chars.until(">")).strip()
+            value, tag = yield from chars.until_one_of(value_ends, MAX_VALUE)
+            arguments[key] = value_of(value.removeprefix("\n").removesuffix("\n"), schemas.get(key))
+        yield CallName(name)
+        yield CallArguments(write_json(arguments))
+        yield CallDone()
+        yield from chars.optional(end)
+
+    return read
 
 
-def _value_of(text: str, schema: Any) -> Any:
+def value_of(text: str, schema: Any) -> Any:
     """An argument's value: text, unless its schema says that it is something else."""
     kind = schema.get("type") if isinstance(schema, dict) else None
     if kind == "string":
