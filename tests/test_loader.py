@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,18 @@ def test_a_model_with_a_token_for_each_embedding(tmp_path: Path):
         assert loaded.tokenizer.vocab_size == loaded.program.vocab_size == 259
     finally:
         loaded.executor.close()
+
+
+@pytest.mark.parametrize("kept", [0, 0.5, 0.99])
+def test_a_file_that_is_cut_while_its_weights_are_packed(tmp_path: Path, kept: float):
+    path = write_model(tmp_path / "tiny.gguf", 259)
+    size = path.stat().st_size
+
+    def cut(share: float) -> None:
+        os.truncate(path, int(kept * size))
+
+    with pytest.raises(ModelLoadError, match="it was cut or replaced while it was being read"):
+        load_model(str(path), OPTIONS, progress=cut)
 
 
 @pytest.mark.parametrize("rows", [258, 260, 320])

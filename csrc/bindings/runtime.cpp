@@ -36,9 +36,9 @@ class PyWeights {
     explicit PyWeights(int threads)
         : kernels_(select_kernels()), threads_(threads), weights_(kernels_, threads_) {}
 
-    int add_matrix(uint32_t type, const Bytes& data, int64_t rows, int64_t cols) {
+    int add_matrix(uint32_t type, int descriptor, int64_t offset, int64_t rows, int64_t cols) {
         const nb::gil_scoped_release release;
-        return weights_.add_matrix(static_cast<TensorType>(type), as_bytes(data), rows, cols);
+        return weights_.add_matrix(static_cast<TensorType>(type), {descriptor, offset}, rows, cols);
     }
 
     // Dequantises a whole small tensor.
@@ -355,7 +355,8 @@ void bind_runtime(nb::module_& module) {
 
     nb::class_<PyWeights>(module, "Weights")
         .def(nb::init<int>(), "threads"_a)
-        .def("add_matrix", &PyWeights::add_matrix, "type"_a, "data"_a, "rows"_a, "cols"_a)
+        .def("add_matrix", &PyWeights::add_matrix, "type"_a, "descriptor"_a, "offset"_a, "rows"_a,
+             "cols"_a)
         .def("add_vector", &PyWeights::add_vector, "type"_a, "data"_a, "length"_a)
         .def_prop_ro("bytes", [](const PyWeights& self) { return self.weights().bytes(); });
 

@@ -1,7 +1,11 @@
 #include "runtime/weights.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -15,24 +19,35 @@ constexpr size_t kArenaBytes = size_t{32} << 20;
 constexpr size_t kAlignment = 64;
 constexpr int64_t kPanelsPerClaim = 4;
 
+void read_all(int descriptor, int64_t offset, std::span<std::byte> out) {
+    while (!out.empty()) {
+        const ssize_t count = pread(descriptor, out.data(), out.size(), offset);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) throw std::runtime_error(std::string("can't read it: ") + strerror(errno));
+        if (count == 0) {
+            throw std::runtime_error(
+                "it was cut or replaced while it was being read: it ends at byte " +
+                std::to_string(offset));
+        }
+        offset += count;
+        out = out.subspan(static_cast<size_t>(count));
+    }
+}
+
 }  // namespace
 
 Weights::Weights(const KernelTable& kernels, ThreadPool& threads)
     : kernels_(kernels), threads_(threads) {}
 
-int Weights::add_matrix(TensorType type, std::span<const std::byte> source, int64_t rows,
-                        int64_t cols) {
+int Weights::add_matrix(TensorType type, FilePlace source, int64_t rows, int64_t cols) {
     const BlockGeometry geometry = block_geometry(type);
     if (rows <= 0 || cols <= 0 || cols % geometry.elements != 0) {
         throw std::invalid_argument("a " + std::string(geometry.name) + " matrix of " +
                                     std::to_string(rows) + " x " + std::to_string(cols) +
                                     " isn't whole blocks of " + std::to_string(geometry.elements));
     }
-    const auto expected = static_cast<size_t>(rows * (cols / geometry.elements) * geometry.bytes);
-    if (source.size() != expected) {
-        throw std::invalid_argument("matrix data has " + std::to_string(source.size()) +
-                                    " bytes instead of " + std::to_string(expected));
-    }
+    const int64_t row_bytes = cols / geometry.elements * geometry.bytes;
+    const size_t panel_bytes = kernels_.linear.packed_bytes(type, kPanelRows, cols);
     size_t bytes = kernels_.linear.packed_bytes(type, rows, cols);
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (free_.size() < bytes) {
@@ -50,11 +65,16 @@ int Weights::add_matrix(TensorType type, std::span<const std::byte> source, int6
     std::atomic<int64_t> next{0};
     const int64_t panels = matrix.panels();
     threads_.run([&](int) {
+        std::vector<std::byte> piece;
         while (true) {
             const int64_t begin = next.fetch_add(kPanelsPerClaim);
             if (begin >= panels) return;
-            const int64_t end = std::min(begin + kPanelsPerClaim, panels);
-            kernels_.linear.pack(type, source, rows, cols, begin, end, data);
+            const int64_t first = begin * kPanelRows;
+            const int64_t count = std::min(kPanelsPerClaim * kPanelRows, rows - first);
+            piece.resize(static_cast<size_t>(count * row_bytes));
+            read_all(source.descriptor, source.offset + first * row_bytes, piece);
+            kernels_.linear.pack(type, piece, count, cols, 0, (count + kPanelRows - 1) / kPanelRows,
+                                 data + static_cast<size_t>(begin) * panel_bytes);
         }
     });
     matrices_.push_back(matrix);

@@ -12,6 +12,12 @@
 
 namespace caudal {
 
+// Where in an open file a tensor begins.
+struct FilePlace {
+    int descriptor;
+    int64_t offset;
+};
+
 // Matrices are packed as they are added, in parallel; small vectors (norms, biases) are kept as
 // floats. Handles are indices in order of addition.
 class Weights {
@@ -20,9 +26,11 @@ class Weights {
     Weights(const Weights&) = delete;
     Weights& operator=(const Weights&) = delete;
 
-    // Packs a row-major GGUF tensor of `rows` × `cols`. Throws std::invalid_argument when `source`
-    // has another length than the shape asks for.
-    int add_matrix(TensorType type, std::span<const std::byte> source, int64_t rows, int64_t cols);
+    // Reads and packs a row-major GGUF tensor of `rows` × `cols`. Each thread reads what it packs,
+    // so that no more than that is in memory twice; and it is read, not mapped, so that a file that
+    // shrinks meanwhile is an error (std::runtime_error) and no signal. Throws
+    // std::invalid_argument when rows aren't whole blocks.
+    int add_matrix(TensorType type, FilePlace source, int64_t rows, int64_t cols);
     int add_vector(std::vector<float> values);
 
     const PackedMatrix& matrix(int handle) const {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -104,17 +105,29 @@ def test_tensors_of_every_supported_type(tmp_path: Path, version: int, alignment
             assert file.tensor_bytes(name).tobytes() == raw
 
 
-def test_views_outlive_close_and_release(tmp_path: Path) -> None:
+def test_bytes_outlive_the_file(tmp_path: Path) -> None:
     file = GGUFFile.open(write_gguf(tmp_path / "m.gguf", {}, {"t": F32_ROW}))
-    view = file.tensor_bytes("t")
-    file.release_pages("t")
-    assert not view.flags.writeable
-    assert not view.flags.owndata
+    data = file.tensor_bytes("t")
+    descriptor, offset = file.tensor_place("t")
+    assert os.pread(descriptor, data.nbytes, offset) == data.tobytes()
+    assert not data.flags.writeable
     file.close()
     file.close()
-    assert view.view("<f4").tolist() == [0, 1, 2, 3, 4, 5]
-    with pytest.raises(ValueError, match="has been closed"):
-        file.tensor_bytes("t")
+    assert data.view("<f4").tolist() == [0, 1, 2, 3, 4, 5]
+    for ask in (file.tensor_bytes, file.tensor_place):
+        with pytest.raises(ValueError, match="has been closed"):
+            ask("t")
+
+
+def test_a_file_that_is_cut_while_it_is_open(tmp_path: Path) -> None:
+    words = [str(number) for number in range(100_000)]
+    path = write_gguf(tmp_path / "m.gguf", {"words": words, "ids": [1, 2]}, {"t": F32_ROW})
+    with GGUFFile.open(path) as file:
+        os.truncate(path, 100)
+        assert file.get_strings("words") == words
+        assert file.get_array("ids", "int").tolist() == [1, 2]
+        with pytest.raises(ModelLoadError, match=r"it ends at byte .* it was cut or replaced"):
+            file.tensor_bytes("t")
 
 
 def test_missing_tensor_is_named(tmp_path: Path) -> None:

@@ -35,8 +35,6 @@ def test_tensors_are_read_in_place(tmp_path: Path) -> None:
         assert file.others == {"ids": "I64"}
         assert file.tensor_bytes("a").view("<f4").tolist() == matrix.ravel().tolist()
         assert file.tensor_bytes("b").view("<f2").tolist() == matrix.ravel().tolist()
-        file.release_pages("a")
-        assert file.tensor_bytes("a").view("<f4").tolist() == matrix.ravel().tolist()
 
 
 def tensor(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
@@ -105,5 +103,5 @@ def test_a_damaged_or_hostile_file_is_explained(name: str, tmp_path: Path) -> No
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match="No such file"):
+    with pytest.raises(ModelLoadError, match="no such file"):
         SafetensorsFile.open(tmp_path / "m.safetensors")

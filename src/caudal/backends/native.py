@@ -125,7 +125,7 @@ class NativeExecutor:
                 options.activations == "f32",
                 options.max_batch_tokens,
             )
-        except (ValueError, IndexError) as error:
+        except (ValueError, IndexError, RuntimeError) as error:
             raise ModelLoadError(str(file.path), str(error)) from error
         except MemoryError as error:
             raise ModelLoadError(
@@ -286,19 +286,18 @@ class _Compiler:
         self._matrices: dict[str, int] = {}
         self._vectors: dict[str, int] = {}
         self._tables: dict[RopeTable, int] = {}
-        names = program.matrices + program.vectors
+        matrices = program.matrices
+        names = matrices + program.vectors
         total = sum(file.tensors[name].nbytes for name in names)
         done = 0
         for name in names:
             tensor = file.tensors[name]
-            data = file.tensor_bytes(name)
-            if name in program.matrices:
-                rows, cols = tensor.shape
-                self._matrices[name] = weights.add_matrix(tensor.type, data, rows, cols)
+            if name in matrices:
+                place = file.tensor_place(name)
+                self._matrices[name] = weights.add_matrix(tensor.type, *place, *tensor.shape)
             else:
+                data = file.tensor_bytes(name)
                 self._vectors[name] = weights.add_vector(tensor.type, data, tensor.num_elements)
-            # The packed copy is all that runs: the file's pages may go.
-            file.release_pages(name)
             done += tensor.nbytes
             if progress is not None:
                 progress(done / total)

@@ -1,10 +1,10 @@
-"""GGUF model files: memory-mapped, lazy, and checked before anything in them is used."""
+"""GGUF model files: read bit by bit, and checked before anything in them is used."""
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caudal.errors import ModelLoadError
+from caudal.formats.byte_file import ByteFile
 from caudal.formats.gguf_header import Header, TensorInfo, parse_header
 from caudal.formats.gguf_metadata import TypedMetadata
 
@@ -25,7 +26,7 @@ class GGUFFile(TypedMetadata):
     """An open GGUF model: one file, or all parts of a split one.
 
     Use `open`; a context manager closes it. Metadata and tensor descriptions are read and checked
-    at once; arrays of metadata and the tensors' bytes stay in the mapped file until asked for.
+    at once; the tensors' bytes stay in the file until asked for.
 
     Attributes:
         path: The file, or the first part.
@@ -34,7 +35,7 @@ class GGUFFile(TypedMetadata):
         tensors: Descriptions by name, in the file's order.
     """
 
-    def __init__(self, path: Path, parts: list[tuple[mmap.mmap, Header]]) -> None:
+    def __init__(self, path: Path, parts: list[tuple[ByteFile, Header]]) -> None:
         first = parts[0][1]
         super().__init__(str(path), first.metadata, first.types)
         self.path = path
@@ -42,7 +43,7 @@ class GGUFFile(TypedMetadata):
         self.tensors: Mapping[str, TensorInfo] = {
             name: tensor for _, header in parts for name, tensor in header.tensors.items()
         }
-        self._maps = [mapped for mapped, _ in parts]
+        self._files = [file for file, _ in parts]
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -78,19 +79,27 @@ class GGUFFile(TypedMetadata):
                 raise ModelLoadError(
                     str(path), f"part {part_path.name} of the split model is missing beside it"
                 )
-        parts: list[tuple[mmap.mmap, Header]] = []
+        with contextlib.ExitStack() as on_failure:
+            parts: list[tuple[ByteFile, Header]] = []
+            for number, part_path in enumerate(paths):
+                parts.append(_open_part(part_path, number))
+                on_failure.callback(parts[-1][0].close)
+            cls._check_parts(paths, [header for _, header in parts])
+            on_failure.pop_all()
+        return cls(paths[0], parts)
+
+    @staticmethod
+    def _check_parts(paths: Sequence[Path], headers: Sequence[Header]) -> None:
         seen: dict[str, Path] = {}
-        for number, part_path in enumerate(paths):
-            mapped, header = _open_part(part_path, number)
-            _check_split_numbers(part_path, header, number, count)
+        for number, (part_path, header) in enumerate(zip(paths, headers, strict=True)):
+            _check_split_numbers(part_path, header, number, len(paths))
             for tensor in header.tensors:
                 if tensor in seen:
                     raise ModelLoadError(
                         str(part_path), f"tensor {tensor} is also in part {seen[tensor].name}"
                     )
                 seen[tensor] = part_path
-            parts.append((mapped, header))
-        first = parts[0][1]
+        first = headers[0]
         facts = TypedMetadata(str(paths[0]), first.metadata, first.types)
         expected = facts.get_int("split.tensors.count", None)
         if expected is not None and expected != len(seen):
@@ -98,7 +107,6 @@ class GGUFFile(TypedMetadata):
                 str(paths[0]),
                 f"split.tensors.count is {expected}, but the parts hold {len(seen)} tensors",
             )
-        return cls(paths[0], parts)
 
     @property
     def architecture(self) -> str:
@@ -110,38 +118,30 @@ class GGUFFile(TypedMetadata):
         return self.get_str("general.architecture")
 
     def tensor_bytes(self, name: str) -> npt.NDArray[np.uint8]:
-        """A tensor's bytes as a read-only view of the mapped file, shape (nbytes,), no copy.
+        """A tensor's bytes, read-only, shape (nbytes,).
+
+        Raises:
+            ModelLoadError: There is no such tensor, or the file is shorter than it was.
+            ValueError: The file has been closed.
+        """
+        tensor = self._tensor(name)
+        data = self._files[tensor.part].read(tensor.offset, tensor.nbytes)
+        return np.frombuffer(data, np.uint8)
+
+    def tensor_place(self, name: str) -> tuple[int, int]:
+        """The descriptor of the open file that holds a tensor, and where in it the tensor begins.
 
         Raises:
             ModelLoadError: There is no such tensor.
             ValueError: The file has been closed.
         """
         tensor = self._tensor(name)
-        return np.frombuffer(
-            self._part(tensor), np.uint8, count=tensor.nbytes, offset=tensor.offset
-        )
-
-    def release_pages(self, name: str) -> None:
-        """Give a tensor's pages back to the system; they are read again if touched again.
-
-        Raises:
-            ModelLoadError: There is no such tensor.
-            ValueError: The file has been closed.
-        """
-        tensor = self._tensor(name)
-        part = self._part(tensor)
-        if hasattr(part, "madvise"):  # not on Windows
-            start = tensor.offset - tensor.offset % mmap.PAGESIZE
-            part.madvise(mmap.MADV_DONTNEED, start, tensor.offset + tensor.nbytes - start)
+        return self._files[tensor.part].descriptor, tensor.offset
 
     def close(self) -> None:
-        """Unmap the file. Views handed out stay valid and keep it mapped until they are gone."""
-        maps, self._maps = self._maps, []
-        for mapped in maps:
-            try:
-                mapped.close()
-            except BufferError:  # views are alive; the last one to go unmaps it
-                continue
+        """Close the file; safe to call twice."""
+        for file in self._files:
+            file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -159,25 +159,16 @@ class GGUFFile(TypedMetadata):
             raise ModelLoadError(str(self.path), f"tensor {name} is missing")
         return self.tensors[name]
 
-    def _part(self, tensor: TensorInfo) -> mmap.mmap:
-        if not self._maps:
-            raise ValueError(f"{self.path} has been closed")
-        return self._maps[tensor.part]
 
-
-def _open_part(path: Path, number: int) -> tuple[mmap.mmap, Header]:
+def _open_part(path: Path, number: int) -> tuple[ByteFile, Header]:
+    file = ByteFile(path)
     try:
-        with path.open("rb") as file:
-            if not file.seek(0, 2):
-                raise ModelLoadError(str(path), "the file is empty")
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        raise ModelLoadError(str(path), "no such file") from None
-    except IsADirectoryError:
-        raise ModelLoadError(str(path), "a directory, not a GGUF file") from None
-    except OSError as error:
-        raise ModelLoadError(str(path), f"can't read it: {error.strerror or error}") from error
-    return mapped, parse_header(str(path), mapped, number)
+        if not file.size:
+            raise ModelLoadError(str(path), "the file is empty")
+        return file, parse_header(str(path), file, number)
+    except BaseException:
+        file.close()
+        raise
 
 
 def _check_split_numbers(path: Path, header: Header, number: int, count: int) -> None:

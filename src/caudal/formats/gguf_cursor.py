@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from mmap import mmap
 
 from caudal.errors import ModelLoadError
+from caudal.formats.byte_file import ByteFile
 
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
@@ -13,25 +13,29 @@ U64 = struct.Struct("<Q")
 MAX_ARRAY_STRINGS = 1 << 23
 """Strings accepted in a file's arrays together; large vocabularies have half a million."""
 
+_CHUNK_BYTES = 1 << 20
+
 
 class Cursor:
-    """A position in a mapped file. Whatever it can't read is a `ModelLoadError` that names it.
+    """A position in a file. Whatever it can't read is a `ModelLoadError` that names it.
 
     Args:
         source: The file's name, for errors.
-        buffer: The mapped file.
+        file: The file.
 
     Attributes:
         source: The file's name, for errors.
-        buffer: The mapped file.
+        buffer: The file's first bytes, as many as have been needed.
+        size: Bytes of the whole file.
         position: Where the next byte comes from.
         strings_left: How many of `MAX_ARRAY_STRINGS` are left.
     """
 
-    def __init__(self, source: str, buffer: mmap) -> None:
+    def __init__(self, source: str, file: ByteFile) -> None:
         self.source = source
-        self.buffer = buffer
-        self.size = len(buffer)
+        self.buffer = bytearray()
+        self.size = file.size
+        self._file = file
         self.position = 0
         self.strings_left = MAX_ARRAY_STRINGS
 
@@ -40,7 +44,15 @@ class Cursor:
         self.check_fits(length, 1, what)
         start = self.position
         self.position += length
-        return self.buffer[start : self.position]
+        self.fill(self.position)
+        return bytes(self.buffer[start : self.position])
+
+    def fill(self, end: int) -> None:
+        """Have the file's bytes up to `end` in the buffer, or as many as there are."""
+        have = len(self.buffer)
+        if have < end:
+            wanted = min(max(end, have + _CHUNK_BYTES), self.size)
+            self.buffer += self._file.read(have, wanted - have)
 
     def u32(self, what: str) -> int:
         """An unsigned number of four bytes."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from mmap import mmap
 
+from caudal.formats.byte_file import ByteFile
 from caudal.formats.foreign_files import describe_foreign_file
 from caudal.formats.gguf_cursor import Cursor
 from caudal.formats.gguf_metadata import MetadataValue
@@ -79,18 +79,18 @@ class Header:
     tensors: dict[str, TensorInfo]
 
 
-def parse_header(source: str, buffer: mmap, part: int) -> Header:
+def parse_header(source: str, file: ByteFile, part: int) -> Header:
     """Parse and check a whole header.
 
     Args:
         source: The file's name, for errors.
-        buffer: The mapped file.
+        file: The file.
         part: Recorded in each `TensorInfo`.
 
     Raises:
         ModelLoadError: The file isn't a GGUF file that can be read safely; names what is wrong.
     """
-    cursor = Cursor(source, buffer)
+    cursor = Cursor(source, file)
     version = _parse_version(cursor)
     num_tensors = cursor.count("tensors", MAX_TENSORS)
     num_pairs = cursor.count("metadata pairs", MAX_METADATA_PAIRS)
@@ -102,9 +102,9 @@ def parse_header(source: str, buffer: mmap, part: int) -> Header:
 
 
 def _parse_version(cursor: Cursor) -> int:
-    magic = cursor.buffer[: len(MAGIC)]
-    if magic != MAGIC:
-        raise cursor.error(describe_foreign_file(cursor.buffer[:512]))
+    cursor.fill(512)
+    if not cursor.buffer.startswith(MAGIC):
+        raise cursor.error(describe_foreign_file(bytes(cursor.buffer[:512])))
     cursor.position = len(MAGIC)
     version = cursor.u32("version")
     if version & 0xFFFF == 0 and version:

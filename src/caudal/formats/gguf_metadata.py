@@ -7,7 +7,6 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from mmap import mmap
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -17,17 +16,17 @@ from caudal.errors import ModelLoadError
 
 
 class StringArray(Sequence[str]):
-    """An array of strings left in the file until somebody reads it.
+    """An array of strings left as bytes until somebody reads it.
 
     Args:
         source: The file's name, for errors.
         key: The metadata key, for errors.
-        buffer: The mapped file.
+        buffer: The file's first bytes, the array's among them.
         bounds: For string i, `bounds[i]` is where its bytes start, and `bounds[i + 1]` is eight
             bytes (the next string's length) past its end; one more entry than strings.
     """
 
-    def __init__(self, source: str, key: str, buffer: mmap, bounds: array[int]) -> None:
+    def __init__(self, source: str, key: str, buffer: bytearray, bounds: array[int]) -> None:
         self._source = source
         self._key = key
         self._buffer = buffer
@@ -52,7 +51,7 @@ class StringArray(Sequence[str]):
             return raw.decode()
         except UnicodeDecodeError:
             raise ModelLoadError(
-                self._source, f"{self._key}[{index}] is not valid UTF-8: {raw[:40]!r}"
+                self._source, f"{self._key}[{index}] is not valid UTF-8: {bytes(raw[:40])!r}"
             ) from None
 
     def __iter__(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Parses the values of GGUF metadata; arrays stay in the file."""
+"""Parses the values of GGUF metadata; strings of arrays stay bytes."""
 
 from __future__ import annotations
 
@@ -63,10 +63,7 @@ def _parse_array(cursor: Cursor, key: str) -> tuple[MetadataValue, str]:
         raise cursor.error(f"{key} has unknown array element type {type_number}")
     name, layout, dtype = _NUMERIC_TYPES[type_number]
     cursor.check_fits(count, layout.size, f"{key} with {count} elements")
-    values: npt.NDArray[np.generic] = np.frombuffer(
-        cursor.buffer, dtype, count=count, offset=cursor.position
-    )
-    cursor.position += values.nbytes
+    values: npt.NDArray[np.generic] = np.frombuffer(cursor.take(count * layout.size, key), dtype)
     if type_number == _BOOL:
         if count and values.max() > 1:
             raise cursor.error(f"{key} holds bools that are neither 0 nor 1")
@@ -83,21 +80,26 @@ def _skip_strings(cursor: Cursor, key: str, count: int) -> StringArray:
         )
     cursor.strings_left -= count
     # Half a million turns for a large vocabulary: no calls but the one that reads a length.
-    buffer, position, size, unpack = cursor.buffer, cursor.position, cursor.size, U64.unpack_from
+    buffer, position, unpack = cursor.buffer, cursor.position, U64.unpack_from
+    filled = len(buffer)
     bounds = array("Q")
     for index in range(count):
-        if position > size - 8:
-            raise cursor.error(
-                f"{key}[{index}] runs past the end of the file: truncated or corrupt"
-            )
+        if position > filled - 8:
+            cursor.fill(position + 8)
+            filled = len(buffer)
+            if position > filled - 8:
+                raise cursor.error(
+                    f"{key}[{index}] runs past the end of the file: truncated or corrupt"
+                )
         (length,) = unpack(buffer, position)
         position += 8
         bounds.append(position)
         position += length
-    if position > size:
+    if position > cursor.size:
         raise cursor.error(
             f"{key}[{count - 1}] runs past the end of the file: truncated or corrupt"
         )
+    cursor.fill(position)
     bounds.append(position + 8)
     cursor.position = position
     return StringArray(cursor.source, key, buffer, bounds)

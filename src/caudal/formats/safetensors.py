@@ -1,16 +1,14 @@
-"""Safetensors files: memory-mapped, and checked before anything in them is used.
+"""Safetensors files: checked before anything in them is used.
 
 The format: eight bytes with the length of a JSON header, the header, which gives each tensor's
 type, shape and place, and then the tensors' bytes, without gaps. Our own reader because weights go
-from the mapped file to the packing kernels as they are, BF16 included, which numpy has no type for.
+from the file to the packing kernels as they are, BF16 included, which numpy has no type for.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from caudal.errors import ModelLoadError
+from caudal.formats.byte_file import ByteFile
 from caudal.formats.gguf_header import TensorInfo
 from caudal.formats.tensor_types import TensorType
 
@@ -48,15 +47,14 @@ class SafetensorsFile:
 
     def __init__(
         self,
-        path: Path,
-        mapped: mmap.mmap,
+        file: ByteFile,
         tensors: Mapping[str, TensorInfo],
         others: Mapping[str, str],
     ) -> None:
-        self.path = path
+        self.path = file.path
         self.tensors = tensors
         self.others = others
-        self._mapped = mapped
+        self._file = file
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -65,44 +63,40 @@ class SafetensorsFile:
         Raises:
             ModelLoadError: It can't be read, isn't safetensors, or is damaged; names what is wrong.
         """
-        path = Path(path)
+        file = ByteFile(Path(path))
         try:
-            with path.open("rb") as file:
-                size = file.seek(0, 2)
-                if size < _LENGTH_BYTES:
-                    raise ModelLoadError(
-                        str(path), f"it has {size} bytes, too few for a safetensors file"
-                    )
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise ModelLoadError(str(path), error.strerror or str(error)) from error
-        try:
-            tensors, others = _read_header(str(path), mapped, size)
+            if file.size < _LENGTH_BYTES:
+                raise ModelLoadError(
+                    str(path), f"it has {file.size} bytes, too few for a safetensors file"
+                )
+            tensors, others = _read_header(str(path), file)
         except BaseException:
-            mapped.close()
+            file.close()
             raise
-        return cls(path, mapped, tensors, others)
+        return cls(file, tensors, others)
 
     def tensor_bytes(self, name: str) -> npt.NDArray[np.uint8]:
-        """A tensor's bytes as a read-only view of the mapped file, shape (nbytes,), no copy.
+        """A tensor's bytes, read-only, shape (nbytes,).
 
         Raises:
             KeyError: There is no such tensor.
+            ModelLoadError: The file is shorter than it was.
         """
         tensor = self.tensors[name]
-        return np.frombuffer(self._mapped, np.uint8, count=tensor.nbytes, offset=tensor.offset)
+        return np.frombuffer(self._file.read(tensor.offset, tensor.nbytes), np.uint8)
 
-    def release_pages(self, name: str) -> None:
-        """Give a tensor's pages back to the system; they are read again if touched again."""
-        tensor = self.tensors[name]
-        if hasattr(self._mapped, "madvise"):  # not on Windows
-            start = tensor.offset - tensor.offset % mmap.PAGESIZE
-            self._mapped.madvise(mmap.MADV_DONTNEED, start, tensor.offset + tensor.nbytes - start)
+    def tensor_place(self, name: str) -> tuple[int, int]:
+        """The descriptor of the open file, and where in it a tensor begins.
+
+        Raises:
+            KeyError: There is no such tensor.
+            ValueError: The file has been closed.
+        """
+        return self._file.descriptor, self.tensors[name].offset
 
     def close(self) -> None:
-        """Unmap the file, unless views of it are still held: then when they are gone."""
-        with contextlib.suppress(BufferError):  # the views keep the map
-            self._mapped.close()
+        """Close the file; safe to call twice."""
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -116,10 +110,9 @@ class SafetensorsFile:
         self.close()
 
 
-def _read_header(
-    source: str, mapped: mmap.mmap, size: int
-) -> tuple[dict[str, TensorInfo], dict[str, str]]:
-    length = int.from_bytes(mapped[:_LENGTH_BYTES], "little")
+def _read_header(source: str, file: ByteFile) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+    size = file.size
+    length = int.from_bytes(file.read(0, _LENGTH_BYTES), "little")
     if length > min(MAX_HEADER_BYTES, size - _LENGTH_BYTES):
         raise ModelLoadError(
             source,
@@ -127,9 +120,7 @@ def _read_header(
             f"(at most {MAX_HEADER_BYTES} are read); it is truncated, or no safetensors file",
         )
     try:
-        header = json.loads(
-            mapped[_LENGTH_BYTES : _LENGTH_BYTES + length], object_pairs_hook=_without_duplicates
-        )
+        header = json.loads(file.read(_LENGTH_BYTES, length), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ModelLoadError(source, f"its header is not valid JSON: {error}") from error
     if not isinstance(header, dict):

@@ -13,7 +13,7 @@ from caudal.formats.gguf_header import TensorInfo
 
 
 class TensorFile(Protocol):
-    """Named tensors in mapped files: `GGUFFile`, or `RenamedTensors` over safetensors."""
+    """Named tensors in open files: `GGUFFile`, or `RenamedTensors` over safetensors."""
 
     @property
     def path(self) -> Path:
@@ -28,7 +28,7 @@ class TensorFile(Protocol):
         """Descriptions by name."""
 
     def tensor_bytes(self, name: str) -> npt.NDArray[np.uint8]:
-        """A tensor's bytes, shape (nbytes,), no copy."""
+        """A tensor's bytes, shape (nbytes,)."""
 
-    def release_pages(self, name: str) -> None:
-        """Give a tensor's pages back to the system; they are read again if touched again."""
+    def tensor_place(self, name: str) -> tuple[int, int]:
+        """The descriptor of the open file that holds a tensor, and where in it that begins."""

@@ -140,14 +140,14 @@ class RenamedTensors:
     origins: Mapping[str, tuple[SafetensorsFile, str]]
 
     def tensor_bytes(self, name: str) -> npt.NDArray[np.uint8]:
-        """A tensor's bytes, shape (nbytes,), no copy."""
+        """A tensor's bytes, shape (nbytes,)."""
         file, original = self.origins[name]
         return file.tensor_bytes(original)
 
-    def release_pages(self, name: str) -> None:
-        """Give a tensor's pages back to the system."""
+    def tensor_place(self, name: str) -> tuple[int, int]:
+        """The descriptor of the open file that holds a tensor, and where in it that begins."""
         file, original = self.origins[name]
-        file.release_pages(original)
+        return file.tensor_place(original)
 
 
 def rename_tensors(
