@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fuzz.target import Run
 from support.gguf_writer import Typed
 from support.reference_model import TinyModel
@@ -54,14 +56,16 @@ def hyperparameters() -> Iterator[Run]:
                 metadata = {key: _typed(value) for key, value in given.items()}
                 architecture = given.get("general.architecture", "llama")
                 known = architecture if architecture in ("qwen2", "qwen3", "gemma3") else "llama"
-                window = 8 if known == "gemma3" else None
-                TinyModel(
+                tokens = given.get("tokenizer.ggml.tokens")
+                made = TinyModel(
                     architecture=known,
-                    vocab_size=259,
-                    window=window,
+                    vocab_size=len(tokens) if isinstance(tokens, list) else 259,
+                    window=8 if known == "gemma3" else None,
                     metadata=bpe_metadata() | metadata,
                     **TINY,
-                ).write(path)
+                )
+                with np.errstate(over="ignore"):  # infinities are inputs, too
+                    made.write(path)
             except Exception:  # not what is tested: it can't be written
                 return False
             try:
