@@ -115,7 +115,7 @@ def test_the_billing_header_stays_out_of_the_prompt(server: RunningServer, seen:
 def test_deferred_tools_are_offered_once_they_are_referred_to(
     server: RunningServer, seen: SeenPrompts
 ):
-    tools = [TOOL | {"name": "find"}, TOOL | {"defer_loading": True}]
+    tools = [TOOL | {"defer_loading": True}, TOOL | {"name": "find"}]
     ask(server, tools=tools)
     assert [tool["name"] for tool in seen.tools] == ["find"]
     reference = {"type": "tool_reference", "tool_name": "weather"}
@@ -324,6 +324,13 @@ def test_the_tool_runner_goes_on_without_threads(converse: Converse):
     answers = list(runner)
     assert len(answers) == 4
     assert asked[:3] == ["Jaén"] * 3
+
+
+def test_claude_code_sees_that_there_is_a_server(serve: Serve):
+    """It looks before it sends anything, and without its key."""
+    server = serve(ScriptedExecutor(script=b"!"), api_key="secret")
+    response = server.http.head("/api/hello")
+    assert (response.status_code, response.content) == (200, b"")
 
 
 def test_a_thread_cannot_be_continued(server: RunningServer):

@@ -163,7 +163,9 @@ def skipped_tools(tools: Iterable[ToolObject]) -> list[str]:
 def read_tools(
     tools: Sequence[ToolObject], *, loaded: Collection[str], removed: Collection[str]
 ) -> list[Tool]:
-    """The tools that the model is offered.
+    """The tools that the model is offered: those that came into view later at the end.
+
+    So a prompt goes on as before until there, which the cache knows already.
 
     Args:
         tools: The request's.
@@ -177,6 +179,7 @@ def read_tools(
     searched = any(isinstance(tool, ServerTool) and tool.type.startswith(_SEARCH) for tool in tools)
     read: dict[str, Tool] = {}
     hidden: set[str] = set(removed)
+    later: set[str] = set()
     for index, tool in enumerate(tools):
         if isinstance(tool, ServerTool):
             continue
@@ -186,9 +189,10 @@ def read_tools(
                 f"{where}.name", f"{where}.name: there are two tools named {tool.name!r:.80}."
             )
         read[tool.name] = tool.tool(where)
-        if tool.defer_loading and not searched and tool.name not in loaded:
-            hidden.add(tool.name)
-    return [tool for name, tool in read.items() if name not in hidden]
+        if tool.defer_loading and not searched:
+            (later if tool.name in loaded else hidden).add(tool.name)
+    offered = [tool for tool in read.values() if tool.name not in hidden]
+    return sorted(offered, key=lambda tool: tool.name in later)
 
 
 def read_tool_choice(
