@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
 from caudal.formats.tokenizer import COUNTED_CHARS, Tokenizer, without_surrogates
 
 MAX_KWARGS = 64 * 1024
-"""Characters that a template's further variables may have, as JSON."""
+"""Characters that a template's further variables may have as JSON, about."""
 
 MAX_KWARGS_DEPTH = 16
 
@@ -298,6 +298,7 @@ class ChatTemplate:
         return template, _cut_at_end(text, marks) if continue_final_message else text, marks
 
     def _check_kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        _measure(kwargs, MAX_KWARGS, MAX_KWARGS_DEPTH)
         for name in kwargs:
             if not isinstance(name, str) or not name.isidentifier():
                 raise ParameterError(
@@ -308,25 +309,6 @@ class ChatTemplate:
                 raise ParameterError(
                     "chat_template_kwargs", f"chat_template_kwargs must not set {name}."
                 )
-        try:
-            length = len(json.dumps(kwargs, ensure_ascii=False))
-            if length <= MAX_KWARGS:
-                map_strings(kwargs, str, depth=MAX_KWARGS_DEPTH)
-        except (RecursionError, ParameterError):
-            raise ParameterError(
-                "chat_template_kwargs",
-                f"chat_template_kwargs may be nested at most {MAX_KWARGS_DEPTH} levels deep.",
-            ) from None
-        except (TypeError, ValueError) as error:
-            raise ParameterError(
-                "chat_template_kwargs", f"chat_template_kwargs must be JSON values: {error}."
-            ) from error
-        if length > MAX_KWARGS:
-            raise ParameterError(
-                "chat_template_kwargs",
-                f"chat_template_kwargs may have at most {MAX_KWARGS} characters of JSON, but has "
-                f"{length}.",
-            )
         return dict(kwargs)
 
 
@@ -390,6 +372,48 @@ class _Template:
             else:
                 pieces += self._typed.split(marks.remove_from(piece))
         return tokenizer.encode_pieces(pieces)
+
+
+def _measure(value: Any, left: int, depth: int) -> int:
+    """Check a template's further variables, without looking at more than may be there.
+
+    Args:
+        value: What is to be JSON.
+        left: Characters that it may have, about.
+        depth: Levels that it may have.
+
+    Returns:
+        What is left of the characters.
+
+    Raises:
+        ParameterError: It has more, or is no JSON.
+    """
+    if isinstance(value, str):
+        left -= len(value) + 2
+    elif isinstance(value, int | float | None):
+        left -= value.bit_length() // 3 + 1 if isinstance(value, int) else 5
+    elif not isinstance(value, Mapping | list | tuple):
+        kind = type(value).__name__
+        raise ParameterError(
+            "chat_template_kwargs", f"chat_template_kwargs must be JSON values, not {kind}."
+        )
+    elif depth == 0:
+        raise ParameterError(
+            "chat_template_kwargs",
+            f"chat_template_kwargs may be nested at most {MAX_KWARGS_DEPTH} levels deep.",
+        )
+    else:
+        if isinstance(value, Mapping):
+            value = itertools.chain.from_iterable(value.items())
+        left -= 2
+        for part in value:
+            left = _measure(part, left - 2, depth - 1)
+    if left < 0:
+        raise ParameterError(
+            "chat_template_kwargs",
+            f"chat_template_kwargs may have at most {MAX_KWARGS} characters of JSON.",
+        )
+    return left
 
 
 def _append_to_content(message: dict[str, Any], text: str) -> None:
