@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import jsonschema
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caudal.errors import ParameterError
@@ -27,7 +28,7 @@ class Held:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._compiler = GrammarCompiler(tokenizer)
+        self.compiler = GrammarCompiler(tokenizer)
 
     def accepts(self, schema: Any, text: str) -> bool:
         whole = StructuredOutputsParams(json=schema if isinstance(schema, str) else dict(schema))
@@ -38,7 +39,7 @@ class Held:
         return result
 
     def _accepts(self, wanted: StructuredOutputsParams, text: str) -> bool:
-        matcher = self._compiler.compile_now(wanted).matcher()
+        matcher = self.compiler.compile_now(wanted).matcher()
         for token in self._tokenizer.encode_continuation(text):
             if not allows(matcher.allowed(), token):
                 return False
@@ -217,6 +218,7 @@ def test_what_pydantic_makes_of_a_model(held: Held) -> None:
         ({"propertyNames": {"pattern": "a"}, "properties": {"b": {}}}, ["propertyNames"]),
         ('{"const": 1e400}', ["const", "double"]),
         ('{"properties": {"a": {"maximum": 1e400}}}', ["maximum in properties.a", "double"]),
+        ({"type": "number", "maximum": 10**400}, ["maximum", "2^63"]),
         ({"type": "number", "maximum": 2**64}, ["maximum", "2^63"]),
         ({"type": "number", "maximum": 2**53 + 1}, ["maximum", "2^53"]),
         ({"type": "integer", "maximum": 2**60, "multipleOf": 3}, ["2^53", "multipleOf"]),
@@ -331,3 +333,32 @@ def test_objects_can_be_closed(held: Held) -> None:
         assert not held.accepts(params.json, '{"a": {"z": 1}}')
     assert closed(True) is True
     assert StructuredOutputsParams(json="{", disable_additional_properties=True).json == "{"
+
+
+_KEYWORDS = (
+    "type", "enum", "const", "properties", "required", "additionalProperties", "items", "anyOf",
+    "oneOf", "allOf", "format", "pattern", "patternProperties", "propertyNames", "minimum",
+    "maximum", "exclusiveMinimum", "minItems", "maxItems", "maxLength", "$ref", "$defs", "not",
+    "if", "then", "uniqueItems", "contains", "dependentRequired", "unevaluatedProperties",
+)  # fmt: skip
+_values = st.recursive(
+    st.sampled_from(
+        [None, True, False, 0, -1, 2**60, 10**400, 1.5, 1e300, "", "a", "integer", "object", "date",
+         "array", "#", "#/$defs/a", "["]
+    ),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from((*_KEYWORDS, "a")), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@given(schema=st.dictionaries(st.sampled_from(_KEYWORDS), _values, max_size=6))
+def test_whatever_a_schema_is_it_is_enforced_or_refused(held: Held, schema: dict[str, Any]) -> None:
+    for params in (
+        StructuredOutputsParams(json=schema),
+        StructuredOutputsParams(json=schema, disable_additional_properties=True),
+        StructuredOutputsParams(grammar=f"start: a\na: {json_rule(schema)}"),
+    ):
+        with contextlib.suppress(ParameterError):
+            held.compiler.compile_now(params)

@@ -104,9 +104,9 @@ class PreparedSchema:
         for name in [name for name in schema if schema[name] is None]:
             if name not in ("const", "default"):
                 del schema[name]  # clients write null for what they leave out
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            self._references.append(reference)
+        _check_kinds(schema, where)
+        if "$ref" in schema:
+            self._references.append(schema["$ref"])
         self._drop_what_says_nothing(schema)
         self._rewrite_names(schema, where)
         self._rewrite_one_of(schema, where)
@@ -162,7 +162,7 @@ class PreparedSchema:
         said = {name: value for name, value in names.items() if name not in ANNOTATIONS}
         if said.pop("type", "string") != "string":
             return
-        if said.get("format") not in ENFORCED_FORMATS:
+        if isinstance(said.get("format"), str) and said["format"] not in ENFORCED_FORMATS:
             said.pop("format", None)
         pattern = _pattern_of(said)
         listed = schema.get("properties") or schema.get("patternProperties")
@@ -203,7 +203,7 @@ class PreparedSchema:
             bound = schema.get(name)
             if isinstance(bound, bool) or not isinstance(bound, int | float):
                 continue
-            if not math.isfinite(bound):
+            if isinstance(bound, float) and not math.isfinite(bound):
                 raise ValueError(f"{name}{where} is a number beyond what a double holds")
             if abs(bound) == sys.float_info.max:
                 del schema[name]  # all doubles are within it
@@ -302,6 +302,44 @@ def _children(schema: dict[str, Any]) -> Iterator[tuple[Any, Any, str]]:
                 yield schema[name], key, f"{name}.{key}"
 
 
+def _check_kinds(schema: dict[str, Any], where: str) -> None:
+    """Raises `ValueError` for a keyword whose value is none of those that it may have."""
+    for name, value in schema.items():
+        if (kind := _KINDS.get(name)) is not None and not kind[1](value):
+            raise ValueError(f"{name}{where} must be {kind[0]}")
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_Kind = tuple[str, Callable[[Any], bool]]
+_OBJECT: _Kind = ("an object", lambda value: isinstance(value, dict))
+_LIST: _Kind = ("a list", lambda value: isinstance(value, list))
+_TEXT: _Kind = ("text", lambda value: isinstance(value, str))
+_NUMBER: _Kind = ("a number", _is_number)
+_BOUND: _Kind = ("a number", lambda value: _is_number(value) or isinstance(value, bool))
+_COUNT: _Kind = ("a whole number", lambda value: _is_number(value) and value == value // 1 >= 0)
+_SUBSCHEMA: _Kind = ("a schema", lambda value: isinstance(value, dict | bool))
+_KINDS: dict[str, _Kind] = {
+    **dict.fromkeys(_MAPS, _OBJECT),
+    **dict.fromkeys(("dependentRequired", "dependencies"), _OBJECT),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems", "enum"), _LIST),
+    **dict.fromkeys(("pattern", "format", "$ref"), _TEXT),
+    **dict.fromkeys(("minimum", "maximum", "multipleOf"), _NUMBER),
+    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), _BOUND),
+    **dict.fromkeys(_COUNTS, _COUNT),
+    **dict.fromkeys(_SINGLE, _SUBSCHEMA),
+    "items": ("a schema or a list", lambda value: isinstance(value, dict | bool | list)),
+    "type": ("a name or a list of names", lambda value: isinstance(value, str) or _is_names(value)),
+    "required": ("a list of names", lambda value: _is_names(value) or isinstance(value, bool)),
+}
+
+
 def _drop(schema: dict[str, Any], *names: str) -> None:
     for name in names:
         schema.pop(name, None)
@@ -318,7 +356,7 @@ def _no_dependencies(schema: dict[str, Any], value: Any) -> bool:
 
 _SAYS_NOTHING: dict[str, Callable[[dict[str, Any], Any], bool]] = {
     "uniqueItems": lambda schema, value: value is False or schema.get("maxItems") in (0, 1),
-    "format": lambda schema, value: value not in ENFORCED_FORMATS,
+    "format": lambda schema, value: isinstance(value, str) and value not in ENFORCED_FORMATS,
     "not": lambda schema, value: value is False,
     "contains": lambda schema, value: (
         schema.get("minContains") == 0 and "maxContains" not in schema

@@ -90,7 +90,9 @@ def json_rule(schema: Mapping[str, Any]) -> str:
 
     It must be the whole right side of a rule: `arguments: %json {…}`.
     """
-    return f"%json {_schema_text({**schema, 'x-guidance': dict(JSON_STYLE)})}"
+    # Numbers that can't be are found where it is compiled, which says whose schema it is.
+    text = _schema_text({**schema, "x-guidance": dict(JSON_STYLE)}, allow_nan=True)
+    return f"%json {text}"
 
 
 def lark_literal(text: str, special_tokens: Mapping[str, int] = MappingProxyType({})) -> str:
@@ -114,9 +116,9 @@ def lark_literal(text: str, special_tokens: Mapping[str, int] = MappingProxyType
     )
 
 
-def _schema_text(schema: Any) -> str:
+def _schema_text(schema: Any, *, allow_nan: bool = False) -> str:
     try:
-        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        return json.dumps(schema, ensure_ascii=False, allow_nan=allow_nan)
     except (TypeError, ValueError, RecursionError) as error:
         raise _error(f"A schema must be a JSON object: {error}.") from error
 

@@ -404,6 +404,14 @@ def test_log_probabilities_cover_every_token_once(serve: Serve):
         ),
         (
             {
+                "tools": [tool("ok"), tool(schema={"properties": {"a": {"maximum": 10**400}}})],
+                "tool_choice": "required",
+            },
+            "tools[1].function.parameters",
+            "maximum",
+        ),
+        (
+            {
                 "tools": [tool("ok"), tool(schema={"properties": {"a": {"pattern": "(?<=x)y"}}})],
                 "response_format": {"type": "json_object"},
             },
