@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from openai.types.responses.response_includable import ResponseIncludable
 from openai.types.responses.response_text_config_param import ResponseTextConfigParam
 from openai.types.shared_params import Reasoning
 
-from support.running_server import RunningServer
+from support.fake_model import ScriptedExecutor, serve_fake
+from support.running_server import RunningServer, running_server
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"type": "function", "name": "weather"}
@@ -25,7 +27,7 @@ CALL = {"type": "function_call", "call_id": "c", "name": "weather", "arguments":
 CUSTOM_CALL = {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "x"}
 CUSTOM_OUTPUT = {"type": "custom_tool_call_output", "call_id": "c", "output": "5"}
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "5"}
-OFFERED_TOOLS = ("function", "namespace")
+OFFERED_TOOLS = ("function", "custom", "namespace")
 LOGPROBS = "message.output_text.logprobs"
 SCHEMA = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
 
@@ -139,6 +141,14 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def roomy() -> Iterator[RunningServer]:
+    """A server whose context has room for what models are told of tools."""
+    executor = ScriptedExecutor(script=b"Hello!")
+    with running_server(serve_fake(executor, max_model_len=2048)) as server:
+        yield server
+
+
 def fields_of(*kinds: Any) -> set[str]:
     return {name for kind in kinds for name in typing.get_type_hints(kind)}
 
@@ -213,11 +223,11 @@ def test_counting_takes_what_decides_the_prompt(hello: RunningServer):
 
 
 @pytest.mark.parametrize("kind", sorted(types_of(ToolParam)))
-def test_every_type_of_tool(hello: RunningServer, kind: str):
+def test_every_type_of_tool(roomy: RunningServer, kind: str):
     tool: dict[str, Any] = {"type": kind, "name": "weather", "some": {"thing": 1}}
     if kind == "namespace":
         tool = {"type": kind, "name": "n", "description": "d", "tools": [TOOL]}
-    response = hello.http.post(
+    response = roomy.http.post(
         "/v1/responses", json={"model": "fake", "input": "Hi", "tools": [tool]}
     )
     assert response.status_code == 200
@@ -237,12 +247,13 @@ def test_a_misspelt_type_is_refused(hello: RunningServer):
 
 
 @pytest.mark.parametrize("kind", sorted(types_of(ToolChoice)))
-def test_every_type_of_tool_choice(hello: RunningServer, kind: str):
+def test_every_type_of_tool_choice(roomy: RunningServer, kind: str):
     choice = {"type": kind, "name": "weather"}
     if kind == "allowed_tools":
         choice = {"type": kind, "mode": "auto", "tools": [TOOL]}  # type: ignore[dict-item]
-    status, error = post(hello, tools=[TOOL], tool_choice=choice)
-    if kind in ("function", "allowed_tools"):
+    tool = TOOL | {"type": kind} if kind == "custom" else TOOL
+    status, error = post(roomy, tools=[tool], tool_choice=choice)
+    if kind in ("function", "custom", "allowed_tools"):
         assert status == 200
     else:
         assert (status, error["param"]) == (400, "tool_choice")

@@ -55,7 +55,7 @@ class AnswerGrammar:
         self, syntax: CallSyntax, tools: Sequence[Tool], *, parallel: bool
     ) -> StructuredOutputsParams:
         """One call at least, and nothing but calls."""
-        return self._write("calls", self._call_rules(syntax, tools, parallel, ""))
+        return self._write(_any_call(tools), self._call_rules(syntax, tools, parallel, ""))
 
     def calls_or_text(
         self,
@@ -76,24 +76,31 @@ class AnswerGrammar:
         if self.answer_begin:
             answer = f"answer: {self._literal(self.answer_begin)} TEXT\n"
             rules = self._call_rules(syntax, tools, parallel, "")
-            return self._write("calls | answer", [*rules, answer])
+            return self._write(f"{_any_call(tools)} | answer", [*rules, answer])
         if bare:
             rules = self._call_rules(syntax, tools, parallel, "")
             other = f"answer: | OTHER\nOTHER: /[^\\s\\{bare}]{_ANY}/\n"
-            return self._write("calls | answer", [*rules, other])
+            return self._write(f"{_any_call(tools)} | answer", [*rules, other])
         trigger = self._trigger(syntax)
         rules = self._call_rules(syntax, tools, parallel, trigger)
         if trigger in self.special_tokens:
-            marked = f"marked: TEXT {self._literal(trigger)} calls\n"
+            rules.append(f"free: TEXT {self._literal(trigger)}\n")
         elif place := self._special_within(trigger):
             # No text holds a control token, so this is the end of it.
             before = re.escape(trigger[:place]).replace("/", "\\/")
-            marked = f"marked: BEFORE {self._literal(trigger[place:])} calls\n"
-            marked += f"BEFORE: /{_ANY}{before}/\n"
+            rules.append(f"free: BEFORE {self._literal(trigger[place:])}\n")
+            rules.append(f"BEFORE: /{_ANY}{before}/\n")
         else:
             # Lazy: it ends where the trigger first occurs.
-            marked = f"marked: free calls\nfree[lazy]: TEXT {self._literal(trigger)}\n"
-        return self._write("marked* TEXT" if parallel else "marked | TEXT", [*rules, marked])
+            rules.append(f"free[lazy]: TEXT {self._literal(trigger)}\n")
+        kinds = _any_call(tools).split(" | ")
+        rules += [f"marked_{kind}: free {kind}\n" for kind in kinds]
+        ends = " | ".join(["TEXT", *(f"marked_{kind}" for kind in kinds if kind == "last")])
+        if "calls" not in kinds:
+            return self._write(ends, rules)
+        return self._write(
+            f"marked_calls* ({ends})" if parallel else f"marked_calls | {ends}", rules
+        )
 
     def form(self, wanted: StructuredOutputsParams) -> StructuredOutputsParams | None:
         """An answer of the wanted form, once the model has thought.
@@ -116,7 +123,7 @@ class AnswerGrammar:
         if rules is None:
             return None
         calls = self._call_rules(syntax, tools, parallel, "")
-        return self._write("calls | answer", [*calls, *rules])
+        return self._write(f"{_any_call(tools)} | answer", [*calls, *rules])
 
     def _write(self, body: str, rules: Iterable[str]) -> StructuredOutputsParams:
         lines = [f"start: {self._thought()} ({body})\n", *rules, f"TEXT: /{_ANY}/\n"]
@@ -141,8 +148,14 @@ class AnswerGrammar:
     def _call_rules(
         self, syntax: CallSyntax, tools: Sequence[Tool], parallel: bool, trigger: str
     ) -> list[str]:
-        """Rules for `calls`, of which the trigger has been written already."""
-        rules = []
+        """Rules for `calls` and `last`, of which the trigger has been written already.
+
+        `last` are the calls that end an answer.
+        """
+        rules = self._last_rules(syntax, [tool for tool in tools if tool.grammar], trigger)
+        tools = [tool for tool in tools if not tool.grammar]
+        if not tools:
+            return rules
         for place, tool in enumerate(tools):
             schema = _arguments_schema(tool.parameters)
             head = syntax.head.replace("NAME", tool.name)
@@ -174,6 +187,19 @@ class AnswerGrammar:
         begin = self._literal(syntax.begin.removeprefix(trigger)) if syntax.begin else ""
         end = self._literal(syntax.end) if syntax.end else ""
         return [*rules, call, f"calls: {begin} {first} {more} {end}\n"]
+
+    def _last_rules(self, syntax: CallSyntax, tools: Sequence[Tool], trigger: str) -> list[str]:
+        """Rules for one call of tools that take a text with a grammar."""
+        if not tools:
+            return []
+        before = syntax.begin + syntax.head_of_text
+        rules = []
+        for place, tool in enumerate(tools):
+            head = before.replace("NAME", tool.name).removeprefix(trigger)
+            rules.append(f"last{place}: {self._literal(head)} text{place}\n")
+            # A grammar of its own: the names of its rules don't meet the others'.
+            rules.append(f"text{place}: %lark {{\n{tool.grammar}\n}}\n")
+        return [*rules, f"last: {' | '.join(f'last{place}' for place in range(len(tools)))}\n"]
 
     def _form_rules(self, wanted: StructuredOutputsParams) -> list[str] | None:
         begin = f"answer: {self._literal(self.answer_begin)} form\n"
@@ -209,6 +235,12 @@ class AnswerGrammar:
 
     def _literal(self, text: str) -> str:
         return lark_literal(text, self.special_tokens)
+
+
+def _any_call(tools: Sequence[Tool]) -> str:
+    """The rules, as alternatives, of which calls of these tools are made."""
+    kinds = {"last" if tool.grammar else "calls" for tool in tools}
+    return " | ".join(sorted(kinds))
 
 
 def _arguments_schema(parameters: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from caudal.chat.text_input import TextInput
+
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -18,7 +20,8 @@ class ToolCall:
     Attributes:
         id: Names the call, for its result to refer to.
         name: The tool.
-        arguments: A JSON object, as text; whatever the model wrote where a client sends it back.
+        arguments: A JSON object, as text; whatever the model wrote where a client sends it back. In
+            an answer's call of a custom tool, its text.
     """
 
     id: str
@@ -49,7 +52,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A function that the model may call.
+    """A function, or a custom tool, that the model may call.
 
     Attributes:
         name: Letters, digits, underscores, dashes; at most 128.
@@ -57,6 +60,7 @@ class Tool:
         parameters: JSON schema of its arguments, of type object.
         strict: Whether arguments must validate against `parameters` even where the model is free
             to call or not.
+        text_input: What a custom tool takes; None for a function.
     """
 
     name: str
@@ -65,6 +69,12 @@ class Tool:
         default_factory=lambda: {"type": "object", "properties": {}}
     )
     strict: bool = False
+    text_input: TextInput | None = None
+
+    @property
+    def grammar(self) -> str | None:
+        """The grammar of the text that a custom tool takes, where it has one."""
+        return None if self.text_input is None else self.text_input.grammar
 
     @property
     def properties(self) -> Mapping[str, Any]:

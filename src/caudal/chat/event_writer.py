@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from caudal.chat.calls.reading import CallArguments, CallDone, CallName, CallPart
 from caudal.chat.events import (
@@ -13,6 +13,7 @@ from caudal.chat.events import (
     ToolCallBegin,
     ToolCallEnd,
 )
+from caudal.chat.text_input import TextInput, input_of
 
 
 class EventWriter:
@@ -25,11 +26,20 @@ class EventWriter:
         new_id: Makes ids of calls.
         live: Pass parts on at once. Otherwise a call is passed on when it is complete, for what has
             been sent can't be taken back.
+        text_inputs: What custom tools take, by the tools' names.
     """
 
-    def __init__(self, new_id: Callable[[], str], *, live: bool) -> None:
+    def __init__(
+        self,
+        new_id: Callable[[], str],
+        *,
+        live: bool,
+        text_inputs: Mapping[str, TextInput] | None = None,
+    ) -> None:
         self._new_id = new_id
         self._live = live
+        self._text_inputs = text_inputs or {}
+        self._wrapped: list[str] | None = None  # arguments that a custom tool's text is taken from
         self._index = -1
         self._held: list[CallPart] = []
         self._space = ""
@@ -91,9 +101,16 @@ class EventWriter:
             case CallName(name):
                 self._index += 1
                 self._add(ToolCallBegin(self._index, self._new_id(), name))
+                text_input = self._text_inputs.get(name)
+                is_wrapped = text_input is not None and text_input.grammar is None
+                self._wrapped = [] if is_wrapped else None
+            case CallArguments(text) if self._wrapped is not None:
+                self._wrapped.append(text)
             case CallArguments(text):
                 self._add(ToolCallArgumentsDelta(self._index, text))
             case CallDone():
+                if self._wrapped and (text := input_of("".join(self._wrapped))):
+                    self._add(ToolCallArgumentsDelta(self._index, text))
                 self._add(ToolCallEnd(self._index))
 
     def _add(self, event: ChatEvent) -> None:

@@ -43,7 +43,7 @@ class ToolCallBegin:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallArgumentsDelta:
-    """More of the arguments' JSON text; never empty."""
+    """More of the arguments' JSON text, or of a custom tool's text; never empty."""
 
     index: int
     text: str
@@ -51,7 +51,7 @@ class ToolCallArgumentsDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEnd:
-    """The call's arguments are complete: they are a JSON object."""
+    """The call's arguments are complete: they are a JSON object, or a custom tool's text."""
 
     index: int
 

@@ -7,6 +7,7 @@ The prompt ends with `<|start|>assistant`, so the answer begins within a message
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Literal
 
 from caudal.chat.calls.formats import CallSyntax
@@ -32,7 +33,10 @@ ENDS = ("<|end|>", "<|call|>", "<|return|>")
 MARKERS = (START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS)
 
 SYNTAX = CallSyntax(
-    head=f"{CHANNEL}commentary to=functions.NAME {CONSTRAIN}json{MESSAGE}", tail="", separator=None
+    head=f"{CHANNEL}commentary to=functions.NAME {CONSTRAIN}json{MESSAGE}",
+    tail="",
+    separator=None,
+    text_head=f"{CHANNEL}commentary to=functions.NAME{MESSAGE}",
 )
 
 REASONING_BEGIN = f"{CHANNEL}analysis{MESSAGE}"
@@ -55,6 +59,7 @@ class HarmonyParser:
         with_calls: Whether calls are told; as content they are shown as they were written.
         with_reasoning: Whether reasoning is told; else it is content.
         live: See `CallContext`.
+        plain_texts: Tools whose calls have a text as it is.
         only_calls: Whether a grammar allows nothing but calls, but for reasoning.
         prompt_end: The end of the prompt, from the header of the message that is to be written or
             continued.
@@ -67,6 +72,7 @@ class HarmonyParser:
         with_calls: bool,
         with_reasoning: bool,
         live: bool,
+        plain_texts: Collection[str] = (),
         only_calls: bool = False,
         prompt_end: str = "",
     ) -> None:
@@ -76,6 +82,7 @@ class HarmonyParser:
         self._with_calls = with_calls
         self._with_reasoning = with_reasoning
         self._live = live
+        self._plain_texts = plain_texts
         self._text = ""
         self._state: Literal["between", "header", "body"] = "header"
         self._body: _Body = "content"
@@ -224,6 +231,11 @@ class HarmonyParser:
     def _end_call(self, body: str, *, cut: bool) -> None:
         recipient = _RECIPIENT.search(self._header)
         assert recipient is not None
+        if self._live and recipient[1] in self._plain_texts:
+            self.unfinished = cut
+            if not cut:
+                self._writer.part(CallDone())
+            return
         try:
             # A model that calls without arguments may write none, but not where it was cut short.
             arguments = arguments_of(body.strip() or ("" if cut else "{}"))

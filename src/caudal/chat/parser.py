@@ -74,7 +74,7 @@ class MarkedAnswerParser:
             for kind, piece in self._splitter.finish():
                 self._read(kind, piece)
         if self._scanner is not None:
-            self._scanner.finish()
+            self._scanner.finish(cut=cut)
         self._writer.finish()
         return self._writer.take_events()
 

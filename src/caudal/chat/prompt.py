@@ -113,18 +113,23 @@ class AnswerPlan:
 
     def _parser_factory(self) -> Callable[[], AnswerParser]:
         dialect, live = self._dialect, self._live
+        tools = {tool.name: tool for tool in self._tools}
+        text_inputs = {
+            tool.name: tool.text_input for tool in self._tools if tool.text_input is not None
+        }
         if dialect.is_harmony:
             with_calls = dialect.harmony_tools and bool(self._tools)
             prompt_end = self._harmony_prompt_end()
             return lambda: HarmonyParser(
-                EventWriter(new_call_id, live=live),
+                EventWriter(new_call_id, live=live, text_inputs=text_inputs),
                 with_calls=with_calls,
                 with_reasoning=dialect.harmony_reasoning,
                 live=live,
+                plain_texts=[tool.name for tool in self._tools if tool.grammar is not None],
                 only_calls=self._required,
                 prompt_end=prompt_end,
             )
-        tool_format, tools = self._format, {tool.name: tool for tool in self._tools}
+        tool_format = self._format
         open_already, prefilled = self._reasoning_is_open(), self._prefill != ""
         place: CallsPlace = "among"
         if self._required:
@@ -133,7 +138,7 @@ class AnswerPlan:
             place = "instead"
 
         def new_parser() -> AnswerParser:
-            writer = EventWriter(new_call_id, live=live)
+            writer = EventWriter(new_call_id, live=live, text_inputs=text_inputs)
             splitter = None
             if dialect.reasoning is not None and (open_already or not prefilled):
                 splitter = ReasoningSplitter(dialect.reasoning, open_already=open_already)

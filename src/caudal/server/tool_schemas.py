@@ -27,6 +27,9 @@ async def check_answer_form(
     Raises:
         ParameterError: It can't be enforced; blames `structured_outputs`, or the tool.
     """
+    for index, tool in enumerate(tools):
+        if tool.grammar is not None:
+            await _check_text(grammars, f"tools[{index}].custom.format", tool.grammar)
     try:
         await grammars.compile(form)
     except ParameterError as error:
@@ -41,3 +44,11 @@ async def check_answer_form(
         if tools:
             raise ParameterError("tools", f"tools: {error}") from error
         raise
+
+
+async def _check_text(grammars: GrammarCompiler, field: str, grammar: str) -> None:
+    """Raises `ParameterError` where a custom tool's grammar isn't one by itself; blames `field`."""
+    try:
+        await grammars.compile(StructuredOutputsParams(grammar=grammar))
+    except ParameterError as error:
+        raise ParameterError(field, f"{field}: {error}") from error

@@ -36,11 +36,12 @@ def read_deepseek(chars: Chars, context: CallContext) -> Reading[None]:
         name = yield from chars.until(SEPARATOR)
         if name.strip() == "function":
             name = yield from chars.until("\n")
-        yield CallName(context.check_name(name.strip()))
+        tool = context.check_name(name.strip())
+        yield CallName(tool)
         if (yield from chars.space()) == "`":
             yield from chars.literal(_FENCE + "json")
             yield from chars.space()
-        yield from read_arguments(chars, context)
+        yield from read_arguments(chars, context, tool)
         yield from chars.optional(_FENCE)
         yield from chars.optional(CALL_END)
 
@@ -60,7 +61,8 @@ def read_kimi(chars: Chars, context: CallContext) -> Reading[None]:
         in_call = False
         identity = (yield from chars.until(KIMI_ARGUMENTS)).strip()
         name, _, number = identity.removeprefix("functions.").rpartition(":")
-        yield CallName(context.check_name(name if number.isdigit() else identity))
+        name = context.check_name(name if number.isdigit() else identity)
+        yield CallName(name)
         yield from chars.space()
-        yield from read_arguments(chars, context)
+        yield from read_arguments(chars, context, name)
         yield from chars.optional(KIMI_CALL_END)

@@ -32,6 +32,7 @@ from caudal.chat.calls.reading import Reader
 from caudal.chat.calls.tag_calls import FUNCTION, function_tags, gemma
 from caudal.chat.conversation import Tool
 from caudal.chat.member_grammar import MemberSyntax, TextSyntax, can_write
+from caudal.chat.text_input import TEXT_BEGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,8 @@ class CallSyntax:
         separator: Between calls; None where an answer has only one.
         end: After the last call.
         members: How each argument is written; None where all are one JSON object.
+        text_head: After `begin` and before a custom tool's text that has a grammar; None: `head`,
+            and a mark.
     """
 
     head: str
@@ -55,11 +58,19 @@ class CallSyntax:
     separator: str | None = ""
     end: str = ""
     members: MemberSyntax | None = None
+    text_head: str | None = None
+
+    @property
+    def head_of_text(self) -> str:
+        """What stands before a custom tool's text that has a grammar; the answer ends with it."""
+        return self.head + TEXT_BEGIN if self.text_head is None else self.text_head
 
     def can_write(self, tools: Iterable[Tool]) -> bool:
         """Whether calls of all these tools can be held to their schemas in this syntax."""
         members = self.members
-        return members is None or all(can_write(tool.parameters, members) for tool in tools)
+        return members is None or all(
+            tool.grammar is None and can_write(tool.parameters, members) for tool in tools
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from caudal.chat.calls.reading import (
     Reader,
     Reading,
 )
+from caudal.chat.text_input import TEXT_BEGIN
 
 MAX_DEPTH = 64
 """Levels of nesting that arguments may have, as in messages."""
@@ -120,8 +121,20 @@ def arguments_of(text: str) -> str:
     return text
 
 
-def read_arguments(chars: Chars, context: CallContext) -> Reading[None]:
+def read_plain_text(chars: Chars) -> Reading[None]:
+    """Take a custom tool's text, which goes to the end of all text, and end the call."""
+    yield from chars.literal(TEXT_BEGIN)
+    chars.to_end = True
+    while char := (yield from chars.take()):
+        yield CallArguments(char)
+    yield CallDone()
+
+
+def read_arguments(chars: Chars, context: CallContext, name: str) -> Reading[None]:
     """Take a JSON object, yield it as a call's arguments, and end the call."""
+    if context.takes_plain_text(name):
+        yield from read_plain_text(chars)
+        return
     if context.live and (yield from chars.peek()) == "{":
         yield from read_json(chars, stream=True)
     else:
@@ -145,6 +158,9 @@ def read_call(chars: Chars, context: CallContext) -> Reading[None]:
         if key in _NAME_KEYS and name is None:
             name = context.check_name(parse_json((yield from read_json(chars))))
             yield CallName(name)
+        elif key in ARGUMENT_KEYS and first == "<" and context.takes_plain_text(name):
+            yield from read_plain_text(chars)
+            return
         elif key in ARGUMENT_KEYS and arguments is None:
             streamed = context.live and name is not None and first == "{"
             arguments = yield from read_json(chars, stream=streamed)
@@ -209,9 +225,10 @@ def tagged(end: str) -> Reader:
 
 def read_function(chars: Chars, context: CallContext) -> Reading[None]:
     """Behind `<function=`: a name, `>`, and arguments; then an end tag that may be missing."""
-    yield CallName(context.check_name((yield from chars.until(">")).strip()))
+    name = context.check_name((yield from chars.until(">")).strip())
+    yield CallName(name)
     yield from chars.space()
-    yield from read_arguments(chars, context)
+    yield from read_arguments(chars, context, name)
     yield from chars.optional("</function>")
 
 
@@ -244,9 +261,10 @@ def read_mistral(chars: Chars, context: CallContext) -> Reading[None]:
         if (yield from chars.until("]")) == "CALL_ID":
             yield from chars.until("[ARGS]")
             break
-    yield CallName(context.check_name("".join(name).strip()))
+    tool = context.check_name("".join(name).strip())
+    yield CallName(tool)
     yield from chars.space()
-    yield from read_arguments(chars, context)
+    yield from read_arguments(chars, context, tool)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -64,6 +64,11 @@ class CallContext:
         """Whether nothing marked the call, so that it may as well be an answer that looks alike."""
         return not self.marker
 
+    def takes_plain_text(self, name: str | None) -> bool:
+        """Whether a grammar sees to it that calls of this tool have a text as it is."""
+        tool = self.tools.get(name or "")
+        return self.live and tool is not None and tool.grammar is not None
+
     def check_name(self, name: object) -> str:
         """The name, if it can be a tool's.
 
@@ -78,10 +83,16 @@ class CallContext:
 
 
 class Chars:
-    """The characters sent to a reader, with one of lookahead."""
+    """The characters sent to a reader, with one of lookahead.
+
+    Attributes:
+        peeked: The one that has been looked at.
+        to_end: Whether what is being read ends only with the text.
+    """
 
     def __init__(self) -> None:
         self.peeked: str | None = None
+        self.to_end = False
 
     def take(self) -> Reading[str]:
         """The next character; "" at the end."""

@@ -63,10 +63,14 @@ class ToolScanner:
             elif not self._search():
                 return
 
-    def finish(self) -> None:
-        """The text has ended."""
+    def finish(self, *, cut: bool = False) -> None:
+        """The text has ended.
+
+        Args:
+            cut: Whether the model had not come to its end.
+        """
         if self._reading is not None:
-            self._end_call(self._reading)
+            self._end_call(self._reading, cut=cut)
         self._content(self._text)
         self._text = ""
 
@@ -136,9 +140,10 @@ class ToolScanner:
                 return
         self._text = ""
 
-    def _end_call(self, reading: Reading[None]) -> None:
+    def _end_call(self, reading: Reading[None], *, cut: bool) -> None:
         try:
-            self._run(reading, "")
+            if not (cut and self._chars.to_end):  # what has no end mark isn't known to be complete
+                self._run(reading, "")
         except StopIteration:
             self._end_block()
             return

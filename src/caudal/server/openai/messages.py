@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from caudal.chat.conversation import Message, Tool, ToolCall, ToolChoice
+from caudal.chat.text_input import PARAMETERS, TextInput, lark_of_pattern
 from caudal.errors import ParameterError
 from caudal.server.fields import RequestModel
 
@@ -207,6 +208,35 @@ def read_tools(tools: Sequence[ToolObject]) -> list[Tool]:
             )
         )
     return read
+
+
+class GrammarDefinition(RequestModel):
+    """What a custom tool's text is held to."""
+
+    closed = True
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+    @property
+    def lark(self) -> str:
+        """The grammar in Lark."""
+        return self.definition if self.syntax == "lark" else lark_of_pattern(self.definition)
+
+
+def custom_tool(name: str, description: str | None, grammar: GrammarDefinition | None) -> Tool:
+    """A tool that takes text, in the shape that all APIs share."""
+    about = [description] if description else []
+    if grammar is not None:
+        what = "Lark grammar" if grammar.syntax == "lark" else "regular expression"
+        about.append(f"The input is text that matches this {what}:\n{grammar.definition}")
+    return Tool(
+        name=name,
+        description="\n\n".join(about) or None,
+        parameters=PARAMETERS,
+        strict=grammar is not None,
+        text_input=TextInput(grammar=None if grammar is None else grammar.lark),
+    )
 
 
 def check_tool_name(where: str, name: str, *, longest: int = LONGEST_TOOL_NAME) -> None:

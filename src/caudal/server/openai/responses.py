@@ -15,7 +15,7 @@ from caudal.errors import CaudalError, ParameterError
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import UnknownResponseError
-from caudal.server.field_names import renamed_fields
+from caudal.server.field_names import renamed_fields, renamed_tools
 from caudal.server.ignored import note_ignored
 from caudal.server.openai.answer import obfuscated
 from caudal.server.openai.reasoning_seal import ReasoningSeal
@@ -67,14 +67,15 @@ async def create_response(
     with renamed_fields(FIELD_NAMES, "parameters"):
         read = body.read([*read_stored(before), *items], seal)
         note_ignored(request, [*read.ignored, *body.ignored_includes])
-        chat = await model.start_chat(
-            read.conversation,
-            body.sampling_params(),
-            report_ignored=partial(_note_ignored, request),
-            user=body.safety_identifier or body.user,
-            priority=body.priority,
-            cache_salt=body.cache_salt,
-        )
+        with renamed_tools([tool.field for tool in read.tools.values()]):
+            chat = await model.start_chat(
+                read.conversation,
+                body.sampling_params(),
+                report_ignored=partial(_note_ignored, request),
+                user=body.safety_identifier or body.user,
+                priority=body.priority,
+                cache_salt=body.cache_salt,
+            )
     writer = ResponseWriter(
         _repeated(body, name),
         chat,

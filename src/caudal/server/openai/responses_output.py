@@ -27,6 +27,9 @@ from caudal.server.openai.responses_tools import OfferedTool
 
 Event = dict[str, Any]
 
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Items that are calls, each with the field of what it is called with."""
+
 
 class ResponseWriter:
     """Writes one response.
@@ -82,7 +85,7 @@ class ResponseWriter:
         if delta.finish_reason is not None:
             self._finish_reason = delta.finish_reason
             # A call that is complete has ended its item; one that is open was cut short.
-            in_call = self._item is not None and self._item["type"] == "function_call"
+            in_call = self._item is not None and self._item["type"] in _CALLS
             cut = in_call or delta.finish_reason == "length"
             events += self._end_item("incomplete" if cut else "completed")
         return events
@@ -156,7 +159,7 @@ class ResponseWriter:
                     yield from self._begin_call(identity, name)
                 case ToolCallArgumentsDelta(_, text):
                     self._pieces.append(text)
-                    yield self._item_event("response.function_call_arguments.delta", delta=text)
+                    yield self._item_event(f"response.{self._call_field}.delta", delta=text)
                 case ToolCallEnd():
                     yield from self._end_item("completed")
 
@@ -175,7 +178,10 @@ class ResponseWriter:
         fields = {"call_id": identity, "name": name if offered is None else offered.name}
         if offered is not None and offered.namespace is not None:
             fields["namespace"] = offered.namespace
-        yield from self._begin("function_call", **fields, arguments="")
+        if offered is not None and offered.tool.text_input is not None:
+            yield from self._begin("custom_tool_call", **fields, input="")
+        else:
+            yield from self._begin("function_call", **fields, arguments="")
 
     def _begin_text(self, kind: str) -> Iterator[Event]:
         if self._item is not None and self._item["type"] == kind:
@@ -194,6 +200,13 @@ class ResponseWriter:
         yield self._event(
             "response.output_item.added", output_index=len(self.output), item=self._item
         )
+
+    @property
+    def _call_field(self) -> str:
+        """What the events of the call that is being written are named after."""
+        assert self._item is not None
+        kind = self._item["type"]
+        return f"{kind}_{_CALLS[kind]}"
 
     def _text_delta(self, kind: str, text: str, **more: Any) -> Event:
         self._pieces.append(text)
@@ -220,10 +233,11 @@ class ResponseWriter:
         text, self._pieces = "".join(self._pieces), []
         logprobs, self._logprobs = self._logprobs, []
         item = {**self._item, "status": status}
-        if item["type"] == "function_call":
-            item["arguments"] = text
+        if item["type"] in _CALLS:
+            field = _CALLS[item["type"]]
+            item[field] = text
             if status == "completed":
-                yield self._item_event("response.function_call_arguments.done", arguments=text)
+                yield self._item_event(f"response.{self._call_field}.done", **{field: text})
         else:
             part = self._part(text, logprobs)
             item["content"] = [part]

@@ -20,8 +20,10 @@ from caudal.server.blocks import (
 )
 from caudal.server.fields import RequestModel
 from caudal.server.openai.messages import (
+    GrammarDefinition,
     ToolMode,
     check_tool_name,
+    custom_tool,
     object_schema,
     resolve_tool_choice,
 )
@@ -70,6 +72,42 @@ class FunctionTool(RequestModel):
     )
 
 
+class TextFormat(RequestModel):
+    """Any text."""
+
+    closed = True
+
+    type: Literal["text"]
+
+
+class GrammarFormat(GrammarDefinition):
+    """Text of a grammar."""
+
+    type: Literal["grammar"]
+
+
+class CustomTool(RequestModel):
+    """A tool that takes text."""
+
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "allowed_callers": (["direct"],),
+        "async": (False,),
+        "defer_loading": (False,),
+    }
+
+    type: Literal["custom"]
+    name: str
+    description: str | None = None
+    format: (
+        Annotated[
+            Annotated[TextFormat, Tag("[text]")] | Annotated[GrammarFormat, Tag("[grammar]")],
+            BY_TYPE,
+            known_types("a format", ("text", "grammar")),
+        ]
+        | None
+    ) = None
+
+
 class NamespaceTool(RequestModel):
     """Functions under a common name."""
 
@@ -79,41 +117,46 @@ class NamespaceTool(RequestModel):
     tools: list[NamespacedTool]
 
 
-_KNOWN = ("function", "namespace")
+_CALLED = ("function", "custom")
+_KNOWN = (*_CALLED, "namespace")
 
 NamespacedTool = Annotated[
-    Annotated[FunctionTool, Tag("[function]")] | Annotated[OtherObject, Tag(OTHER)],
-    known_or_other(("function",)),
-    typed("a tool", ("function",), HOSTED_TYPES),
+    Annotated[FunctionTool, Tag("[function]")]
+    | Annotated[CustomTool, Tag("[custom]")]
+    | Annotated[OtherObject, Tag(OTHER)],
+    known_or_other(_CALLED),
+    typed("a tool", _CALLED, HOSTED_TYPES),
 ]
 
 ToolObject = Annotated[
     Annotated[FunctionTool, Tag("[function]")]
+    | Annotated[CustomTool, Tag("[custom]")]
     | Annotated[NamespaceTool, Tag("[namespace]")]
     | Annotated[OtherObject, Tag(OTHER)],
     known_or_other(_KNOWN),
     typed("a tool", _KNOWN, HOSTED_TYPES),
 ]
 
-AnyTool = FunctionTool | NamespaceTool | OtherObject
+CalledTool = FunctionTool | CustomTool
+AnyTool = CalledTool | NamespaceTool | OtherObject
 
 NamespaceTool.model_rebuild()
 
 
-class FunctionName(RequestModel):
-    """Names a function: it must be called."""
+class ToolName(RequestModel):
+    """Names a function or a custom tool: it must be called."""
 
-    type: Literal["function"]
+    type: Literal["function", "custom"]
     name: str
     namespace: str | None = None
 
 
-_NAMED = ("function",)
-
 NamedTool = Annotated[
-    Annotated[FunctionName, Tag("[function]")] | Annotated[OtherObject, Tag(OTHER)],
-    known_or_other(_NAMED),
-    typed("a tool", _NAMED, HOSTED_TYPES),
+    Annotated[ToolName, Tag("[function]")]
+    | Annotated[ToolName, Tag("[custom]")]
+    | Annotated[OtherObject, Tag(OTHER)],
+    known_or_other(_CALLED),
+    typed("a tool", _CALLED, HOSTED_TYPES),
 ]
 
 
@@ -126,9 +169,11 @@ class AllowedTools(RequestModel):
 
 
 ToolChoiceObject = Annotated[
-    Annotated[FunctionName, Tag("[function]")] | Annotated[AllowedTools, Tag("[allowed_tools]")],
+    Annotated[ToolName, Tag("[function]")]
+    | Annotated[ToolName, Tag("[custom]")]
+    | Annotated[AllowedTools, Tag("[allowed_tools]")],
     BY_TYPE,
-    known_types("a tool_choice", (*_NAMED, "allowed_tools")),
+    known_types("a tool_choice", (*_CALLED, "allowed_tools")),
 ]
 
 
@@ -189,8 +234,8 @@ def _offered(tools: Sequence[AnyTool], field: str, ignored: list[str]) -> Iterat
         where = f"{field}[{index}]"
         if isinstance(tool, OtherObject):
             ignored.append(f"{field}[{tool.type}]")
-        elif isinstance(tool, FunctionTool):
-            yield _function(tool, where, None, None)
+        elif isinstance(tool, CalledTool):
+            yield _called(tool, where, None, None)
         else:
             check_tool_name(f"{where}.name", tool.name)
             about = tool.description  # told once, with the first
@@ -198,38 +243,37 @@ def _offered(tools: Sequence[AnyTool], field: str, ignored: list[str]) -> Iterat
                 if isinstance(member, OtherObject):
                     ignored.append(f"{field}[{tool.name}].tools[{member.type}]")
                 else:
-                    yield _function(member, f"{where}.tools[{place}]", tool.name, about)
+                    yield _called(member, f"{where}.tools[{place}]", tool.name, about)
                     about = None
 
 
-def _function(
-    tool: FunctionTool, where: str, namespace: str | None, about: str | None
-) -> OfferedTool:
+def _called(tool: CalledTool, where: str, namespace: str | None, about: str | None) -> OfferedTool:
     check_tool_name(f"{where}.name", tool.name)
     description = tool.description
     if about:
         description = "\n\n".join(filter(None, (f"({namespace}: {about})", description)))
-    return OfferedTool(
-        tool=Tool(
-            name=qualified(namespace, tool.name),
+    name = qualified(namespace, tool.name)
+    if isinstance(tool, CustomTool):
+        grammar = tool.format if isinstance(tool.format, GrammarFormat) else None
+        made = custom_tool(name, description, grammar)
+    else:
+        made = Tool(
+            name=name,
             description=description,
             parameters=object_schema(f"{where}.parameters", tool.parameters),
             strict=bool(tool.strict),
-        ),
-        name=tool.name,
-        namespace=namespace,
-        field=where,
-    )
+        )
+    return OfferedTool(tool=made, name=tool.name, namespace=namespace, field=where)
 
 
 def read_tool_choice(
-    choice: ToolMode | FunctionName | AllowedTools | None,
+    choice: ToolMode | ToolName | AllowedTools | None,
     tools: Sequence[Tool],
     ignored: list[str],
 ) -> ToolChoice:
     """Whether tools are called, and which; raises as `resolve_tool_choice`."""
     match choice:
-        case FunctionName():
+        case ToolName():
             named = [qualified(choice.namespace, choice.name)]
             return resolve_tool_choice(ToolChoice(mode="required", names=named), tools)
         case AllowedTools():
