@@ -23,6 +23,7 @@ from caudal.server.hosts import HostCheck
 from caudal.server.ignored import IgnoredFields, IgnoredHeader
 from caudal.server.limits import ServerLimits
 from caudal.server.llama_cpp import about as llama_cpp_about
+from caudal.server.llama_cpp import completion as llama_cpp_completion
 from caudal.server.openai import (
     chat,
     completions,
@@ -51,7 +52,11 @@ if TYPE_CHECKING:
 
 _ROUTES: Sequence[tuple[Sequence[APIRouter], Task | None, dict[int | str, dict[str, Any]]]] = (
     ((models.router, tokenize.router, about.router, llama_cpp_about.router), None, OPENAI_FAILURES),
-    ((chat.router, completions.router, responses.router), "generate", OPENAI_FAILURES),
+    (
+        (chat.router, completions.router, responses.router, llama_cpp_completion.router),
+        "generate",
+        OPENAI_FAILURES,
+    ),
     ((messages.router,), "generate", ANTHROPIC_FAILURES),
     ((embeddings.router,), "embed", OPENAI_FAILURES),
     ((rerank.router,), "score", OPENAI_FAILURES),

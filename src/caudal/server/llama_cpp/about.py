@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from caudal import __version__
-from caudal.sampling_params import SamplingParams
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import error_response
+from caudal.server.llama_cpp.completion_schema import default_params
 from caudal.server.llama_cpp.settings import settings
 from caudal.server.state import served_model
 
@@ -24,7 +24,7 @@ async def props(request: Request) -> dict[str, Any]:
     return {
         "default_generation_settings": {
             "n_ctx": model.max_model_len,
-            "params": settings(SamplingParams(max_tokens=None)),
+            "params": settings(default_params()),
         },
         "total_slots": model.engine.config.max_num_seqs,
         "model_alias": model.names[0],

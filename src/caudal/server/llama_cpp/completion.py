@@ -1,0 +1,254 @@
+"""llama.cpp's own `POST /completion`: text continued, with tokens, probabilities and timings.
+
+Control tokens written in a prompt are control tokens here, as its docs have it: its clients write
+the chat template themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+
+from caudal.formats.tokenizer import Tokenizer
+from caudal.output import Delta, Generation, OutputToken
+from caudal.server.body import json_body
+from caudal.server.encoding import JSONReply
+from caudal.server.errors import error_event
+from caudal.server.llama_cpp.completion_schema import (
+    FIELD_NAMES,
+    NativeCompletionRequest,
+    Piece,
+)
+from caudal.server.llama_cpp.settings import settings
+from caudal.server.openai.answer import close_all, logger, merge
+from caudal.server.openai.logprobs import LEAST_LOGPROB
+from caudal.server.openapi import STREAMED
+from caudal.server.served_model import ServedModel
+from caudal.server.state import served_model
+from caudal.server.streaming import EventStream, encode_event, run_until_disconnect
+
+router = APIRouter()
+
+
+@router.post("/completion", responses=STREAMED)
+async def create_completion(
+    body: Annotated[NativeCompletionRequest, json_body(NativeCompletionRequest)], request: Request
+) -> Response:
+    """Continue one prompt or several, whole or as a stream, in llama.cpp's own form."""
+    model = served_model(request)
+    name = model.name_for(body.model)
+    params = body.sampling_params(model.tokenizer)
+    prompts, several = body.prompts()
+    model.check_count(len(prompts))
+    encoded = [await _encode(model, prompt) for prompt in prompts]
+    began = time.monotonic()
+    generations = await model.submit_all(
+        encoded, params, field_names={**FIELD_NAMES, "structured_outputs": body.form_field}
+    )
+    answers = [
+        _Answer(model.tokenizer, name, body, index, generations[index // params.n], began)
+        for index in range(len(encoded) * params.n)
+    ]
+    if body.stream:
+        return EventStream(_stream(generations, answers), partial(close_all, generations))
+    try:
+        await run_until_disconnect(request, _collect(generations, answers))
+    finally:
+        await close_all(generations)
+    whole = [answer.whole() for answer in answers]
+    return JSONReply(whole if several or len(whole) > 1 else whole[0])
+
+
+class _Answer:
+    """One sequence's answer as it grows.
+
+    Args:
+        tokenizer: Names tokens.
+        model: The name to answer under.
+        body: The request.
+        index: Of the sequence, over all prompts.
+        generation: Its prompt's.
+        began: When it was submitted, on the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        model: str,
+        body: NativeCompletionRequest,
+        index: int,
+        generation: Generation,
+        began: float,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._model = model
+        self._body = body
+        self._index = index
+        self._generation = generation
+        self._began = self._first = self._last = began
+        self._text = ""
+        self._tokens: list[OutputToken] = []
+        self._end: Delta | None = None
+
+    def add(self, delta: Delta) -> None:
+        """Take what is new."""
+        self._last = time.monotonic()
+        if not self._tokens:
+            self._first = self._last
+        self._text += delta.text
+        self._tokens += delta.tokens
+        if delta.finish_reason is not None:
+            self._end = delta
+
+    def part(self, delta: Delta) -> dict[str, Any]:
+        """What a stream says of a delta that has been added."""
+        part = {
+            **self._place(),
+            "content": delta.text,
+            "tokens": _ids(delta.tokens),
+            "stop": False,
+        }
+        if self._body.n_probs:
+            part["completion_probabilities"] = self._probabilities(delta.tokens)
+        return part
+
+    def whole(self) -> dict[str, Any]:
+        """The whole answer."""
+        whole = {
+            **self._final(),
+            "content": self._text,
+            "tokens": _ids(self._tokens) if self._body.return_tokens else [],
+        }
+        if self._body.n_probs:
+            whole["completion_probabilities"] = self._probabilities(self._tokens)
+        wanted = self._body.response_fields
+        return whole if not wanted else _selected(whole, wanted)
+
+    def last(self) -> dict[str, Any]:
+        """What ends a stream: the text has been sent."""
+        return {**self._final(), "content": "", "tokens": []}
+
+    def _place(self) -> dict[str, Any]:
+        return {
+            "index": self._index,
+            "id_slot": -1,  # there are none
+            "tokens_predicted": len(self._tokens),
+            "tokens_evaluated": len(self._generation.request.prompt),
+        }
+
+    def _final(self) -> dict[str, Any]:
+        assert self._end is not None
+        generation = self._generation
+        params = generation.request.params
+        word = self._end.stop_reason
+        stopped_by = "limit" if self._end.finish_reason == "length" else "eos"
+        cut = self._end.finish_reason == "length" and (
+            params.max_tokens is None or len(self._tokens) < params.max_tokens
+        )
+        return {
+            **self._place(),
+            "stop": True,
+            "model": self._model,
+            "generation_settings": settings(params, stream=bool(self._body.stream)),
+            "prompt": self._tokenizer.decode(generation.request.prompt, skip_special_tokens=False),
+            "has_new_line": "\n" in self._text,
+            "truncated": cut,  # by the context's end
+            "stop_type": "word" if isinstance(word, str) else stopped_by,
+            "stopping_word": word if isinstance(word, str) else "",
+            "tokens_cached": generation.num_cached_tokens,
+            "timings": self._timings(),
+        }
+
+    def _timings(self) -> dict[str, Any]:
+        """From submission to the first token, and from there to the last, as the server saw it."""
+        cached = self._generation.num_cached_tokens
+        prompt = len(self._generation.request.prompt) - cached
+        predicted = len(self._tokens)
+        return {
+            "cache_n": cached,
+            **_rate("prompt", prompt, self._first - self._began),
+            **_rate("predicted", predicted, self._last - self._first),
+        }
+
+    def _probabilities(self, tokens: Sequence[OutputToken]) -> list[dict[str, Any]]:
+        def entry(token: int, logprob: float) -> dict[str, Any]:
+            data = self._tokenizer.token_bytes(token)
+            return {
+                "id": token,
+                "token": data.decode(errors="replace"),
+                "bytes": list(data),
+                "logprob": max(logprob, LEAST_LOGPROB),
+            }
+
+        return [
+            entry(scored.token, scored.logprob)
+            | {"top_logprobs": [entry(*each) for each in scored.top]}
+            for token in tokens
+            if (scored := token.sampled.logprob) is not None
+        ]
+
+
+async def _encode(model: ServedModel, prompt: Sequence[Piece]) -> list[int]:
+    tokens: list[int] = []
+    for place, piece in enumerate(prompt):
+        if isinstance(piece, int):
+            tokens.append(piece)
+        else:
+            tokens += await model.encode_text(piece, add_special=place == 0, parse_special=True)
+    return tokens
+
+
+async def _collect(generations: Sequence[Generation], answers: Sequence[_Answer]) -> None:
+    async with contextlib.aclosing(merge(generations)) as stream:
+        async for deltas in stream:
+            for delta in deltas:
+                answers[delta.index].add(delta)
+
+
+async def _stream(
+    generations: Sequence[Generation], answers: Sequence[_Answer]
+) -> AsyncGenerator[bytes, None]:
+    """A whole stream, encoded: parts, then for each sequence what ends it, or an error."""
+    try:
+        async with contextlib.aclosing(merge(generations)) as stream:
+            async for deltas in stream:
+                for delta in deltas:
+                    answer = answers[delta.index]
+                    answer.add(delta)
+                    if delta.text:
+                        yield encode_event(answer.part(delta))
+                    if delta.finish_reason is not None:
+                        yield encode_event(answer.last())
+    except Exception as error:
+        logger.exception("A stream failed.")
+        yield encode_event(error_event(error))
+
+
+def _ids(tokens: Sequence[OutputToken]) -> list[int]:
+    return [token.sampled.token for token in tokens]
+
+
+def _rate(what: str, count: int, seconds: float) -> dict[str, Any]:
+    return {
+        f"{what}_n": count,
+        f"{what}_ms": seconds * 1000,
+        f"{what}_per_token_ms": seconds * 1000 / count if count else 0.0,
+        f"{what}_per_second": count / seconds if seconds > 0 else 0.0,
+    }
+
+
+def _selected(whole: dict[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    """Only some fields, by their paths; what isn't there is left out."""
+    found: dict[str, Any] = {}
+    for path in wanted:
+        value: Any = whole
+        for part in path.split("/"):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            found[path] = value
+    return found
