@@ -10,7 +10,7 @@ SECONDS := 60
 
 NATIVE_SOURCES := $(shell find csrc tests/native/cpp -type f) CMakeLists.txt pyproject.toml
 
-.PHONY: run test fuzz lint format build bench bench-setup bench-peers wheel clean
+.PHONY: run test test-clients fuzz lint format build bench bench-setup bench-peers wheel clean
 
 run: build
 	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port 8000
@@ -24,6 +24,14 @@ fuzz: build
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet 'atheris>=3'
 	@PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) \
 	  $(if $(TARGET),--target $(TARGET)) $(if $(INPUT),--reproduce $(INPUT))
+
+# Client programs against Caudal, installed into .clients/ (some 10 GB); CLIENT=codex takes one of them. Where the
+# system can do that, they have no network but this machine's own.
+OFFLINE = $(shell unshare --map-root-user --net true 2>/dev/null && echo unshare --map-root-user --net)
+test-clients: build
+	cd tests && ../$(BIN)/python -m support.clients.programs $(CLIENT)
+	$(BIN)/caudal pull smollm2
+	$(OFFLINE) bash -c '$(if $(OFFLINE),ip link set lo up && )exec $(BIN)/pytest -m clients tests/clients/$(if $(CLIENT),test_$(CLIENT).py)'
 
 lint: build
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@ from typing import Any
 import anthropic
 import httpx
 import openai
+from starlette.types import ASGIApp
 
 from caudal.server.app import create_app
 from caudal.server.auth import Access
@@ -56,16 +57,20 @@ def running_server(
     api_key: str | None = None,
     access: Access | None = None,
     limits: ServerLimits | None = None,
+    around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     **options: Any,
 ) -> Iterator[RunningServer]:
-    """Serve a model, or none yet; the other options are `create_app`'s."""
+    """Serve a model, or none yet, with what `around` puts around the application.
+
+    The other options are `create_app`'s.
+    """
     slot = ModelSlot()
     if model is not None:
         slot.fill(model)
     sock = listen("127.0.0.1", 0)
     limits = limits or ServerLimits()
     app = create_app(slot, access=access or Access(api_key=api_key), limits=limits, **options)
-    server = Server(ServerConfig(app, limits), slot)
+    server = Server(ServerConfig(around(app), limits), slot)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"

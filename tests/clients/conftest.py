@@ -1,0 +1,95 @@
+"""Client programs as their users run them; `make test-clients` installs and runs them.
+
+Each has a new home and project folder, the server's address and a key. With `CAUDAL_RECORDINGS` set
+to a folder, all that they send is written there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from caudal.loader import LoadOptions, load_model
+from caudal.server.served_model import ServedModel
+from support.clients.home import Home
+from support.clients.programs import Programs
+from support.clients.raised_context import raise_context
+from support.clients.scripted_model import Script, scripted_model
+from support.clients.server import ClientServer, ServeScript, client_server
+
+CONTEXT = 65536
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs the programs; left out unless asked for with `-m clients`."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.clients)
+
+
+@pytest.fixture(scope="session")
+def programs() -> Programs:
+    return Programs()
+
+
+@pytest.fixture
+def home(tmp_path: Path, programs: Programs) -> Home:
+    return Home.create(tmp_path, programs)
+
+
+Start = Callable[[ServedModel], ClientServer]
+
+
+@pytest.fixture
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Serves a model until the test ends."""
+    servers: list[ClientServer] = []
+    with contextlib.ExitStack() as stack:
+
+        def start(model: ServedModel) -> ClientServer:
+            servers.append(stack.enter_context(client_server(model)))
+            return servers[-1]
+
+        yield start
+    if folder := os.environ.get("CAUDAL_RECORDINGS"):
+        for server in servers:
+            server.record.save(
+                Path(folder), re.sub(r"[^\w.-]+", "_", f"{request.path.stem}-{request.node.name}")
+            )
+
+
+@pytest.fixture
+def serve_script(smollm2_path: Path, start: Start) -> ServeScript:
+    """Serves a model that answers by a script, under the name `smollm2`."""
+
+    def serve(script: Script, template: str | None = None) -> ClientServer:
+        return start(
+            scripted_model(
+                smollm2_path, script, name="smollm2", template=template, max_model_len=CONTEXT
+            )
+        )
+
+    return serve
+
+
+@pytest.fixture(scope="session")
+def long_smollm2(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default model's file with a context that holds what agents send."""
+    path = tmp_path_factory.mktemp("models") / "smollm2.gguf"
+    return raise_context(smollm2_path, path, CONTEXT)
+
+
+@pytest.fixture
+def serve_long(long_smollm2: Path, start: Start) -> Callable[[int], ClientServer]:
+    """Serves the default model itself, with a context of so many tokens."""
+
+    def serve(max_model_len: int) -> ClientServer:
+        options = LoadOptions(max_model_len=max_model_len, kv_memory=2**30)
+        return start(ServedModel.from_loaded(load_model(str(long_smollm2), options), ["smollm2"]))
+
+    return serve
