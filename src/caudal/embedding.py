@@ -11,7 +11,7 @@ import itertools
 import math
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -202,6 +202,7 @@ class EmbeddingModel:
         inputs: Sequence[PoolInput],
         *,
         dimensions: int | None = None,
+        normalize: bool | None = None,
         priority: int = 0,
         on_done: Callable[[], None] = lambda: None,
     ) -> list[Embedding]:
@@ -210,6 +211,7 @@ class EmbeddingModel:
         Args:
             inputs: What to embed.
             dimensions: Cut the vectors to this size; None: as they are.
+            normalize: Whether vectors have length 1; None: as the model's should.
             priority: Lower runs first.
             on_done: Called after each input.
 
@@ -222,10 +224,13 @@ class EmbeddingModel:
             raise ParameterError(
                 "model", "This model scores pairs of texts; it makes no embeddings."
             )
-        self.pooling.check_dimensions(dimensions, self.width)
+        pooling = self.pooling
+        if normalize is not None:
+            pooling = replace(pooling, normalize=normalize)
+        pooling.check_dimensions(dimensions, self.width)
         totals = await self._pool_all(inputs, priority, on_done)
         return [
-            Embedding(self.pooling.finish(total, len(each.tokens), dimensions), len(each.tokens))
+            Embedding(pooling.finish(total, len(each.tokens), dimensions), len(each.tokens))
             for each, total in zip(inputs, totals, strict=True)
         ]
 

@@ -29,7 +29,8 @@ class SamplingParams:
         n: Sequences generated from the same prompt.
         temperature: Divides the logits; 0 means greedy. Range [0, 100].
         top_k: Keep the k most likely tokens; 0 or -1 keeps all.
-        top_p: Keep the smallest set of tokens whose probability reaches this. Range (0, 1].
+        top_p: Keep the smallest set of tokens whose probability reaches this; 0 keeps the
+            likeliest alone. Range [0, 1].
         min_p: Drop tokens less likely than this share of the likeliest one. Range [0, 1].
         typical_p: Locally typical sampling (arXiv 2202.00666). Range (0, 1].
         repetition_penalty: Divides positive and multiplies negative logits of tokens already in
@@ -100,7 +101,7 @@ class SamplingParams:
         _check_int("n", self.n, 1, 1024)
         _check_float("temperature", self.temperature, 0.0, 100.0)
         _check_int("top_k", self.top_k, -1, _MAX_INT32)
-        _check_float("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        _check_float("top_p", self.top_p, 0.0, 1.0)
         _check_float("min_p", self.min_p, 0.0, 1.0)
         _check_float("typical_p", self.typical_p, 0.0, 1.0, low_open=True)
         _check_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)

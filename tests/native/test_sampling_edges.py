@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from caudal._native import sampling
+from caudal.backends.native import LEAST_TOP_P
 from support.sampling_reference import by_score, processed_logits
 
 NAN, INF = math.nan, math.inf
@@ -231,3 +232,13 @@ def test_parameters_that_are_no_numbers_are_harmless() -> None:
             for other in WAYS[1:]:
                 params = {**other, name: value, "output_tokens": [1, 2]}
                 assert 0 <= sampling.sample(logits, **params)[0] < 500
+
+
+@pytest.mark.parametrize("vocab", [5, 3000, 49_152])
+def test_the_least_top_p_keeps_the_likeliest_token(vocab: int) -> None:
+    logits = random_logits(vocab, seed=vocab)
+    drawn = {
+        sampling.sample(logits, temperature=2.0, top_p=LEAST_TOP_P, seed=seed)[0]
+        for seed in range(50)
+    }
+    assert drawn == {int(np.argmax(logits))}

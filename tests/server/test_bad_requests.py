@@ -33,7 +33,6 @@ def refused(
         ("temperature", -1),
         ("temperature", "warm"),
         ("temperature", True),
-        ("top_p", 0),
         ("top_p", 1.5),
         ("top_k", -2),
         ("min_p", 2),
@@ -44,7 +43,8 @@ def refused(
         ("n", 0),
         ("n", 1000),
         ("n", 9),  # more than run at once
-        ("max_tokens", -1),
+        ("max_tokens", -2),
+        ("top_p", -0.5),
         ("max_tokens", 1.5),
         ("min_tokens", -1),
         ("seed", "x"),
@@ -88,13 +88,15 @@ def test_numbers_that_are_none(hello: RunningServer, value: str):
         ("function_call", "auto"),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
-        ("prediction", {"type": "content", "content": "x"}),
         ("web_search_options", {}),
-        ("store", True),
-        ("verbosity", "low"),
         ("moderation", {"model": "x"}),
-        ("prompt_cache_retention", "24h"),
-        ("prompt_cache_options", {"mode": "explicit"}),
+        ("documents", [{"text": "x"}]),
+        ("best_of", 2),
+        ("use_beam_search", True),
+        ("mirostat", 2),
+        ("dry_multiplier", 0.8),
+        ("xtc_probability", 0.5),
+        ("truncate_prompt_tokens", 5),
     ],
 )
 def test_what_is_not_offered_is_refused_by_name(hello: RunningServer, field: str, value: object):
@@ -139,7 +141,7 @@ def test_what_asks_for_nothing_passes(hello: RunningServer):
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
             "messages[0].content[0]",
-            "",
+            "image_url",
         ),
         (
             [{"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]}],

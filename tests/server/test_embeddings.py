@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.fake_executor import state
 from support.fake_model import ScriptedExecutor
 from support.running_server import RunningServer, Serve
@@ -84,3 +86,32 @@ def test_reranking_cuts_what_is_too_long_where_it_may(hello: RunningServer) -> N
     long = {"query": "a", "texts": ["x" * 600]}
     assert hello.http.post("/rerank", json=long).status_code == 400
     assert hello.http.post("/rerank", json=long | {"truncate": True}).status_code == 200
+
+
+@pytest.mark.parametrize("truncate", [True, "END"])
+def test_truncate_under_other_servers_names(hello: RunningServer, truncate: object):
+    body = {"model": "fake", "input": "x" * 600}
+    refused = hello.http.post("/v1/embeddings", json=body)
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
+    for off in (False, "NONE"):
+        response = hello.http.post("/v1/embeddings", json=body | {"truncate": off})
+        assert response.status_code == 400
+    taken = hello.http.post("/v1/embeddings", json=body | {"truncate": truncate})
+    assert taken.json()["usage"]["prompt_tokens"] == 512
+    start = hello.http.post("/v1/embeddings", json=body | {"truncate": "START"})
+    assert start.json()["error"]["param"] == "truncate"
+
+
+def test_vectors_are_of_length_one_where_that_is_asked_for(hello: RunningServer):
+    def vector(**fields: object) -> list[float]:
+        body = {"model": "fake", "input": "Hello", "input_type": "query", **fields}
+        response = hello.http.post("/v1/embeddings", json=body)
+        assert response.headers["x-caudal-ignored"] == "input_type"
+        found: list[float] = response.json()["data"][0]["embedding"]
+        return found
+
+    plain = vector()
+    assert vector(normalize=False) == plain
+    length = sum(value * value for value in plain) ** 0.5
+    assert vector(normalize=True) == pytest.approx([value / length for value in plain])
+    assert length != pytest.approx(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,8 +24,8 @@ CHAT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "functions": ([None, []], [[{"name": "f"}]]),
     "logit_bias": ([{"1": -100}, None], []),
     "logprobs": ([True, False, None], []),
-    "max_completion_tokens": ([3, None], []),
-    "max_tokens": ([3, None], []),
+    "max_completion_tokens": ([3, -1, None], [0, -2]),
+    "max_tokens": ([3, -1, None], [0, -2]),
     "messages": ([CHAT["messages"]], []),
     "metadata": ([{"a": "b"}, None], [{"a": 1}, {"a": "b" * 513}, {"a" * 65: "b"}]),
     "modalities": ([["text"], None], [["text", "audio"]]),
@@ -31,27 +33,27 @@ CHAT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "moderation": ([None], [{"model": "omni-moderation-latest"}]),
     "n": ([2, None], []),
     "parallel_tool_calls": ([None], []),  # needs tools
-    "prediction": ([None], [{"type": "content", "content": "x"}]),
+    "prediction": ([{"type": "content", "content": "x"}, None], []),
     "presence_penalty": ([0.5, None], []),
     "prompt_cache_key": (["a", None], []),
-    "prompt_cache_options": ([{"mode": "implicit"}, None], [{"mode": "explicit"}]),
-    "prompt_cache_retention": (["in_memory", None], ["24h"]),
+    "prompt_cache_options": ([{"mode": "implicit"}, {"mode": "explicit"}, None], []),
+    "prompt_cache_retention": (["in_memory", "24h", None], []),
     "reasoning_effort": (["none", "high", None], ["some"]),
     "response_format": ([{"type": "text"}, {"type": "json_object"}, None], []),
     "safety_identifier": (["ana", None], []),
     "seed": ([7, None], []),
-    "service_tier": (["auto", "default", None], ["flex", "priority", "scale"]),
+    "service_tier": (["auto", "default", "flex", "priority", "scale", None], []),
     "stop": (["x", ["x", "y"], None], []),
-    "store": ([False, None], [True]),
+    "store": ([True, False, None], []),
     "stream": ([True, False, None], []),
     "stream_options": ([None], []),  # needs stream
     "temperature": ([0, 1.5, None], []),
     "tool_choice": (["auto", "none", None], []),  # the rest needs tools
     "tools": ([[], None], []),  # more in test_tools.py: this model's context is short
     "top_logprobs": ([None], []),  # needs logprobs
-    "top_p": ([0.5, None], []),
+    "top_p": ([0, 0.5, None], [2]),
     "user": (["ana", None], []),
-    "verbosity": (["medium", None], ["low", "high"]),
+    "verbosity": (["low", "medium", "high", None], []),
     "web_search_options": ([None], [{}]),
 }
 TEXT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
@@ -103,8 +105,17 @@ CHAT_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
     "chat_template": ([None], [7]),
     "chat_template_kwargs": ([{"mood": "calm"}, {}, None], [7]),
     "continue_final_message": ([False, None], [True]),
+    "enable_thinking": ([True, False, None], ["yes"]),
     "include_reasoning": ([True, False, None], []),
     "thinking_token_budget": ([5, 0, -1, None], [-2]),
+    "reasoning": (
+        [{"effort": "low"}, {"enabled": False}, {"max_tokens": 9}, {"exclude": True}, {}, None],
+        [{"effort": "some"}, "high"],
+    ),
+    "thinking": (
+        [{"type": "enabled", "budget_tokens": 9}, {"type": "disabled"}, {"type": "adaptive"}, None],
+        [{"type": "on"}, {}],
+    ),
 }
 TEXT_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
     "add_special_tokens": ([True, False, None], []),
@@ -210,3 +221,136 @@ def test_the_model_card_has_real_limits(hello: RunningServer):
     card = hello.http.get("/v1/models/fake").json()
     assert (card["max_model_len"], card["max_num_seqs"]) == (512, 8)
     assert card["max_queue"] == hello.model.engine.config.max_queue
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("echo", False),
+        ("best_of", 1),
+        ("documents", None),
+        ("mirostat", 0),
+        ("typical_p", 1.0),
+        ("dry_multiplier", 0.0),
+        ("temperature", None),
+        ("thinking", {"type": "disabled"}),
+        ("enable_thinking", False),
+        ("reasoning_effort", "none"),
+    ],
+)
+def test_what_asks_for_nothing_goes_unsaid(hello: RunningServer, name: str, value: Any):
+    response = hello.http.post("/v1/chat/completions", json={**CHAT, name: value})
+    assert response.status_code == 200, response.text
+    assert "x-caudal-ignored" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"verbosity": "low", "store": True}, "verbosity, store"),
+        ({"thinking": {"type": "enabled"}}, "thinking"),
+        ({"enable_thinking": True}, "enable_thinking"),
+        ({"reasoning": {"effort": "high"}}, "reasoning"),
+        ({"messages": [{"role": "user", "content": "Hi", "id": "m"}]}, "messages[].id"),
+        ({"mirostat_tau": 5.0}, "mirostat_tau"),
+    ],
+)
+def test_hints_are_taken_and_said(hello: RunningServer, fields: dict[str, Any], said: str):
+    response = hello.http.post("/v1/chat/completions", json=CHAT | fields)
+    assert response.status_code == 200, response.text
+    assert response.headers["x-caudal-ignored"] == said
+
+
+def test_thinking_can_not_be_turned_on_and_off(hello: RunningServer):
+    both = {"reasoning_effort": "none", "enable_thinking": True}
+    response = hello.http.post("/v1/chat/completions", json=CHAT | both)
+    assert response.status_code == 400
+    assert "enable_thinking" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "switch"),
+    [
+        ({"enable_thinking": False}, "enable_thinking=False"),
+        ({"enable_thinking": True}, "enable_thinking=True"),
+        ({"thinking": {"type": "disabled"}}, "enable_thinking=False"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "enable_thinking=True"),
+        ({"reasoning": {"enabled": False}}, "enable_thinking=False"),
+        ({"reasoning": {"effort": "high"}}, "enable_thinking=True"),
+        ({"thinking": {"type": "adaptive"}}, None),
+    ],
+)
+def test_thinking_under_the_names_of_other_apis(
+    converse: Callable[..., RunningServer], fields: dict[str, Any], switch: str | None
+):
+    server = converse("<think>hm</think>Hello")
+    tokens = server.http.post("/tokenize", json=CHAT | fields).json()["tokens"]
+    prompt = bytes(tokens).decode()
+    assert "enable_thinking" not in prompt if switch is None else switch in prompt
+
+
+def test_reasoning_has_both_names_and_can_be_left_out(converse: Callable[..., RunningServer]):
+    server = converse("<think>hm</think>Hello")
+    path = "/v1/chat/completions"
+    message = server.http.post(path, json=CHAT).json()["choices"][0]["message"]
+    assert message["reasoning"] == message["reasoning_content"] == "hm"
+    body = CHAT | {"reasoning": {"exclude": True}}
+    message = server.http.post(path, json=body).json()["choices"][0]["message"]
+    assert message["content"] == "Hello"
+    assert not {"reasoning", "reasoning_content"} & message.keys()
+    stream = server.http.post(path, json=CHAT | {"stream": True}).text
+    assert '"reasoning_content":"h","reasoning":"h"' in stream
+
+
+def test_a_tools_image_becomes_words_and_a_users_is_refused(
+    converse: Callable[..., RunningServer],
+):
+    server = converse("Hello")
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    history = [
+        {"role": "user", "content": "Look"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "It:"}, image]},
+    ]
+    response = server.http.post("/v1/chat/completions", json={"messages": history})
+    assert response.status_code == 200, response.text
+    assert response.headers["x-caudal-ignored"] == "messages[].content[image]"
+    tokens = server.http.post("/tokenize", json={"messages": history}).json()["tokens"]
+    assert "[image left out: this model reads text only]" in bytes(tokens).decode()
+    asked = {"messages": [{"role": "user", "content": [image]}]}
+    error = server.http.post("/v1/chat/completions", json=asked).json()["error"]
+    assert error["param"] == "messages[0].content[0]"
+    assert "image_url" in error["message"]
+
+
+def test_an_assistants_thinking_blocks_are_its_reasoning(converse: Callable[..., RunningServer]):
+    server = converse("Hello")
+    blocks = [
+        {"type": "thinking", "thinking": "deep thought", "signature": "s"},
+        {"type": "redacted_thinking", "data": "x"},
+    ]
+    history = [
+        {"role": "user", "content": "Hi", "cache_control": {"type": "ephemeral"}},
+        {"role": "assistant", "content": "Ho", "thinking_blocks": blocks},
+        {"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"a": 1}}]},
+    ]
+    response = server.http.post("/tokenize", json={"messages": history})
+    assert response.status_code == 200, response.text
+    assert "x-caudal-ignored" not in response.headers
+    assert "deep thought" in bytes(response.json()["tokens"]).decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/v1/chat/completions", CHAT), ("/v1/completions", TEXT)]
+)
+def test_the_usage_of_every_chunk(hello: RunningServer, path: str, body: dict[str, Any]):
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    response = hello.http.post(path, json=body | {"stream": True, "stream_options": options})
+    lines = [line[6:] for line in response.text.splitlines() if line.startswith("data: {")]
+    usages = [json.loads(line)["usage"] for line in lines]
+    counts = [usage["completion_tokens"] for usage in usages]
+    assert len(counts) > 3
+    assert counts == sorted(counts)
+    assert counts[-1] == 13
+    assert {usage["prompt_tokens"] for usage in usages} == {usages[-1]["prompt_tokens"]}

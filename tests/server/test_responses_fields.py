@@ -67,7 +67,7 @@ WORKS: dict[str, list[Any]] = {
     "tool_choice": ["none", "auto"],
     "tools": [[], [TOOL], [TOOL | {"parameters": None, "strict": None, "description": "d"}]],
     "top_logprobs": [0, None],
-    "top_p": [0.5, None],
+    "top_p": [0, 0.5, None],
     "truncation": ["disabled", None],
     "user": ["u"],
     # vLLM's
@@ -137,7 +137,7 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         ([TOOL | {"parameters": {"type": "string"}}], "tools[0].parameters"),
     ],
     "top_logprobs": [(21, "top_logprobs"), (5, "top_logprobs")],
-    "top_p": [(0, "top_p")],
+    "top_p": [(-1, "top_p")],
 }
 
 

@@ -209,12 +209,16 @@ def _pack(batch: Batch) -> _native.Batch:
     return native
 
 
+LEAST_TOP_P = 1e-9
+"""Stands for 0: the likeliest token reaches it alone."""
+
+
 def _add_sample(native: _native.Batch, row: SamplingRow) -> None:
     params = row.params
     native.add_sample(
         params.temperature,
         params.top_k,
-        params.top_p,
+        max(params.top_p, LEAST_TOP_P),
         params.min_p,
         params.typical_p,
         row.seed,

@@ -35,12 +35,13 @@ def branch_of(value: Any) -> str | None:
 BY_TYPE = Discriminator(branch_of)
 
 
-def known_types(what: str, known: Sequence[str]) -> BeforeValidator:
+def known_types(what: str, known: Sequence[str], *, also: Sequence[str] = ()) -> BeforeValidator:
     """Refuses objects of other types, in words: pydantic would list its branches.
 
     Args:
         what: What such an object is called, e.g. `A content block`.
-        known: The types there are branches for.
+        known: The types there are branches for, and which a message names.
+        also: Further ones, which are told apart later.
     """
 
     def check(value: Any) -> Any:
@@ -49,7 +50,7 @@ def known_types(what: str, known: Sequence[str]) -> BeforeValidator:
         kind = value.get("type")
         if kind is None:
             raise ValueError(f"{what} needs a type: {', '.join(known)}")
-        if kind not in known:
+        if kind not in known and kind not in also:
             raise ValueError(
                 f"{what} of type {kind!r:.80} is not supported by this server, only "
                 f"{', '.join(known)}"

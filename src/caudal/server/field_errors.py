@@ -52,7 +52,7 @@ def _path(location: Sequence[str | int]) -> list[str | int]:
     return [
         part
         for part in location
-        if isinstance(part, int) or not (part in {"str", "int", "float"} or "[" in part)
+        if isinstance(part, int) or not (part in {"str", "int", "float", "bool"} or "[" in part)
     ]
 
 

@@ -231,9 +231,6 @@ class MessageRequest(CountTokensRequest):
             )
         given = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        if self.top_p == 0:  # no share of the probability: the likeliest token
-            del chosen["top_p"]
-            chosen["top_k"] = 1
         return SamplingParams(
             **chosen,
             max_tokens=None if self.max_tokens == -1 else self.max_tokens,

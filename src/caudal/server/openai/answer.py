@@ -120,6 +120,7 @@ async def stream_events(
     envelope: Envelope,
     final_usage: Callable[[], dict[str, Any]] | None,
     *,
+    continuous_usage: bool = False,
     obfuscate: bool = False,
     first: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncGenerator[bytes, None]:
@@ -132,6 +133,7 @@ async def stream_events(
         envelope: Of this answer.
         final_usage: If given, its result is sent in a last chunk without choices, and all others
             have a null usage.
+        continuous_usage: All others have the usage so far.
         obfuscate: Bring every chunk to a multiple of `OBFUSCATED_SIZE`, so that those who see only
             how much is sent learn little of what is sent.
         first: Further fields of the first chunk.
@@ -140,11 +142,17 @@ async def stream_events(
     # A stream's chunks differ in their choice alone: all else is written once.
     before, behind = envelope.around_choice(**more)
     end = envelope.around_choice(**more, **first)[1] if first else behind
+    counts = final_usage if continuous_usage else None
     encode = _encode_obfuscated if obfuscate else encode_event_text
 
     try:
         async with contextlib.aclosing(news):
             async for new in news:
+                if counts is not None:
+                    more = {"usage": counts()}
+                    _, behind = envelope.around_choice(**more)
+                    _, end = envelope.around_choice(**more, **first)
+                    first = {}
                 for choice in choices(new):
                     yield encode(f"{before}{choice}{end}")
                     end = behind

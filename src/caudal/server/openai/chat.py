@@ -40,11 +40,13 @@ async def create_chat_completion(
     model = served_model(request)
     name = model.name_for(body.model)
     params = body.sampling_params()
+    note_ignored(request, body.left_out)
     generation = await model.start_chat(
         body.conversation(),
         params,
         report_ignored=partial(note_ignored, request),
         field_names={
+            "reasoning_effort": body.effort_field,
             "max_tokens": body.max_tokens_field,
             "structured_outputs": body.form_field,
         },
@@ -61,6 +63,7 @@ async def create_chat_completion(
             writer.write,
             Envelope("chatcmpl", "chat.completion.chunk", name, model.fingerprint, **tier),
             (lambda: _usage(generation)) if body.include_usage else None,
+            continuous_usage=body.continuous_usage,
             obfuscate=body.obfuscate,
             first={"prompt_token_ids": writer.prompt} if body.return_token_ids else {},
         )
@@ -85,7 +88,8 @@ async def count_input_tokens(
     model = served_model(request)
     model.name_for(body.model)
     prompt = await model.prepare_chat(body.conversation())
-    note_ignored(request, prompt.ignored)
+    names = {"reasoning_effort": body.effort_field}
+    note_ignored(request, [*body.left_out, *(names.get(each, each) for each in prompt.ignored)])
     return {"object": "chat.completion.input_tokens", "input_tokens": len(prompt.tokens)}
 
 
@@ -189,7 +193,7 @@ def _message(answer: Answer) -> dict[str, Any]:
         "refusal": None,
     }
     if answer.reasoning:
-        message["reasoning_content"] = answer.reasoning
+        message["reasoning_content"] = message["reasoning"] = answer.reasoning
     if answer.tool_calls:
         message["tool_calls"] = [
             {
@@ -208,7 +212,7 @@ def _delta(event: ChatEvent) -> dict[str, Any] | None:
         case ContentDelta(text):
             return {"content": text}
         case ReasoningDelta(text):
-            return {"reasoning_content": text}
+            return {"reasoning_content": text, "reasoning": text}
         case ToolCallBegin(index, identity, name):
             function = {"name": name, "arguments": ""}
             call = {"index": index, "id": identity, "type": "function", "function": function}

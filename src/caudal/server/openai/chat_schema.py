@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from caudal.chat.conversation import Conversation, ReasoningEffort
+from caudal.chat.conversation import Conversation
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.fields import RequestModel
 from caudal.server.openai.messages import (
     ChatMessage,
     NamedTool,
@@ -20,27 +19,40 @@ from caudal.server.openai.messages import (
     read_tools,
 )
 from caudal.server.openai.peer_fields import same_meaning
-from caudal.server.openai.schema import GenerationFields
+from caudal.server.openai.schema import GenerationFields, TokenLimit
+from caudal.server.openai.thinking import ThinkingFields
 
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 
 
-class ChatFields(RequestModel):
+class ChatFields(ThinkingFields):
     """Fields that decide how a conversation becomes a prompt."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     tools: list[ToolObject] | None = None
     tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = None
-    reasoning_effort: ReasoningEffort | None = Field(
-        None, description="Where the model's chat template has levels of effort, or for `none`."
-    )
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template: str | None = Field(None, description="A Jinja template instead of the model's.")
     chat_template_kwargs: dict[str, Any] | None = None
-    include_reasoning: bool | None = None
+
+    @property
+    def left_out(self) -> list[str]:
+        """What is in the messages that the model can't read, and was replaced by words."""
+        kinds = {part.kind for message in self.messages for _, part in message.unreadable_parts}
+        return [f"messages[].content[{kind}]" for kind in sorted(kinds)]
+
+    def _check_parts(self) -> None:
+        """A tool's output may have parts that the model can't read; who asks must know better."""
+        for index, message in enumerate(self.messages):
+            for place, part in message.unreadable_parts:
+                if message.role != "tool":
+                    where = f"messages[{index}].content[{place}]"
+                    raise ParameterError(
+                        where, f"{where}: this model reads text only, no part of type {part.type}."
+                    )
 
     def conversation(self) -> Conversation:
         """The request in the shape that all APIs share.
@@ -48,6 +60,7 @@ class ChatFields(RequestModel):
         Raises:
             ParameterError: Names the offending field.
         """
+        self._check_parts()
         tools = read_tools(self.tools or ())
         if self.parallel_tool_calls is not None and not tools:
             raise ParameterError("parallel_tool_calls", "parallel_tool_calls needs tools.")
@@ -62,8 +75,8 @@ class ChatFields(RequestModel):
             parallel_tool_calls=not single,
             add_generation_prompt=not continue_final if add_prompt is None else add_prompt,
             continue_final_message=continue_final,
-            reasoning_effort=self.reasoning_effort,
-            include_reasoning=self.include_reasoning is not False,
+            reasoning_effort=self.effort,
+            include_reasoning=self.shows_reasoning,
             template=self.chat_template,
             template_kwargs=self.chat_template_kwargs or {},
         )
@@ -77,30 +90,35 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
         "function_call": ("none",),  # long replaced by tool_choice
         "functions": ([],),  # long replaced by tools
         "modalities": (["text"],),
+        "documents": ([],),
+        "echo": (False,),
         "moderation": (),
-        "prediction": (),
-        "prompt_cache_options": ({}, {"mode": "implicit"}),
-        "prompt_cache_retention": ("in_memory",),
-        "store": (False,),
         "truncate_prompt_tokens": (),  # what is left would be no conversation
-        "verbosity": ("medium",),
         "web_search_options": (),
     }
+    hints: ClassVar[frozenset[str]] = frozenset(
+        (
+            "models",  # OpenRouter's, to fall back to
+            "prediction",
+            "prompt_cache_options",
+            "prompt_cache_retention",
+            "provider",  # OpenRouter's
+            "store",
+            "verbosity",
+        )
+    )
 
-    max_completion_tokens: int | None = None
+    max_completion_tokens: TokenLimit | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = Field(
         None, description="Returned with the answer."
     )
-    service_tier: Literal["auto", "default"] | None = Field(
+    service_tier: str | None = Field(
         None, description="There is one tier; the answer says `default`."
     )
     safety_identifier: str | None = Field(
         None, description="Named in the server's log line of the request, like `user`."
-    )
-    thinking_token_budget: Annotated[int, Field(ge=-1)] | None = Field(
-        None, description="Most tokens that the model may think for; -1: no limit."
     )
     prompt_cache_key: str | None = Field(
         None, description="Not needed: every prompt's beginning is cached for every other."
@@ -134,12 +152,6 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
             prompt_logprobs=self.prompt_logprobs,
         )
 
-    @property
-    def thinking_budget(self) -> int | None:
-        """Most tokens that the model may think for; None for no limit."""
-        budget = self.thinking_token_budget
-        return None if budget == -1 else budget
-
     def _limit(self) -> tuple[str, int | None]:
         """The name under which the most tokens were given, and how many they are."""
         name, limit = same_meaning(
@@ -149,4 +161,4 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
                 "n_predict": self.n_predict,
             }
         )
-        return name, None if name == "n_predict" and limit == -1 else limit
+        return name, None if limit == -1 else limit

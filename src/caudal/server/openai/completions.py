@@ -55,6 +55,7 @@ async def create_completion(
             choices.write,
             envelope,
             partial(usage, generations) if body.include_usage else None,
+            continuous_usage=body.continuous_usage,
             obfuscate=body.obfuscate,
         )
         return EventStream(events, partial(close_all, generations))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
@@ -32,6 +32,8 @@ MAX_INPUTS = 2048
 class PoolingFields(RequestModel):
     """Fields that embeddings, reranking and scoring share; the last two are vLLM's."""
 
+    hints: ClassVar[frozenset[str]] = frozenset(("input_type",))
+
     model: str | None = Field(None, description="Default: the model that is served.")
     user: str | None = Field(None, description="Named in the server's log line of the request.")
     truncate_prompt_tokens: int | None = Field(
@@ -39,7 +41,18 @@ class PoolingFields(RequestModel):
         description="Read only the first so many tokens of each input; -1: as many as the model "
         "reads. Without it, an input that is too long is an error.",
     )
+    truncate: bool | Literal["NONE", "END"] | None = Field(
+        None,
+        description="As in Hugging Face's and Nvidia's servers: true or END is the same as "
+        "truncate_prompt_tokens -1.",
+    )
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+
+    @property
+    def truncation(self) -> int | None:
+        """Most tokens of each input that are read; -1: as many as the model reads."""
+        cuts = self.truncate in (True, "END")
+        return -1 if cuts and self.truncate_prompt_tokens is None else self.truncate_prompt_tokens
 
 
 class EmbeddingRequest(PoolingFields):
@@ -51,6 +64,9 @@ class EmbeddingRequest(PoolingFields):
     )
     dimensions: Annotated[int, Field(ge=1)] | None = None
     encoding_format: Literal["float", "base64"] | None = None
+    normalize: bool | None = Field(
+        None, description="Whether vectors have length 1; default: as the model's should."
+    )
     cache_salt: str | None = None
 
     def inputs(self) -> Sequence[str | list[int]]:
@@ -83,6 +99,7 @@ async def create_embeddings(
         results = await embeddings.embed(
             inputs,
             dimensions=body.dimensions,
+            normalize=body.normalize,
             priority=body.priority or 0,
         )
         encode = _as_base64 if body.encoding_format == "base64" else _as_floats
@@ -106,7 +123,7 @@ async def create_embeddings(
 def _encode_all(
     embeddings: EmbeddingModel, texts: Sequence[str | list[int]], body: EmbeddingRequest
 ) -> list[PoolInput]:
-    truncate = body.truncate_prompt_tokens
+    truncate = body.truncation
     inputs = []
     for index, text in enumerate(texts):
         field = f"input[{index}]" if len(texts) > 1 else "input"

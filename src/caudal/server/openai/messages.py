@@ -6,17 +6,24 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from caudal.chat.conversation import Message, Tool, ToolCall, ToolChoice
 from caudal.chat.text_input import PARAMETERS, TextInput, lark_of_pattern
 from caudal.errors import ParameterError
+from caudal.server.blocks import known_types
 from caudal.server.fields import RequestModel
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
 LONGEST_TOOL_NAME = 64
 """Most characters of a tool's name (OpenAI's limit)."""
+
+CacheControl = Annotated[
+    dict[str, Any] | None,
+    Field(description="Not needed: every prompt's beginning is cached for every other."),
+]
+"""Anthropic's mark, which LiteLLM and others pass through."""
 
 MAX_TOOLS = 128
 """Most tools of a request (OpenAI's limit)."""
@@ -27,6 +34,7 @@ class TextPart(RequestModel):
 
     type: Literal["text"]
     text: str
+    cache_control: CacheControl = None
 
 
 class RefusalPart(RequestModel):
@@ -36,15 +44,51 @@ class RefusalPart(RequestModel):
     refusal: str
 
 
+UNREADABLE = ("image_url", "input_audio", "file", "video_url", "audio_url")
+
+
+class UnreadablePart(RequestModel):
+    """What a model that reads text can't: an image, say. The rest of it doesn't matter."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: str
+
+    @property
+    def words(self) -> str:
+        """What a tool's output has in its place."""
+        return f"[{self.kind} left out: this model reads text only]"
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        return self.type.removeprefix("input_").removesuffix("_url")
+
+
 def _kind_of_part(part: Any) -> str:
     kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", "text")
+    if kind in UNREADABLE:
+        return "[unreadable]"
     return "[refusal]" if kind == "refusal" else "[text]"
 
 
 Part = Annotated[
-    Annotated[TextPart, Tag("[text]")] | Annotated[RefusalPart, Tag("[refusal]")],
+    Annotated[TextPart, Tag("[text]")]
+    | Annotated[RefusalPart, Tag("[refusal]")]
+    | Annotated[UnreadablePart, Tag("[unreadable]")],
     Discriminator(_kind_of_part),
+    known_types("a content part", ("text", "refusal"), also=UNREADABLE),
 ]
+
+
+class ThinkingBlock(RequestModel):
+    """What an assistant thought, as Anthropic has it; redacted blocks have no text."""
+
+    type: Literal["thinking", "redacted_thinking"]
+    thinking: str | None = None
+    signature: str | None = Field(None, description="Isn't checked.")
+    data: str | None = Field(None, description="Of a redacted block; can't be read.")
+    cache_control: CacheControl = None
 
 
 class FunctionCall(RequestModel):
@@ -60,6 +104,7 @@ class ToolCallObject(RequestModel):
     id: str
     type: Literal["function"] = "function"
     function: FunctionCall
+    cache_control: CacheControl = None
     index: int | None = Field(None, description="In calls joined from a stream; not needed.")
 
 
@@ -67,10 +112,13 @@ class ChatMessage(RequestModel):
     """One message of a conversation. `developer` is OpenAI's newer name for `system`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "annotations": ([],),
         "audio": (),
         "function_call": (),
     }
+    # What servers say beside an answer, and clients send back with it.
+    hints: ClassVar[frozenset[str]] = frozenset(
+        ("annotations", "id", "images", "provider_specific_fields", "reasoning_details")
+    )
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[Part] | None = None
@@ -78,6 +126,10 @@ class ChatMessage(RequestModel):
     refusal: str | None = None
     reasoning_content: str | None = Field(None, description="What an assistant thought.")
     reasoning: str | None = Field(None, description="Another name for `reasoning_content`.")
+    thinking_blocks: list[ThinkingBlock] | None = Field(
+        None, description="LiteLLM's; counts where there is no `reasoning_content`."
+    )
+    cache_control: CacheControl = None
     tool_calls: list[ToolCallObject] | None = None
     tool_call_id: str | None = None
 
@@ -92,26 +144,48 @@ class ChatMessage(RequestModel):
                 raise ValueError(f"only the assistant's messages may have {name}")
         return self
 
+    @property
+    def unreadable_parts(self) -> list[tuple[int, UnreadablePart]]:
+        """The parts that the model can't read, with their places."""
+        if not isinstance(self.content, list):
+            return []
+        return [
+            (index, part)
+            for index, part in enumerate(self.content)
+            if isinstance(part, UnreadablePart)
+        ]
+
+    def _thoughts(self) -> str:
+        return "\n\n".join(block.thinking for block in self.thinking_blocks or () if block.thinking)
+
     def message(self) -> Message:
         """The message in the shape that all APIs share."""
         content: str | list[str] | None
         if isinstance(self.content, list):
-            content = [
-                part.text if isinstance(part, TextPart) else part.refusal for part in self.content
-            ]
+            content = [_words_of(part) for part in self.content]
         else:
             content = self.content if self.content is not None else self.refusal
         return Message(
             role=self.role,
             content=content,
             name=self.name,
-            reasoning=self.reasoning_content or self.reasoning,
+            reasoning=self.reasoning_content or self.reasoning or self._thoughts() or None,
             tool_calls=[
                 ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
                 for call in self.tool_calls or ()
             ],
             tool_call_id=self.tool_call_id,
         )
+
+
+def _words_of(part: TextPart | RefusalPart | UnreadablePart) -> str:
+    match part:
+        case TextPart():
+            return part.text
+        case RefusalPart():
+            return part.refusal
+        case UnreadablePart():
+            return part.words
 
 
 class FunctionDefinition(RequestModel):
@@ -124,6 +198,7 @@ class FunctionDefinition(RequestModel):
         None,
         description="Arguments always follow the schema, also where the model may call freely.",
     )
+    cache_control: CacheControl = None
 
 
 class ToolObject(RequestModel):
@@ -131,6 +206,7 @@ class ToolObject(RequestModel):
 
     type: Literal["function"]
     function: FunctionDefinition
+    cache_control: CacheControl = None
 
 
 class FunctionName(RequestModel):

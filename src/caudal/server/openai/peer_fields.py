@@ -21,6 +21,7 @@ class PeerFields(RequestModel):
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
         # vLLM's
+        "best_of": (1,),
         "kv_transfer_params": ({},),
         "prompt_embeds": ([],),
         "repetition_detection": ({},),
@@ -28,6 +29,9 @@ class PeerFields(RequestModel):
         "use_beam_search": (False,),
         "vllm_xargs": ({},),
         "watermarking": (False,),
+        # old ways to sample, whose fields many clients still send
+        "tfs_z": (1,),
+        "top_a": (0,),
         # llama.cpp's
         "dry_multiplier": (0,),
         "dynatemp_range": (0,),
@@ -39,6 +43,7 @@ class PeerFields(RequestModel):
         "response_fields": ([],),
         "t_max_predict_ms": _OFF,
         "top_n_sigma": _OFF,
+        "adaptive_target": _OFF,
         "xtc_probability": (0,),
     }
     hints: ClassVar[AbstractSet[str]] = frozenset(
@@ -51,6 +56,7 @@ class PeerFields(RequestModel):
             "session_id",
             "stream_interval",
             # llama.cpp's: about its slots and its figures, or of samplers that are off
+            "adaptive_decay",
             "cache_prompt",
             "dry_allowed_length",
             "dry_base",

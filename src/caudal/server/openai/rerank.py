@@ -56,16 +56,11 @@ class RerankRequest(PoolingFields):
     )
     return_documents: bool = True
     return_text: bool | None = Field(None, description="TEI's: results have their texts.")
-    truncate: bool | None = Field(
-        None, description="TEI's: read as much of a text that is too long as the model can."
-    )
 
     @model_validator(mode="after")
     def _check(self) -> RerankRequest:
         if (self.documents is None) == (self.texts is None):
             raise ValueError("documents is required, or texts instead of it")
-        if self.truncate and self.truncate_prompt_tokens is None:
-            self.truncate_prompt_tokens = -1
         return self
 
     def contents(self) -> list[str]:
@@ -169,7 +164,7 @@ async def _scores(
 ) -> list[PairScore]:
     return await model.embeddings.score(
         pairs,
-        truncate=body.truncate_prompt_tokens,
+        truncate=body.truncation,
         priority=body.priority or 0,
         fields=fields,
     )

@@ -1,7 +1,6 @@
-"""What the OpenAI routes accept: OpenAI's fields, vLLM's sampling extras, and nothing silently.
+"""What the OpenAI routes accept: OpenAI's fields, and the sampling extras of vLLM and llama.cpp.
 
-A field that no API knows is refused by name. A field that OpenAI knows and Caudal does not offer
-is refused by name too, unless its value asks for nothing (null, or OpenAI's default).
+See `caudal.server.fields` for what happens to the others.
 """
 
 from __future__ import annotations
@@ -23,10 +22,17 @@ MAX_CHOICES = 128
 """Most choices per prompt that HTTP clients may ask for (OpenAI's limit)."""
 
 
+TokenLimit = Annotated[int, Field(ge=-1)]
+"""Most tokens of an answer; -1: as many as the context has room for."""
+
+
 class StreamOptions(RequestModel):
     """OpenAI's `stream_options`."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = Field(
+        None, description="As in vLLM: with include_usage, every chunk has the usage so far."
+    )
     include_obfuscation: bool | None = Field(
         None, description="Pads every chunk to hide its size; off by default."
     )
@@ -37,7 +43,7 @@ class GenerationFields(PeerFields, FormFields):
 
     model: str | None = Field(None, description="Default: the model that is served.")
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
-    max_tokens: int | None = None
+    max_tokens: TokenLimit | None = None
     temperature: float | None = None
     top_p: float | None = None
     presence_penalty: float | None = None
@@ -71,6 +77,15 @@ class GenerationFields(PeerFields, FormFields):
     def obfuscate(self) -> bool:
         """Whether a stream's chunks are padded."""
         return self.stream_options is not None and bool(self.stream_options.include_obfuscation)
+
+    @property
+    def continuous_usage(self) -> bool:
+        """Whether every chunk carries the usage."""
+        return (
+            self.stream_options is not None
+            and self.include_usage
+            and bool(self.stream_options.continuous_usage_stats)
+        )
 
     def check_stream_options(self) -> None:
         """Raises `ParameterError` where `stream_options` come without `stream`."""
@@ -132,10 +147,7 @@ def _token_id(key: str) -> int:
 class CompletionRequest(GenerationFields):
     """Body of `POST /v1/completions`."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "best_of": (1,),
-        "suffix": ("",),
-    }
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"suffix": ("",)}
 
     prompt: Any = Field(
         description="A string, a list of strings, token ids, or a list of token id lists.",
@@ -203,4 +215,4 @@ class CompletionRequest(GenerationFields):
         if limit is None:
             # OpenAI's default is 16; an explicit null means as far as the context goes.
             return name, None if "max_tokens" in self.model_fields_set else 16
-        return name, None if name == "n_predict" and limit == -1 else limit
+        return name, None if limit == -1 else limit
