@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from caudal.models.program import Task
 
 _ROUTES: Sequence[tuple[Sequence[APIRouter], Task | None, dict[int | str, dict[str, Any]]]] = (
-    ((models.router, tokenize.router, about.router, llama_cpp_about.router), None, OPENAI_FAILURES),
     (
         (chat.router, completions.router, responses.router, llama_cpp_completion.router),
         "generate",
@@ -60,8 +59,11 @@ _ROUTES: Sequence[tuple[Sequence[APIRouter], Task | None, dict[int | str, dict[s
     ((messages.router,), "generate", ANTHROPIC_FAILURES),
     ((embeddings.router,), "embed", OPENAI_FAILURES),
     ((rerank.router,), "score", OPENAI_FAILURES),
+    ((models.router, tokenize.router, about.router, llama_cpp_about.router), None, OPENAI_FAILURES),
 )
-"""Routers, what the model must be able to do for them, and how they fail."""
+"""Routers, what the model must be able to do for them, and how they fail; those first that are
+asked most, for routes are looked through in order.
+"""
 
 
 class _App(FastAPI):
@@ -130,12 +132,8 @@ def create_app(
     app.state.ignored_fields = IgnoredFields()
     app.state.response_store = ResponseStore()
     app.state.reasoning_seal = ReasoningSeal(access.api_key or "")
-    for routers, task, failures in _ROUTES:
-        for router in routers:
-            app.include_router(
-                router, dependencies=[needs(task)] if task else [], responses=failures
-            )
 
+    # Before the others: these are asked for all the time.
     @app.get("/", response_class=PlainTextResponse)
     async def root() -> Response:
         """Says that there is a server; needs no key, and no model to be loaded."""
@@ -158,6 +156,12 @@ def create_app(
             request.app.state.ignored_fields.registry
         )
         return Response(figures, media_type=CONTENT_TYPE_LATEST)
+
+    for routers, task, failures in _ROUTES:
+        for router in routers:
+            app.include_router(
+                router, dependencies=[needs(task)] if task else [], responses=failures
+            )
 
     document = OpenAPIDocument(app.openapi)
 

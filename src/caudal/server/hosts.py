@@ -11,6 +11,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Collection
+from functools import lru_cache
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -69,6 +70,7 @@ class HostCheck:
         self._app = app
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         self._local_only = local_only
+        self._is_ours = lru_cache(maxsize=64)(self._find_ours)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -80,7 +82,7 @@ class HostCheck:
                         return
         await self._app(scope, receive, send)
 
-    def _is_ours(self, header: str) -> bool:
+    def _find_ours(self, header: str) -> bool:
         match = _HOST.fullmatch(header)
         if match is None:
             return False

@@ -35,8 +35,9 @@ LAST_RESORT_SECONDS = 2.0
 OTHER_DESCRIPTORS = 256
 """Open files that aren't connections: the model, libraries, what the system wants."""
 
-BACKLOG = 512
-"""Connections that wait to be accepted: all are at once, and nothing else happens meanwhile."""
+BACKLOG = 2048
+"""Connections that wait to be accepted. Where there is no room, a client's system tries again after
+a second, then three: longer than accepting thousands takes."""
 
 UNSENT_BYTES = 128 * 2**10
 """What the kernel buffers for a reader that is slower than its answer; the rest waits here, where
