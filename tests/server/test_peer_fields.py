@@ -202,6 +202,7 @@ def test_hints_are_taken_and_said(cat: RunningServer):
         ("use_beam_search", False, True),
         ("spaces_between_special_tokens", True, False),
         ("vllm_xargs", {}, {"a": 1}),
+        ("logprob_token_ids", [], [5]),
         ("mirostat", 0, 2),
         ("dry_multiplier", 0.0, 0.8),
         ("xtc_probability", 0.0, 0.5),
@@ -220,3 +221,9 @@ def test_what_is_not_offered_is_refused_unless_it_is_off(
         refused = cat.http.post(path, json=body | {field: on})
         assert refused.status_code == 400
         assert refused.json()["error"]["param"] == field
+
+
+def test_a_schema_needs_no_name(cat: RunningServer):
+    form = {"type": "json_schema", "json_schema": {"schema": {"const": "foo"}}}
+    message = chat(cat, response_format=form)["choices"][0]["message"]
+    assert message["content"] == '"foo"'

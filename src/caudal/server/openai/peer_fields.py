@@ -23,6 +23,7 @@ class PeerFields(RequestModel):
         # vLLM's
         "best_of": (1,),
         "kv_transfer_params": ({},),
+        "logprob_token_ids": ([],),
         "prompt_embeds": ([],),
         "repetition_detection": ({},),
         "spaces_between_special_tokens": (True,),
@@ -75,6 +76,7 @@ class PeerFields(RequestModel):
             "samplers",
             "sse_ping_interval",
             "timings_per_token",
+            "verbose",
             "xtc_threshold",
         )
     )

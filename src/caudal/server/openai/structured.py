@@ -18,7 +18,7 @@ class JSONSchemaFormat(RequestModel):
 
     closed = True
 
-    name: str
+    name: str | None = Field(None, description="Not needed here.")
     description: str | None = None
     schema_: dict[str, Any] = Field(alias="schema")
     strict: bool | None = Field(None, description="Makes no difference: answers always conform.")
