@@ -34,7 +34,7 @@ SCHEMA = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
 WORKS: dict[str, list[Any]] = {
     "model": ["fake"],
     "input": ["Hi", [USER], [USER | {"type": "message"}], [USER, CALL, OUTPUT]],
-    "background": [False, None],
+    "background": [False, True, None],
     "access_programs": [{}],
     "background_options": [{}],
     "context_management": [None, []],
@@ -107,8 +107,11 @@ IGNORED: dict[str, list[tuple[Any, str]]] = {
 REFUSED: dict[str, list[tuple[Any, str]]] = {
     "model": [("other", "model")],
     "input": [([], "input"), (None, "input"), (7, "input"), ([7], "input[0]")],
-    "background": [(True, "background")],
-    "conversation": [("conv_1", "conversation")],
+    "conversation": [
+        ("conv_1", "conversation"),
+        ({"id": "conv_1"}, "conversation"),
+        ({}, "conversation.id"),
+    ],
     "instructions": [("Be kind", "input")],  # what the template says of system messages
     "max_output_tokens": [(0, "max_output_tokens")],
     "max_tool_calls": [(-1, "max_tool_calls")],
@@ -207,7 +210,8 @@ def test_taken_without_effect(hello: RunningServer, name: str, value: Any, said:
 )
 def test_refused(hello: RunningServer, name: str, value: Any, blamed: str | None):
     status, error = post(hello, **{name: value})
-    assert status == (404 if value == "other" else 400)
+    unknown = value == "other" or (name == "conversation" and value != {})
+    assert status == (404 if unknown else 400)
     assert name in f"{error['param']} {error['message']}" or name == "instructions"
     if blamed is not None:
         assert error["param"] == blamed

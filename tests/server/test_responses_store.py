@@ -124,4 +124,7 @@ def test_what_the_store_refuses(converse: Converse):
         answer = server.http.get(path + query)
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == param
-    assert server.http.post(f"{path}/cancel").status_code == 404
+    answer = server.http.post(f"{path}/cancel")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "response_id")
+    assert server.http.post("/v1/responses/resp_x/cancel").status_code == 404
+    assert server.http.post("/v1/responses/compact", json={}).status_code == 404

@@ -27,13 +27,16 @@ from caudal.server.llama_cpp import completion as llama_cpp_completion
 from caudal.server.openai import (
     chat,
     completions,
+    conversations,
     embeddings,
     models,
     rerank,
     responses,
     tokenize,
 )
+from caudal.server.openai.conversation_store import ConversationStore
 from caudal.server.openai.reasoning_seal import ReasoningSeal
+from caudal.server.openai.responses_background import BackgroundRuns
 from caudal.server.openai.responses_store import ResponseStore
 from caudal.server.openapi import (
     ANTHROPIC_FAILURES,
@@ -52,7 +55,13 @@ if TYPE_CHECKING:
 
 _ROUTES: Sequence[tuple[Sequence[APIRouter], Task | None, dict[int | str, dict[str, Any]]]] = (
     (
-        (chat.router, completions.router, responses.router, llama_cpp_completion.router),
+        (
+            chat.router,
+            completions.router,
+            responses.router,
+            conversations.router,
+            llama_cpp_completion.router,
+        ),
         "generate",
         OPENAI_FAILURES,
     ),
@@ -131,6 +140,8 @@ def create_app(
     app.state.large_bodies = asyncio.Semaphore(1)
     app.state.ignored_fields = IgnoredFields()
     app.state.response_store = ResponseStore()
+    app.state.conversations = ConversationStore()
+    app.state.background_runs = BackgroundRuns()
     app.state.reasoning_seal = ReasoningSeal(access.api_key or "")
 
     # Before the others: these are asked for all the time.

@@ -63,6 +63,16 @@ class UnknownItemError(CaudalError):
         )
 
 
+class UnknownConversationError(CaudalError):
+    """There is no such conversation: there never was, or it was deleted, or had to make room."""
+
+    def __init__(self, identity: str) -> None:
+        super().__init__(
+            f"Conversation with id {identity!r:.80} not found. The server keeps the latest ones "
+            "only, in memory."
+        )
+
+
 class UnsupportedTaskError(CaudalError):
     """A route is for something that the model can't do."""
 
@@ -135,6 +145,8 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 400, "model", "unsupported_task"
         case UnknownResponseError():
             return 404, None, "response_not_found"
+        case UnknownConversationError():
+            return 404, "conversation", None
         case UnknownItemError():
             return 404, "input", None
         case QueueFullError():

@@ -21,6 +21,7 @@ _UNVERSIONED = (
     "/chat/completions",
     "/completions",
     "/responses",
+    "/conversations",
     "/embeddings",
     "/models",
     "/rerank",

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, HTTPException, Request, Response
 
 from caudal.chat.generation import ChatGeneration
 from caudal.errors import CaudalError, ParameterError
@@ -18,7 +18,9 @@ from caudal.server.errors import UnknownResponseError
 from caudal.server.field_names import renamed_fields, renamed_tools
 from caudal.server.ignored import note_ignored
 from caudal.server.openai.answer import obfuscated
+from caudal.server.openai.conversation_store import Conversation, ConversationStore
 from caudal.server.openai.reasoning_seal import ReasoningSeal
+from caudal.server.openai.responses_background import BackgroundRun, BackgroundRuns
 from caudal.server.openai.responses_items import (
     AnyItem,
     ItemReference,
@@ -49,6 +51,18 @@ def response_store(request: Request) -> ResponseStore:
     return store
 
 
+def background_runs(request: Request) -> BackgroundRuns:
+    """What runs in the background of this application."""
+    runs: BackgroundRuns = request.app.state.background_runs
+    return runs
+
+
+def conversations(request: Request) -> ConversationStore:
+    """Where this application keeps conversations."""
+    store: ConversationStore = request.app.state.conversations
+    return store
+
+
 def reasoning_seal(request: Request) -> ReasoningSeal:
     """What seals and opens this application's reasoning."""
     seal: ReasoningSeal = request.app.state.reasoning_seal
@@ -62,7 +76,11 @@ async def create_response(
     """Answer, whole or as a stream of events."""
     model = served_model(request)
     name = model.name_for(body.model)
-    before, items = _items_before(body, request), _resolved(body.items, request)
+    if body.background:
+        background_runs(request).check_room()
+    talk = _conversation_of(body, request)
+    before = _items_before(body, request) if talk is None else list(talk.items)
+    items = resolved_items(body.items, request)
     seal = reasoning_seal(request)
     with renamed_fields(FIELD_NAMES, "parameters"):
         read = body.read([*read_stored(before), *items], seal)
@@ -83,13 +101,24 @@ async def create_response(
         read.tools,
         with_logprobs=body.includes_logprobs,
         seal=seal if body.includes_sealed_reasoning else None,
+        queued=bool(body.background),
     )
 
-    def keep() -> None:
-        if body.store is not False:
-            stored = [*before, *map(stored_form, items)]
-            response_store(request).add(StoredResponse(writer.response(), stored))
+    given = list(map(stored_form, items))
 
+    def keep() -> None:
+        response = writer.response()
+        if body.store is not False:
+            response_store(request).add(StoredResponse(response, [*before, *given]))
+        if talk is not None:
+            conversations(request).extend(talk.id, [*given, *response["output"]])
+
+    if body.background:
+        run = BackgroundRun(writer, _events(chat, writer), chat.aclose, keep)
+        background_runs(request).add(run)
+        if not body.stream:
+            return JSONReply(writer.response())
+        return _follow(run, -1, obfuscate=body.obfuscate)
     if body.stream:
         return EventStream(_stream(chat, writer, keep, obfuscate=body.obfuscate), chat.aclose)
     try:
@@ -107,7 +136,9 @@ async def count_input_tokens(
     """How many tokens a request's prompt has, without answering it."""
     model = served_model(request)
     model.name_for(body.model)
-    before, items = _items_before(body, request), _resolved(body.items, request)
+    talk = _conversation_of(body, request)
+    before = _items_before(body, request) if talk is None else list(talk.items)
+    items = resolved_items(body.items, request)
     with renamed_fields(FIELD_NAMES, "parameters"):
         read = body.read([*read_stored(before), *items], reasoning_seal(request))
         note_ignored(request, read.ignored)
@@ -116,17 +147,57 @@ async def count_input_tokens(
     return {"object": "response.input_tokens", "input_tokens": len(prompt.tokens)}
 
 
+@router.post("/v1/responses/compact", include_in_schema=False)
+async def compact_response() -> Response:
+    """There is no such route; without this one, it would look like a response's id."""
+    raise HTTPException(404)
+
+
 @router.get("/v1/responses/{identity}")
-async def retrieve_response(identity: str, request: Request) -> Response:
-    """A response that was stored."""
-    _refuse_query(request, allowed=())
+async def retrieve_response(
+    identity: str,
+    request: Request,
+    stream: bool = False,
+    starting_after: int = -1,
+    include_obfuscation: bool = False,
+) -> Response:
+    """A response that was stored, or that runs in the background; or its events."""
+    _refuse_query(request, allowed=("stream", "starting_after", "include_obfuscation"))
+    run = background_runs(request).get(identity)
+    if stream:
+        if run is None:
+            response_store(request).get(identity)
+            raise ParameterError(
+                "stream",
+                f"stream: the response {identity!r:.80} was not made in the background, or its "
+                "events have had to make room.",
+            )
+        return _follow(run, starting_after, obfuscate=include_obfuscation)
+    if run is not None and not run.ended:
+        return JSONReply(run.writer.response())
     return JSONReply(response_store(request).get(identity).response)
+
+
+@router.post("/v1/responses/{identity}/cancel")
+async def cancel_response(identity: str, request: Request) -> Response:
+    """End a response that runs in the background; one that has ended stays as it is."""
+    run = background_runs(request).get(identity)
+    if run is not None and not run.ended:
+        await run.cancel()
+        return JSONReply(run.writer.response())
+    response = response_store(request).get(identity).response
+    if not response["background"]:
+        raise ParameterError(
+            "response_id", "Only responses that were made with background true can be cancelled."
+        )
+    return JSONReply(response)
 
 
 @router.delete("/v1/responses/{identity}")
 async def delete_response(identity: str, request: Request) -> dict[str, Any]:
     """Forget a response."""
     _refuse_query(request, allowed=())
+    await background_runs(request).forget(identity)
     response_store(request).delete(identity)
     return {"id": identity, "object": "response", "deleted": True}
 
@@ -141,9 +212,21 @@ async def list_input_items(
 ) -> Response:
     """What went into a response, what came before it included."""
     _refuse_query(request, allowed=("after", "limit", "order"))
+    return JSONReply(
+        page_of(response_store(request).get(identity).input_items, after, limit, order)
+    )
+
+
+def page_of(
+    items: Sequence[Mapping[str, Any]],
+    after: str | None,
+    limit: int,
+    order: Literal["asc", "desc"],
+) -> dict[str, Any]:
+    """A page of items, as the API lists them; raises `ParameterError` for what it can't be."""
     if not 1 <= limit <= MAX_LISTED:
         raise ParameterError("limit", f"limit must be between 1 and {MAX_LISTED}, but is {limit}.")
-    items = [*response_store(request).get(identity).input_items]
+    items = [*items]
     if order == "desc":
         items.reverse()
     if after is not None:
@@ -152,15 +235,13 @@ async def list_input_items(
             raise ParameterError("after", f"after: there is no item {after!r:.80}.")
         items = items[places[0] + 1 :]
     page = items[:limit]
-    return JSONReply(
-        {
-            "object": "list",
-            "data": page,
-            "first_id": page[0]["id"] if page else None,
-            "last_id": page[-1]["id"] if page else None,
-            "has_more": len(items) > limit,
-        }
-    )
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": len(items) > limit,
+    }
 
 
 def _items_before(body: InputFields, request: Request) -> Sequence[Mapping[str, Any]]:
@@ -178,7 +259,7 @@ def _note_ignored(request: Request, fields: Sequence[str]) -> None:
     note_ignored(request, [FIELD_NAMES.get(field, field) for field in fields])
 
 
-def _resolved(items: Sequence[AnyItem], request: Request) -> Sequence[AnyItem]:
+def resolved_items(items: Sequence[AnyItem], request: Request) -> Sequence[AnyItem]:
     """A request's items, with those that it refers to in place of the references.
 
     Raises:
@@ -209,7 +290,8 @@ def _repeated(body: ResponseRequest, model: str) -> dict[str, Any]:
         for tool in given.get("tools", ())
     ]
     return {
-        "background": False,
+        "background": bool(body.background),
+        "conversation": None if body.conversation is None else {"id": body.conversation_id},
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "max_tool_calls": body.max_tool_calls,
@@ -239,21 +321,53 @@ def _repeated(body: ResponseRequest, model: str) -> dict[str, Any]:
     }
 
 
+def _conversation_of(body: InputFields, request: Request) -> Conversation | None:
+    """The conversation that a request belongs to."""
+    if body.conversation_id is None:
+        return None
+    if body.previous_response_id is not None:
+        raise ParameterError(
+            "conversation", "conversation and previous_response_id exclude each other."
+        )
+    return conversations(request).get(body.conversation_id)
+
+
+def _follow(run: BackgroundRun, number: int, *, obfuscate: bool) -> EventStream:
+    """The events of a run behind the one of this number. The run goes on when the client goes."""
+
+    async def encoded() -> AsyncGenerator[bytes, None]:
+        async for event in run.events_after(number):
+            yield _encode(event, obfuscate=obfuscate)
+
+    async def leave() -> None:
+        pass
+
+    return EventStream(encoded(), leave)
+
+
 async def _collect(chat: ChatGeneration, writer: ResponseWriter) -> None:
+    async with contextlib.aclosing(_events(chat, writer)) as events:
+        async for _ in events:
+            pass
+
+
+async def _events(chat: ChatGeneration, writer: ResponseWriter) -> AsyncGenerator[Event, None]:
     async with contextlib.aclosing(chat.deltas()) as stream:
         async for deltas in stream:
             for delta in deltas:
-                writer.write(delta)
+                for event in writer.write(delta):
+                    yield event
+
+
+def _encode(event: Event, *, obfuscate: bool) -> bytes:
+    return encode_typed_event(obfuscated(event) if obfuscate and "delta" in event else event)
 
 
 async def _stream(
     chat: ChatGeneration, writer: ResponseWriter, keep: Callable[[], None], *, obfuscate: bool
 ) -> AsyncGenerator[bytes, None]:
     """A whole stream, encoded. The response is stored before the client learns that it is done."""
-
-    def encode(event: Event) -> bytes:
-        return encode_typed_event(obfuscated(event) if obfuscate and "delta" in event else event)
-
+    encode = partial(_encode, obfuscate=obfuscate)
     try:
         for event in writer.start():
             yield encode(event)

@@ -41,8 +41,10 @@ class ResponseWriter:
         tools: What the model was offered, by the names that it knows.
         with_logprobs: Whether text comes with log-probabilities.
         seal: Seals reasoning, where that is wanted.
+        queued: Whether the response says that it waits until its first token comes.
 
     Attributes:
+        identity: The response's id.
         output: The items that are complete.
     """
 
@@ -55,9 +57,12 @@ class ResponseWriter:
         *,
         with_logprobs: bool,
         seal: ReasoningSeal | None = None,
+        queued: bool = False,
     ) -> None:
         self._fields = fields
-        self._identity = f"resp_{uuid.uuid4().hex}"
+        self.identity = f"resp_{uuid.uuid4().hex}"
+        self._queued = queued
+        self._cancelled = False
         self._created = int(time.time())
         self._chat = chat
         self._tokenizer = tokenizer
@@ -74,10 +79,12 @@ class ResponseWriter:
 
     def start(self) -> list[Event]:
         """The events that a stream begins with."""
-        return [
-            self._event("response.created", response=self.response()),
-            self._event("response.in_progress", response=self.response()),
-        ]
+        events = [self._event("response.created", response=self.response())]
+        if self._queued:
+            events.append(self._event("response.queued", response=self.response()))
+            self._queued = False
+        events.append(self._event("response.in_progress", response=self.response()))
+        return events
 
     def write(self, delta: ChatDelta) -> list[Event]:
         """What is new, as events."""
@@ -100,17 +107,29 @@ class ResponseWriter:
         self._error = message
         return self.finish()
 
+    def cancel(self) -> Event:
+        """The event that a stream ends with whose response was given up."""
+        number = self._number
+        for _ in self._end_item("incomplete"):  # it is in the response; nobody waits for its events
+            pass
+        self._number = number
+        self._cancelled = True
+        # There is no event of its own for it: clients know this one, and read the status.
+        return self._event("response.incomplete", response=self.response())
+
     def response(self) -> dict[str, Any]:
         """The response, as far as it is complete."""
-        status, incomplete = "in_progress", None
-        if self._error is not None:
+        status, incomplete = "queued" if self._queued else "in_progress", None
+        if self._cancelled:
+            status = "cancelled"
+        elif self._error is not None:
             status = "failed"
         elif self._finish_reason == "length":
             status, incomplete = "incomplete", {"reason": "max_output_tokens"}
         elif self._finish_reason is not None:
             status = "completed"
         return {
-            "id": self._identity,
+            "id": self.identity,
             "object": "response",
             "created_at": self._created,
             "completed_at": int(time.time()) if status == "completed" else None,
@@ -120,7 +139,7 @@ class ResponseWriter:
             else {"code": "server_error", "message": self._error},
             "incomplete_details": incomplete,
             "output": list(self.output),
-            "usage": None if status == "in_progress" else self._usage(),
+            "usage": None if status in ("queued", "in_progress") else self._usage(),
             **self._fields,
         }
 

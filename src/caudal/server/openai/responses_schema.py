@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from caudal.chat.conversation import Conversation, Message, ReasoningEffort
 from caudal.errors import ParameterError
@@ -88,6 +88,18 @@ class TextConfig(RequestModel):
     format: TextFormat | None = None
 
 
+class ConversationObject(RequestModel):
+    """Names a conversation."""
+
+    id: str
+
+
+ConversationField = Annotated[
+    Annotated[str, Tag("[id]")] | Annotated[ConversationObject, Tag("[object]")],
+    Discriminator(lambda given: "[id]" if isinstance(given, str) else "[object]"),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadInput:
     """A request, understood.
@@ -106,7 +118,6 @@ class ReadInput:
 class InputFields(RequestModel):
     """Fields that decide the prompt."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"conversation": ()}
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {
         "personality": (),
         "truncation": ("disabled",),  # what doesn't fit is refused
@@ -116,6 +127,7 @@ class InputFields(RequestModel):
     input: str | list[InputItem] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
+    conversation: ConversationField | None = None
     tools: Annotated[list[ToolObject], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolMode | ToolChoiceObject | None = None
     parallel_tool_calls: bool | None = None
@@ -123,6 +135,12 @@ class InputFields(RequestModel):
     text: TextConfig | None = None
     chat_template: str | None = Field(None, description="A Jinja template instead of the model's.")
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="As in vLLM.")
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The id of the conversation that the request belongs to."""
+        given = self.conversation
+        return given.id if isinstance(given, ConversationObject) else given
 
     @property
     def items(self) -> list[AnyItem]:
@@ -203,7 +221,6 @@ class ResponseRequest(InputFields):
     """Body of `POST /v1/responses`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "background": (False,),
         "moderation": (),
         "prompt": (),
     }
@@ -230,6 +247,7 @@ class ResponseRequest(InputFields):
         None, description=f"May hold {LOGPROBS} and {ENCRYPTED_REASONING}."
     )
     store: bool | None = None
+    background: bool | None = Field(None, description="Go on without the client; needs `store`.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = Field(
@@ -282,6 +300,8 @@ class ResponseRequest(InputFields):
         Raises:
             ParameterError: Names the offending field.
         """
+        if self.background and self.store is False:
+            raise ParameterError("background", "background needs store: the response is kept.")
         if self.stream_options is not None and not self.stream:
             raise ParameterError(
                 "stream_options", "stream_options may only be set when stream is true."

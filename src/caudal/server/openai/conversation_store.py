@@ -1,0 +1,129 @@
+"""Conversations that responses belong to, kept in memory as long as there is room."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from caudal.server.encoding import encode_json
+from caudal.server.errors import UnknownConversationError, UnknownItemError
+
+MAX_CONVERSATIONS = 1000
+MAX_BYTES = 64 * 2**20
+"""Of JSON, all conversations together."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One conversation.
+
+    Attributes:
+        id: `conv_…`.
+        metadata: The client's.
+        items: What was said, oldest first.
+        created_at: Unix time, in seconds.
+        size: Bytes of it all as JSON.
+    """
+
+    id: str
+    metadata: Mapping[str, str]
+    items: list[Mapping[str, Any]] = field(default_factory=list)
+    created_at: int = field(default_factory=lambda: int(time.time()))
+    size: int = 0
+
+    def described(self) -> dict[str, Any]:
+        """The conversation as the API gives it."""
+        return {
+            "id": self.id,
+            "object": "conversation",
+            "created_at": self.created_at,
+            "metadata": dict(self.metadata),
+        }
+
+    def item(self, identity: str) -> Mapping[str, Any]:
+        """One of its items; raises `UnknownItemError`."""
+        for item in self.items:
+            if item["id"] == identity:
+                return item
+        raise UnknownItemError(identity)
+
+
+class ConversationStore:
+    """Keeps the conversations that were used last. For one thread.
+
+    Args:
+        max_conversations: Most that are kept.
+        max_bytes: Most bytes that all of them may have as JSON.
+    """
+
+    def __init__(
+        self, max_conversations: int = MAX_CONVERSATIONS, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._max_conversations = max_conversations
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[str, Conversation] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def create(
+        self, metadata: Mapping[str, str], items: Iterable[Mapping[str, Any]]
+    ) -> Conversation:
+        """Begin a conversation; those that were not used for longest make room for it."""
+        made = Conversation(f"conv_{uuid.uuid4().hex}", {})
+        self._kept[made.id] = made
+        self._add(made, items)
+        self.describe(made.id, metadata)
+        return made
+
+    def get(self, identity: str) -> Conversation:
+        """Find a conversation; raises `UnknownConversationError`."""
+        found = self._kept.get(identity)
+        if found is None:
+            raise UnknownConversationError(identity)
+        self._kept.move_to_end(identity)
+        return found
+
+    def describe(self, identity: str, metadata: Mapping[str, str]) -> None:
+        """Replace the metadata; nothing where the conversation is gone."""
+        found = self._kept.get(identity)
+        if found is not None:
+            found.size += len(encode_json(metadata)) - len(encode_json(found.metadata))
+            found.metadata = metadata
+            self._make_room()
+
+    def extend(self, identity: str, items: Iterable[Mapping[str, Any]]) -> None:
+        """Append items; nothing where the conversation is gone meanwhile."""
+        found = self._kept.get(identity)
+        if found is not None:
+            self._kept.move_to_end(identity)
+            self._add(found, items)
+
+    def delete(self, identity: str) -> None:
+        """Forget a conversation; raises `UnknownConversationError`."""
+        if self._kept.pop(identity, None) is None:
+            raise UnknownConversationError(identity)
+
+    def delete_item(self, identity: str, item: str) -> Conversation:
+        """Take an item out; raises `UnknownConversationError` or `UnknownItemError`."""
+        found = self.get(identity)
+        gone = found.item(item)
+        found.items = [each for each in found.items if each is not gone]
+        found.size -= len(encode_json(gone))
+        return found
+
+    def _add(self, conversation: Conversation, items: Iterable[Mapping[str, Any]]) -> None:
+        for item in items:
+            conversation.items.append(item)
+            conversation.size += len(encode_json(item))
+        self._make_room()
+
+    def _make_room(self) -> None:
+        while len(self._kept) > self._max_conversations or (
+            self._kept and sum(each.size for each in self._kept.values()) > self._max_bytes
+        ):
+            self._kept.popitem(last=False)

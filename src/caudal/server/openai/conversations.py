@@ -1,0 +1,124 @@
+"""`/v1/conversations`: what responses that name one belong to, and add to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field, WithJsonSchema
+
+from caudal.server.body import json_body
+from caudal.server.encoding import JSONReply
+from caudal.server.fields import RequestModel
+from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
+from caudal.server.openai.responses import conversations, page_of, resolved_items
+from caudal.server.openai.responses_items import InputItem, stored_form
+
+router = APIRouter()
+
+MAX_ADDED = 20
+"""Most items that are added at once (OpenAI's limit)."""
+
+Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
+
+
+Items = Annotated[
+    list[InputItem],
+    Field(max_length=MAX_ADDED),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "maxItems": MAX_ADDED,
+            "items": {"type": "object"},
+            "description": "As in the input of a response.",
+        }
+    ),
+]
+
+
+class ConversationRequest(RequestModel):
+    """Body of `POST /v1/conversations`."""
+
+    items: Items | None = None
+    metadata: Metadata | None = None
+
+
+class ConversationUpdate(RequestModel):
+    """Body of `POST /v1/conversations/ID`."""
+
+    metadata: Metadata | None
+
+
+class ItemsRequest(RequestModel):
+    """Body of `POST /v1/conversations/ID/items`."""
+
+    items: Items
+
+
+@router.post("/v1/conversations")
+async def create_conversation(
+    body: Annotated[ConversationRequest, json_body(ConversationRequest)], request: Request
+) -> Response:
+    """Begin a conversation."""
+    items = map(stored_form, resolved_items(body.items or (), request))
+    return JSONReply(conversations(request).create(body.metadata or {}, items).described())
+
+
+@router.get("/v1/conversations/{identity}")
+async def retrieve_conversation(identity: str, request: Request) -> Response:
+    """What a conversation is."""
+    return JSONReply(conversations(request).get(identity).described())
+
+
+@router.post("/v1/conversations/{identity}")
+async def update_conversation(
+    identity: str,
+    body: Annotated[ConversationUpdate, json_body(ConversationUpdate)],
+    request: Request,
+) -> Response:
+    """Replace a conversation's metadata."""
+    found = conversations(request).get(identity)
+    conversations(request).describe(identity, body.metadata or {})
+    return JSONReply(found.described())
+
+
+@router.delete("/v1/conversations/{identity}")
+async def delete_conversation(identity: str, request: Request) -> dict[str, Any]:
+    """Forget a conversation; the responses that belonged to it stay."""
+    conversations(request).delete(identity)
+    return {"id": identity, "object": "conversation.deleted", "deleted": True}
+
+
+@router.get("/v1/conversations/{identity}/items")
+async def list_items(
+    identity: str,
+    request: Request,
+    after: str | None = None,
+    limit: int = 20,
+    order: Literal["asc", "desc"] = "desc",
+) -> Response:
+    """What was said in a conversation."""
+    return JSONReply(page_of(conversations(request).get(identity).items, after, limit, order))
+
+
+@router.post("/v1/conversations/{identity}/items")
+async def create_items(
+    identity: str, body: Annotated[ItemsRequest, json_body(ItemsRequest)], request: Request
+) -> Response:
+    """Add to a conversation."""
+    conversations(request).get(identity)
+    added = [stored_form(item) for item in resolved_items(body.items, request)]
+    conversations(request).extend(identity, added)
+    return JSONReply(page_of(added, None, MAX_ADDED, "asc"))
+
+
+@router.get("/v1/conversations/{identity}/items/{item}")
+async def retrieve_item(identity: str, item: str, request: Request) -> Response:
+    """One item of a conversation."""
+    return JSONReply(dict(conversations(request).get(identity).item(item)))
+
+
+@router.delete("/v1/conversations/{identity}/items/{item}")
+async def delete_item(identity: str, item: str, request: Request) -> Response:
+    """Take an item out of a conversation."""
+    return JSONReply(conversations(request).delete_item(identity, item).described())

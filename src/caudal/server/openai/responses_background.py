@@ -1,0 +1,133 @@
+"""Responses that go on without their client, who looks in on them or comes back to their events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import partial
+
+from caudal.errors import CaudalError, QueueFullError
+from caudal.server.openai.responses_output import Event, ResponseWriter
+
+logger = logging.getLogger("caudal.server")
+
+MAX_RUNNING = 256
+"""Most responses that run in the background; the engine's queue bounds those with a client."""
+
+RETRY_SECONDS = 10
+"""When a client is told to come back where there are as many."""
+
+MAX_REMEMBERED = 64
+"""Responses that have ended and whose events can still be streamed: the latest."""
+
+
+class BackgroundRun:
+    """One response, written whether anybody reads it or not.
+
+    Args:
+        writer: Writes it.
+        events: What it makes of the model's answer, as it comes.
+        close: Gives up the work behind them. Called in any case.
+        keep: Stores the response once it has ended.
+
+    Attributes:
+        writer: Writes it.
+    """
+
+    def __init__(
+        self,
+        writer: ResponseWriter,
+        events: AsyncGenerator[Event, None],
+        close: Callable[[], Awaitable[None]],
+        keep: Callable[[], None],
+    ) -> None:
+        self.writer = writer
+        self._close = close
+        self._keep = keep
+        self._events: list[Event] = []
+        self._changed = asyncio.Event()
+        self._ended = False
+        self._task = asyncio.ensure_future(self._run(events))
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to come."""
+        return self._ended
+
+    async def cancel(self) -> None:
+        """End it now, with what there is."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def events_after(self, number: int) -> AsyncIterator[Event]:
+        """The events with higher numbers, those to come included."""
+        place = max(number + 1, 0)
+        while True:
+            while place < len(self._events):
+                yield self._events[place]
+                place += 1
+            if self._ended:
+                return
+            changed = self._changed
+            await changed.wait()
+
+    def _add(self, event: Event) -> None:
+        self._events.append(event)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _run(self, events: AsyncGenerator[Event, None]) -> None:
+        writer = self.writer
+        try:
+            for event in writer.start():
+                self._add(event)
+            async for event in events:
+                self._add(event)
+            ending = writer.finish
+        except asyncio.CancelledError:
+            ending = writer.cancel
+        except CaudalError as error:
+            ending = partial(writer.fail, str(error))
+        except Exception:
+            logger.exception("A response in the background failed.")
+            ending = partial(writer.fail, "Internal server error.")
+        finally:
+            await events.aclose()
+            await self._close()
+        last = ending()
+        self._keep()
+        self._ended = True
+        self._add(last)
+
+
+class BackgroundRuns:
+    """All responses in the background, of one application. For one thread."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, BackgroundRun] = OrderedDict()
+
+    def check_room(self) -> None:
+        """Raises `QueueFullError` where there are as many as there may be."""
+        if sum(not run.ended for run in self._runs.values()) >= MAX_RUNNING:
+            raise QueueFullError(MAX_RUNNING, RETRY_SECONDS, "The background")
+
+    def add(self, run: BackgroundRun) -> None:
+        """Keep a run that has begun; of those that have ended, only the latest are remembered."""
+        self._runs[run.writer.identity] = run
+        ended = [identity for identity, each in self._runs.items() if each.ended]
+        for identity in ended[: max(len(ended) - MAX_REMEMBERED, 0)]:
+            del self._runs[identity]
+
+    def get(self, identity: str) -> BackgroundRun | None:
+        """The run of a response, where it is remembered."""
+        return self._runs.get(identity)
+
+    async def forget(self, identity: str) -> bool:
+        """End and forget a run; returns whether there was one."""
+        run = self._runs.pop(identity, None)
+        if run is None:
+            return False
+        await run.cancel()
+        return True
