@@ -65,14 +65,15 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
 
 @pytest.fixture
 def serve_script(smollm2_path: Path, start: Start) -> ServeScript:
-    """Serves a model that answers by a script, under the name `smollm2`."""
+    """Serves a model that answers by a script."""
 
-    def serve(script: Script, template: str | None = None) -> ClientServer:
-        return start(
-            scripted_model(
-                smollm2_path, script, name="smollm2", template=template, max_model_len=CONTEXT
-            )
+    def serve(
+        script: Script, template: str | None = None, *, name: str = "smollm2"
+    ) -> ClientServer:
+        model = scripted_model(
+            smollm2_path, script, name=name, template=template, max_model_len=CONTEXT
         )
+        return start(model)
 
     return serve
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from support.clients.checks import check_accepted, check_round_trip
 from support.clients.home import Finished, Home
-from support.clients.scripts import COMMAND, RESULT, uses
+from support.clients.scripts import COMMAND, RESULT, call, uses
 from support.clients.server import ClientServer, ServeScript
 
 
@@ -29,6 +29,21 @@ def test_reads_a_file(home: Home, serve_script: ServeScript):
     (home.project / "hello.txt").write_text(f"{RESULT}\n")
     server = serve_script(uses("Read", {"file_path": str(home.project / "hello.txt")}))
     check_round_trip(ask(home, server, "Read hello.txt."), server.record)
+
+
+def test_looks_for_a_tool(home: Home, serve_script: ServeScript):
+    """A tool that Claude Code keeps back is offered once it has been looked for."""
+
+    def script(prompt: str) -> str:
+        if '"name": "NotebookEdit"' in prompt:
+            return "It is here."
+        return call("ToolSearch", {"query": "select:NotebookEdit", "max_results": 1})
+
+    server = serve_script(script)
+    finished = ask(home, server, "Look for NotebookEdit.")
+    assert finished.output == "It is here.\n", str(finished)
+    check_accepted(server.record)
+    assert len(server.record.of("POST", "/v1/messages")) == 2
 
 
 def test_the_default_model_takes_a_long_conversation(

@@ -37,6 +37,7 @@ EXPECTED = {
 MORE_OF_OPENAI = {"responses": "plain answer", "embedding": 2, "completion": "plain answer"}
 RERANK = {"rerank of hosted_vllm": 2, "rerank of cohere": 2, "rerank of jina_ai": 2}
 
+PROXY_KEY = "sk-proxy"
 CONFIG = """\
 model_list:
   - model_name: "*"
@@ -80,7 +81,7 @@ def test_proxy(home: Home, serve_script: ServeScript):
     server = serve_script(uses("Bash", {"command": COMMAND}))
     ask: list[Any] = [{"role": "user", "content": "hi"}]
     with proxy(home, server) as url:
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key=PROXY_KEY, max_retries=0)
         answer = client.chat.completions.create(model="smollm2", messages=ask)
         assert answer.choices[0].message.content == "plain answer"
         stream = client.chat.completions.create(model="smollm2", messages=ask, stream=True)
@@ -88,7 +89,7 @@ def test_proxy(home: Home, serve_script: ServeScript):
         assert "".join(texts) == "plain answer"
         assert client.responses.create(model="smollm2", input="hi").output_text == "plain answer"
         assert len(client.embeddings.create(model="smollm2", input=["x", "y"]).data) == 2
-        other = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
+        other = anthropic.Anthropic(base_url=url, api_key=PROXY_KEY, max_retries=0)
         message = other.messages.create(model="claude-opus-5", max_tokens=500, messages=ask)
         assert [block.text for block in message.content if block.type == "text"] == ["plain answer"]
     check_accepted(server.record)
@@ -101,7 +102,7 @@ def proxy(home: Home, server: ClientServer) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     options = ("--config", home.home / "litellm.yaml", "--host", "127.0.0.1", "--port", port)
-    environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": PROXY_KEY}
     url = f"http://127.0.0.1:{port}"
     with home.started([home.programs.python("litellm"), *options], environment) as process:
         deadline = time.monotonic() + 120

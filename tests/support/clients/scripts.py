@@ -23,6 +23,16 @@ def call(tool: str, arguments: dict[str, Any]) -> str:
     return f"<tool_call>\n{content}\n</tool_call>"
 
 
+def call_with_text(tool: str, text: str) -> str:
+    """A call of a tool that takes text by a grammar, as the model writes it."""
+    return f'<tool_call>\n{{"name": "{tool}", "arguments": <input>\n{text}'
+
+
+def last_message(prompt: str) -> str:
+    """The user's last message, or the results of tools."""
+    return prompt.rsplit(_USER, 1)[-1]
+
+
 def uses(tool: str, arguments: dict[str, Any], result: str = RESULT) -> Script:
     """Calls a tool wherever it is on offer, and then repeats what came back of `result`, a regex.
 
@@ -30,7 +40,7 @@ def uses(tool: str, arguments: dict[str, Any], result: str = RESULT) -> Script:
     """
 
     def script(prompt: str) -> str:
-        last = prompt.rsplit(_USER, 1)[-1]
+        last = last_message(prompt)
         if last.startswith(_RESULT):
             found = re.search(result, last)
             return f"The tool said {found[0]}." if found else f"The tool failed: {last}"

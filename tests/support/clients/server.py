@@ -27,7 +27,7 @@ class ClientServer:
 
 
 ServeScript = Callable[..., ClientServer]
-"""The fixture `serve_script(script, template=None)`."""
+"""The fixture `serve_script(script, template=None, *, name="smollm2")`."""
 
 _KEY = "sk-caudal-test"
 
