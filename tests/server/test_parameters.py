@@ -32,7 +32,7 @@ CHAT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "model": (["fake"], []),
     "moderation": ([None], [{"model": "omni-moderation-latest"}]),
     "n": ([2, None], []),
-    "parallel_tool_calls": ([None], []),  # needs tools
+    "parallel_tool_calls": ([None, True, False], []),
     "prediction": ([{"type": "content", "content": "x"}, None], []),
     "presence_penalty": ([0.5, None], []),
     "prompt_cache_key": (["a", None], []),

@@ -393,7 +393,6 @@ def test_log_probabilities_cover_every_token_once(serve: Serve):
             "tool_choice",
             "'x'",
         ),
-        ({"parallel_tool_calls": False}, "parallel_tool_calls", "needs tools"),
         (
             {
                 "tools": [tool("ok"), tool(schema={"properties": {"a": {"pattern": "(?<=x)y"}}})],

@@ -62,8 +62,6 @@ class ChatFields(ThinkingFields):
         """
         self._check_parts()
         tools = read_tools(self.tools or ())
-        if self.parallel_tool_calls is not None and not tools:
-            raise ParameterError("parallel_tool_calls", "parallel_tool_calls needs tools.")
         continue_final = bool(self.continue_final_message)
         add_prompt = self.add_generation_prompt
         # Who names a tool means one call of it.
