@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import threading
@@ -182,3 +183,64 @@ def test_all_bodies_together_are_bounded(serve: Serve):
         for sock in working:
             assert parse_response(read_all(sock)).status_code == 200
     assert server.http.post("/v1/completions", content=body, headers=JSON).status_code == 200
+
+
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        chat(model=LONG),
+        chat(logit_bias={LONG: "x"}),
+        chat(**{"messages": [{"role": "user", "content": "x", "tool_calls": [{LONG: 1}]}]}),
+        message(model="fake", messages=[{"role": "user", "content": [{"type": LONG}]}]),
+        message(thinking={"type": LONG}),
+        ("/v1/responses", {"input": "x", "previous_response_id": LONG}),
+        ("/v1/responses", {"input": "x", "model": LONG}),
+    ],
+)
+def test_an_error_does_not_repeat_what_is_long(
+    hello: RunningServer, path: str, body: dict[str, Any]
+):
+    response = hello.http.post(path, json=body)
+    assert 400 <= response.status_code < 500
+    assert response.json()["error"]["message"]
+    assert len(response.content) < 10_000
+
+
+def test_the_log_does_not_repeat_a_long_user(
+    hello: RunningServer, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", logger="caudal.server")
+    assert hello.http.post("/v1/chat/completions", json=chat(user=LONG)[1]).status_code == 200
+    assert "user 'xxx" in caplog.text
+    assert len(caplog.text) < 5000
+
+
+@pytest.mark.parametrize(
+    ("path", "prompt"),
+    [
+        ("/v1/completions", ["x" * 1000] * 20),
+        ("/completion", ["x" * 1000] * 20),
+        ("/completion", ["x", 7] * 500),
+    ],
+)
+def test_many_short_texts_are_tokenised_beside_the_event_loop(
+    hello: RunningServer, monkeypatch: pytest.MonkeyPatch, path: str, prompt: list[Any]
+):
+    tokenizer = hello.model.tokenizer
+    encode = tokenizer.encode
+    in_loop: list[bool] = []
+
+    def watched(*args: Any, **options: Any) -> list[int]:
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            in_loop.append(True)
+        in_loop.append(False)
+        return encode(*args, **options)
+
+    monkeypatch.setattr(tokenizer, "encode", watched)
+    hello.http.post(path, json={"prompt": prompt, "max_tokens": 1})
+    assert len(in_loop) >= 20
+    assert sum(in_loop) <= 1  # the first of the pieces, by itself

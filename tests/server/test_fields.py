@@ -129,7 +129,17 @@ def test_strictness_refuses_all_that_would_have_no_effect():
 
 def test_too_many_unknown_fields():
     cause = cause_of({f"x{number}": 1 for number in range(MAX_UNKNOWN_FIELDS + 1)})
-    assert str(MAX_UNKNOWN_FIELDS + 1) in str(cause)
+    assert str(MAX_UNKNOWN_FIELDS) in str(cause)
+
+
+def test_unknown_names_are_counted_over_the_whole_request(hello: RunningServer):
+    def status(names: int) -> int:
+        messages = [{"role": "user", "content": "", f"x{each}": 1} for each in range(names)]
+        body = {"messages": messages}
+        return hello.http.post("/v1/messages/count_tokens", json=body).status_code
+
+    assert status(MAX_UNKNOWN_FIELDS) == 200
+    assert status(MAX_UNKNOWN_FIELDS + 1) == 400
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -30,6 +30,7 @@ from caudal.server.anthropic import errors as anthropic
 from caudal.server.encoding import JSONReply
 from caudal.server.field_errors import BodyError, explain_errors
 from caudal.server.request_ids import request_id
+from caudal.server.words import MAX_MESSAGE, MAX_PARAM, shortened
 
 logger = logging.getLogger("caudal.server")
 
@@ -39,7 +40,7 @@ class UnknownModelError(CaudalError):
 
     def __init__(self, name: str, served: Sequence[str]) -> None:
         super().__init__(
-            f"The model {name!r} does not exist. This server serves: {', '.join(served)}."
+            f"The model {name[:80]!r} does not exist. This server serves: {', '.join(served)}."
         )
 
 
@@ -95,6 +96,8 @@ def envelope(
     message: str, kind: str, *, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
     """An error's body, also sent as an event where a stream fails half-way."""
+    message = shortened(message, MAX_MESSAGE)
+    param = None if param is None else shortened(param, MAX_PARAM)
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
@@ -120,7 +123,7 @@ def error_response(
     if anthropic.speaks_anthropic(scope):
         status = anthropic.anthropic_status(status)
         if param is not None and param not in message:
-            message = f"{param}: {message}"
+            message = f"{shortened(param, MAX_PARAM)}: {message}"
         return JSONReply(
             anthropic.error_body(scope, status, message),
             status,

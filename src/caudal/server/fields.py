@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
 MAX_UNKNOWN_FIELDS = 64
-"""Most fields of one object that nobody knows: each costs a search for what may be meant."""
+"""Most names in a request that nobody knows: each costs a search for what may be meant."""
 
 _NOTHING: Sequence[Any] = ("", [], {})
 """What asks for nothing in a field that isn't known to do anything, beside null."""
@@ -36,10 +36,12 @@ class FieldReading:
     Attributes:
         strict: Refuse every field that would have no effect.
         found_ignored: Whether there are such fields, so that nobody needs to look where not.
+        unknown: Names that nobody knows, so far.
     """
 
     strict: bool = False
     found_ignored: bool = False
+    unknown: set[str] = field(default_factory=set)
 
 
 class RequestModel(BaseModel):
@@ -71,8 +73,11 @@ class RequestModel(BaseModel):
         reading = info.context if isinstance(info.context, FieldReading) else FieldReading()
         refused, hints = _refused_by(cls), _hints_of(cls)
         unknown = others - refused.keys() - hints.keys()
-        if len(unknown) > MAX_UNKNOWN_FIELDS:
-            raise ValueError(f"the object has {len(unknown)} fields that are unknown here")
+        reading.unknown |= unknown
+        if len(reading.unknown) > MAX_UNKNOWN_FIELDS:
+            raise ValueError(
+                f"the request has more than {MAX_UNKNOWN_FIELDS} fields that are unknown here"
+            )
         kept = dict(data)
         for name, value in data.items():
             if name not in others:

@@ -59,14 +59,14 @@ def note_ignored(request: Request, fields: Iterable[str]) -> None:
     Raises:
         BodyError: The server was told to be strict.
     """
-    noted: list[str] = request.scope.setdefault(_SCOPE_KEY, [])
+    noted: dict[str, None] = request.scope.setdefault(_SCOPE_KEY, {})
     counts: IgnoredFields = request.app.state.ignored_fields
     for field in fields:
         if request.app.state.strict_fields:
             raise BodyError(f"{field} would have no effect on this server.", field)
         name = _printable(field)
         if name not in noted:
-            noted.append(name)
+            noted[name] = None
             counts.count(request.url.path, name)
 
 

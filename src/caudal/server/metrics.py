@@ -21,11 +21,20 @@ from prometheus_client.utils import floatToGoString
 from caudal.engine.request import SequenceUpdate
 from caudal.engine.stats import EngineStats
 from caudal.output import Generation
+from caudal.server.words import shortened
 
 logger = logging.getLogger("caudal.server")
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+MAX_USER = 128
+"""Most characters of a user's name that the log has."""
+
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+def logged_user(user: str | None) -> str:
+    """How a log line ends that tells of a request."""
+    return "" if user is None else f", user {shortened(user, MAX_USER)!r}"
 
 
 class ServerMetrics:
@@ -152,7 +161,7 @@ class RequestObserver:
 
     def __init__(self, metrics: ServerMetrics, user: str | None) -> None:
         self._metrics = metrics
-        self._user = user
+        self._user = logged_user(user)
         self._arrival = time.monotonic()
         self._last_token: dict[int, float] = {}
 
@@ -180,5 +189,5 @@ class RequestObserver:
             generation.num_cached_tokens,
             generation.num_output_tokens,
             seconds,
-            "" if self._user is None else f", user {self._user!r}",
+            self._user,
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from caudal.errors import ParameterError, QueueFullError, RequestTimeoutError
 from caudal.server.errors import ClientDisconnectedError
-from caudal.server.metrics import ServerMetrics
+from caudal.server.metrics import ServerMetrics, logged_user
 
 logger = logging.getLogger("caudal.server")
 
@@ -44,5 +44,4 @@ def logged(metrics: ServerMetrics, what: str, user: str | None) -> Iterator[None
         if outcome is not None:
             seconds = time.monotonic() - began
             metrics.count(outcome, seconds)
-            who = "" if user is None else f", user {user!r}"
-            logger.info("%s: %s, %.2f s%s", outcome, what, seconds, who)
+            logger.info("%s: %s, %.2f s%s", outcome, what, seconds, logged_user(user))

@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 INLINE_TOKENIZE_CHARS = 4096
 """Longer text is tokenised in a thread, so that it does not delay the streams of others."""
 
+_CALL_CHARS = 32
+"""What a text costs beside its characters."""
+
+_TEXTS_AT_ONCE = 256
+
 REQUEST_TEMPLATES = 16
 """Most requests with templates of their own that wait; one more is answered 429."""
 
@@ -225,12 +230,36 @@ class ServedModel:
         Raises:
             ContextOverflowError: The text is so long that counting its tokens isn't worth it.
         """
-        self._check_size(field, len(text))
+        texts = await self.encode_texts(
+            [text], add_special=add_special, parse_special=parse_special, field=field
+        )
+        return texts[0]
 
-        def encode() -> list[int]:
-            return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+    async def encode_texts(
+        self,
+        texts: Sequence[str],
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        field: str = "prompt",
+    ) -> list[list[int]]:
+        """Token ids of several texts; see `encode_text`."""
+        for text in texts:
+            self._check_size(field, len(text))
 
-        return encode() if len(text) <= INLINE_TOKENIZE_CHARS else await asyncio.to_thread(encode)
+        def encode(some: Sequence[str]) -> list[list[int]]:
+            return [
+                self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+                for text in some
+            ]
+
+        size = sum(map(len, texts)) + _CALL_CHARS * (len(texts) - 1)
+        if size <= INLINE_TOKENIZE_CHARS:
+            return encode(texts)
+        encoded: list[list[int]] = []
+        for begin in range(0, len(texts), _TEXTS_AT_ONCE):
+            encoded += await asyncio.to_thread(encode, texts[begin : begin + _TEXTS_AT_ONCE])
+        return encoded
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, with the names of control tokens.

@@ -10,6 +10,7 @@ from starlette.types import Scope
 
 from caudal.errors import CaudalError, ContextOverflowError
 from caudal.server.request_ids import request_id
+from caudal.server.words import MAX_MESSAGE, shortened
 
 _PREFIX = "/v1/messages"
 _MODELS = "/v1/models"
@@ -74,6 +75,6 @@ def error_body(
     more = {} if details is None else {"details": details}
     return {
         "type": "error",
-        "error": {"type": kind, "message": message, **more},
+        "error": {"type": kind, "message": shortened(message, MAX_MESSAGE), **more},
         "request_id": request_id(scope),
     }

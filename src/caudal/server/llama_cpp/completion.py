@@ -45,7 +45,7 @@ async def create_completion(
     params = body.sampling_params(model.tokenizer)
     prompts, several = body.prompts()
     model.check_count(len(prompts))
-    encoded = [await _encode(model, prompt) for prompt in prompts]
+    encoded = await _encode(model, prompts)
     began = time.monotonic()
     generations = await model.submit_all(
         encoded, params, field_names={**FIELD_NAMES, "structured_outputs": body.form_field}
@@ -193,14 +193,19 @@ class _Answer:
         ]
 
 
-async def _encode(model: ServedModel, prompt: Sequence[Piece]) -> list[int]:
-    tokens: list[int] = []
-    for place, piece in enumerate(prompt):
-        if isinstance(piece, int):
-            tokens.append(piece)
-        else:
-            tokens += await model.encode_text(piece, add_special=place == 0, parse_special=True)
-    return tokens
+async def _encode(model: ServedModel, prompts: Sequence[Sequence[Piece]]) -> list[list[int]]:
+    """Token ids of prompts that mix texts and ids."""
+    begins = [prompt[0] for prompt in prompts if isinstance(prompt[0], str)]
+    others = [piece for prompt in prompts for piece in prompt[1:] if isinstance(piece, str)]
+    begun = iter(await model.encode_texts(begins, parse_special=True))
+    gone_on = iter(await model.encode_texts(others, add_special=False, parse_special=True))
+    encoded: list[list[int]] = []
+    for prompt in prompts:
+        tokens: list[int] = []
+        for place, piece in enumerate(prompt):
+            tokens += [piece] if isinstance(piece, int) else next(gone_on if place else begun)
+        encoded.append(tokens)
+    return encoded
 
 
 async def _collect(generations: Sequence[Generation], answers: Sequence[_Answer]) -> None:

@@ -32,12 +32,10 @@ async def create_completion(
     params = body.sampling_params()
     prompts = body.prompts()
     model.check_count(len(prompts))
-    encoded = [
-        await model.encode_text(prompt, add_special=body.add_special_tokens is not False)
-        if isinstance(prompt, str)
-        else prompt
-        for prompt in prompts
-    ]
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    encoded = [prompt for prompt in prompts if not isinstance(prompt, str)] or (
+        await model.encode_texts(texts, add_special=body.add_special_tokens is not False)
+    )
     encoded = [body.truncated(tokens, model.max_model_len) for tokens in encoded]
     generations = await model.submit_all(
         encoded,

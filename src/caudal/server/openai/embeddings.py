@@ -15,7 +15,7 @@ from pydantic import Field
 from caudal.embedding import EmbeddingModel, PoolInput
 from caudal.errors import ParameterError
 from caudal.server.body import json_body
-from caudal.server.encoding import JSONReply
+from caudal.server.encoding import json_text
 from caudal.server.fields import RequestModel
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
@@ -104,17 +104,21 @@ async def create_embeddings(
         )
         encode = _as_base64 if body.encoding_format == "base64" else _as_floats
         tokens = sum(result.tokens for result in results)
-        return JSONReply(
-            {
-                "object": "list",
-                "data": [
-                    {"object": "embedding", "index": index, "embedding": encode(result.vector)}
-                    for index, result in enumerate(results)
-                ],
-                "model": name,
-                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-            }
-        )
+
+        def write() -> bytes:
+            # One by one, for the encoder lets nobody else go on while it works.
+            data = [
+                json_text({"object": "embedding", "index": index, "embedding": encode(each.vector)})
+                for index, each in enumerate(results)
+            ]
+            usage = json_text({"prompt_tokens": tokens, "total_tokens": tokens})
+            return (
+                f'{{"object":"list","data":[{",".join(data)}],"model":{json_text(name)},'
+                f'"usage":{usage}}}'
+            ).encode()
+
+        reply = await asyncio.to_thread(write) if len(results) > 1 else write()
+        return Response(reply, media_type="application/json")
 
     with logged(model.metrics, f"embeddings of {len(texts)} inputs", body.user):
         return await run_until_disconnect(request, work())
