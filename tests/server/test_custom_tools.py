@@ -242,3 +242,23 @@ def test_a_custom_call_goes_in_again_as_it_came_out(converse: Converse):
     counted = client.responses.input_tokens.count(model="fake", input=by_hand, tools=[PATCH_TOOL])
     assert second.usage is not None
     assert second.usage.input_tokens == counted.input_tokens
+
+
+def test_a_schema_that_nobody_wants_enforced_is_no_hindrance(converse: Converse):
+    odd: Any = {
+        "type": "function",
+        "name": "odd",
+        "parameters": {"type": "object", "properties": {"a": {"contains": {"const": 1}}}},
+    }
+    tools: Any = [odd, PATCH_TOOL]
+    script = written("apply_patch", PATCH)
+    client = converse(script).openai()
+    response = client.responses.create(model="fake", input="Hi", tools=tools)
+    assert response.output[-1].input == PATCH  # type: ignore[union-attr]
+    call = f'<tool_call>\n{ARGUMENTS.replace("NAME", "odd")}{{"b": [1, 2]}}}}\n</tool_call>'
+    free = converse(call).openai().responses.create(model="fake", input="Hi", tools=tools)
+    assert json.loads(free.output[-1].arguments) == {"b": [1, 2]}  # type: ignore[union-attr]
+    for wish in ({"tool_choice": "required"}, {"tools": [odd | {"strict": True}, PATCH_TOOL]}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.create(**{"model": "fake", "input": "Hi", "tools": tools} | wish)
+        assert caught.value.param == "tools[0].parameters"

@@ -19,6 +19,7 @@ from caudal.json_schema import closed
 from caudal.structured_outputs import StructuredOutputsParams, json_rule, lark_literal
 
 _ANY = "(.|\\n)*"
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
 _THOUGHT_SPACE = "/[ \\n]{1,4}/"
 
 
@@ -157,7 +158,7 @@ class AnswerGrammar:
         if not tools:
             return rules
         for place, tool in enumerate(tools):
-            schema = _arguments_schema(tool.parameters)
+            schema = _arguments_schema(tool.parameters) if tool.checked else _ANY_OBJECT
             head = syntax.head.replace("NAME", tool.name)
             rules.append(
                 f"call{place}: {self._literal(head)} args{place} {self._literal(syntax.tail)}\n"

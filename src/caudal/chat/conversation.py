@@ -61,6 +61,8 @@ class Tool:
         strict: Whether arguments must validate against `parameters` even where the model is free
             to call or not.
         text_input: What a custom tool takes; None for a function.
+        checked: Whether a grammar for this tool's calls holds them to `parameters`, and not just to
+            any object.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Tool:
     )
     strict: bool = False
     text_input: TextInput | None = None
+    checked: bool = True
 
     @property
     def grammar(self) -> str | None:

@@ -350,10 +350,21 @@ class ServedModel:
         try:
             prompt = await self.prepare_chat(conversation, wanted)
             report_ignored([names.get(name, name) for name in prompt.ignored])
-            form = prompt.structured_outputs
-            if form is not None and form is not wanted:
-                params = replace(params, structured_outputs=form)
-                await check_answer_form(self.grammars, form, wanted, conversation.tools)
+            while (form := prompt.structured_outputs) is not None and form is not wanted:
+                tools = conversation.tools
+                required = conversation.tool_choice.mode == "required"
+                unchecked = await check_answer_form(
+                    self.grammars, form, wanted, tools, required=required
+                )
+                if not unchecked:
+                    params = replace(params, structured_outputs=form)
+                    break
+                tools = [
+                    replace(tool, checked=tool.checked and tool.name not in unchecked)
+                    for tool in tools
+                ]
+                conversation = replace(conversation, tools=tools)
+                prompt = await self.prepare_chat(conversation, wanted)
         except ParameterError as error:
             error.param = names.get(error.param, error.param)
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from caudal.chat.conversation import Tool
 from caudal.errors import ParameterError
@@ -15,14 +15,24 @@ async def check_answer_form(
     form: StructuredOutputsParams,
     wanted: StructuredOutputsParams | None,
     tools: Sequence[Tool],
-) -> None:
+    *,
+    required: bool,
+) -> Collection[str]:
     """Compile the form of a whole answer.
+
+    A form may speak of calls because one tool's must follow their schema. That another's can't be
+    enforced, which nobody asked for, is no reason to refuse them all.
 
     Args:
         grammars: Compiles it.
         form: What the whole answer is held to.
         wanted: What the request demands of the content.
         tools: The request's tools, for whose arguments the form speaks too.
+        required: Whether one of them must be called.
+
+    Returns:
+        The names of tools whose schemas can't be enforced and need not be: the form can be had
+        without them. Empty where it is fine as it is.
 
     Raises:
         ParameterError: It can't be enforced; blames `structured_outputs`, or the tool.
@@ -35,15 +45,23 @@ async def check_answer_form(
     except ParameterError as error:
         if wanted is not None:
             await grammars.compile(wanted)
+        unchecked = set()
         for index, tool in enumerate(tools):
+            if not tool.checked:
+                continue
             field = f"tools[{index}].function.parameters"
             try:
                 await grammars.compile(StructuredOutputsParams(json=tool.parameters))
             except ParameterError as own:
-                raise ParameterError(field, f"{field}: {own}") from error
+                if tool.strict or required or wanted is not None:
+                    raise ParameterError(field, f"{field}: {own}") from error
+                unchecked.add(tool.name)
+        if unchecked:
+            return unchecked
         if tools:
             raise ParameterError("tools", f"tools: {error}") from error
         raise
+    return ()
 
 
 async def _check_text(grammars: GrammarCompiler, field: str, grammar: str) -> None:

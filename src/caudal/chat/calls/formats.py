@@ -69,7 +69,8 @@ class CallSyntax:
         """Whether calls of all these tools can be held to their schemas in this syntax."""
         members = self.members
         return members is None or all(
-            tool.grammar is None and can_write(tool.parameters, members) for tool in tools
+            tool.grammar is None and tool.checked and can_write(tool.parameters, members)
+            for tool in tools
         )
 
 
