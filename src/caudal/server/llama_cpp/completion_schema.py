@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
 from caudal.sampling_params import MAX_LOGIT_BIAS, MAX_LOGPROBS, SamplingParams
+from caudal.server.llama_cpp.fields import LlamaCppFields
 from caudal.server.openai.schema import MAX_CHOICES
 from caudal.server.openai.structured import FormFields
 
@@ -24,44 +24,8 @@ _LONGEST_TEXT = 256
 """Texts that stand for their tokens are tokenised at once, in the event loop."""
 
 
-class NativeCompletionRequest(FormFields):
+class NativeCompletionRequest(LlamaCppFields, FormFields):
     """Body of `POST /completion`."""
-
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "dry_multiplier": (0,),
-        "dynatemp_range": (0,),
-        "lora": ([],),
-        "mirostat": (0,),
-        "n_indent": (0,),
-        "post_sampling_probs": (False,),
-        "t_max_predict_ms": (0, -1),
-        "top_n_sigma": (0, -1),
-        "xtc_probability": (0,),
-    }
-    hints: ClassVar[AbstractSet[str]] = frozenset(
-        (
-            "backend_sampling",
-            "cache_prompt",
-            "dry_allowed_length",
-            "dry_base",
-            "dry_penalty_last_n",
-            "dry_sequence_breakers",
-            "dynatemp_exponent",
-            "id_slot",
-            "min_keep",
-            "mirostat_eta",
-            "mirostat_tau",
-            "n_cache_reuse",
-            "n_discard",
-            "n_keep",
-            "repeat_last_n",
-            "return_progress",
-            "samplers",
-            "sse_ping_interval",
-            "timings_per_token",
-            "xtc_threshold",
-        )
-    )
 
     model: str | None = None
     prompt: Any = Field(

@@ -10,13 +10,10 @@ from pydantic import Field
 
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS
-from caudal.server.fields import RequestModel
-
-_OFF = (0, -1)
-"""llama.cpp's numbers for what is off."""
+from caudal.server.llama_cpp.fields import LlamaCppFields
 
 
-class PeerFields(RequestModel):
+class PeerFields(LlamaCppFields):
     """What chat and text completions share of them."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -33,19 +30,9 @@ class PeerFields(RequestModel):
         # old ways to sample, whose fields many clients still send
         "tfs_z": (1,),
         "top_a": (0,),
-        # llama.cpp's
-        "dry_multiplier": (0,),
-        "dynatemp_range": (0,),
-        "lora": ([],),
-        "mirostat": (0,),
-        "n_indent": (0,),
+        # llama.cpp's, which its own route has
         "n_probs": (0,),
-        "post_sampling_probs": (False,),
         "response_fields": ([],),
-        "t_max_predict_ms": _OFF,
-        "top_n_sigma": _OFF,
-        "adaptive_target": _OFF,
-        "xtc_probability": (0,),
     }
     hints: ClassVar[AbstractSet[str]] = frozenset(
         (
@@ -56,28 +43,8 @@ class PeerFields(RequestModel):
             "return_weight_versions",
             "session_id",
             "stream_interval",
-            # llama.cpp's: about its slots and its figures, or of samplers that are off
-            "adaptive_decay",
-            "cache_prompt",
-            "dry_allowed_length",
-            "dry_base",
-            "dry_penalty_last_n",
-            "dry_sequence_breakers",
-            "dynatemp_exponent",
-            "id_slot",
-            "min_keep",
-            "mirostat_eta",
-            "mirostat_tau",
-            "n_cache_reuse",
-            "n_discard",
-            "n_keep",
-            "repeat_last_n",
-            "return_progress",
-            "samplers",
-            "sse_ping_interval",
-            "timings_per_token",
+            # llama.cpp's
             "verbose",
-            "xtc_threshold",
         )
     )
 
