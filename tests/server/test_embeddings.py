@@ -115,3 +115,17 @@ def test_vectors_are_of_length_one_where_that_is_asked_for(hello: RunningServer)
     length = sum(value * value for value in plain) ** 0.5
     assert vector(normalize=True) == pytest.approx([value / length for value in plain])
     assert length != pytest.approx(1)
+
+
+def test_scoring_has_vllms_newer_names(hello: RunningServer) -> None:
+    old = hello.http.post("/score", json={"text_1": "a", "text_2": ["b", "c"]}).json()
+    new = hello.http.post("/score", json={"queries": "a", "documents": ["b", "c"]}).json()
+    assert new["data"] == old["data"]
+    for body, blamed in (
+        ({"queries": "a"}, "text_2"),
+        ({"text_2": "a"}, "text_1"),
+        ({"queries": "a", "documents": ["x" * 600]}, "documents"),
+    ):
+        refused = hello.http.post("/score", json=body)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"].startswith(blamed)

@@ -17,6 +17,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field, model_validator
 
 from caudal.embedding import PairScore, pair_texts
+from caudal.errors import ParameterError
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.fields import RequestModel
@@ -75,16 +76,30 @@ Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_INPUTS)]
 class ScoreRequest(PoolingFields):
     """Body of `POST /v1/score`."""
 
-    text_1: str | Texts
-    text_2: str | Texts
+    text_1: str | Texts | None = None
+    text_2: str | Texts | None = None
+    queries: str | Texts | None = Field(None, description="The newer name of `text_1`.")
+    documents: str | Texts | None = Field(None, description="The newer name of `text_2`.")
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What the request calls the first texts and the second."""
+        return (
+            "queries" if self.text_1 is None and self.queries is not None else "text_1",
+            "documents" if self.text_2 is None and self.documents is not None else "text_2",
+        )
 
     def pairs(self) -> list[tuple[str, str]]:
         """The pairs: one text with each of many, or two lists side by side.
 
         Raises:
-            ParameterError: The lists differ in length.
+            ParameterError: There are none, or the lists differ in length.
         """
-        return pair_texts(self.text_1, self.text_2)
+        first, second = self.names
+        for name in self.names:
+            if getattr(self, name) is None:
+                raise ParameterError(name, f"{name} is required.")
+        return pair_texts(getattr(self, first), getattr(self, second))
 
 
 @router.post("/v1/rerank")
@@ -137,7 +152,7 @@ async def score(
     pairs = body.pairs()
 
     async def work() -> Response:
-        scores = await _scores(model, body, pairs, ("text_1", "text_2"))
+        scores = await _scores(model, body, pairs, body.names)
         return JSONReply(
             {
                 "id": f"score-{uuid.uuid4().hex}",
