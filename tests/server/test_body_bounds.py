@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caudal.server import json_bounds
-from caudal.server.json_bounds import JSONSize, find_excess, json_size
+from caudal.server.json_bounds import JSONSize, find_excess, json_size, memory_of
 from caudal.server.limits import ServerLimits
 from support.fake_model import ScriptedExecutor
 from support.raw_client import connect, parse_response, post, read_all
@@ -68,6 +69,28 @@ def test_each_bound_is_one():
     assert "nesting" in str(find_excess(b"[" * (depth + 1) + b"]" * (depth + 1)))
     prose = json.dumps(['{"a": [1, 2, 3]}, ' * 2**18]).encode()
     assert find_excess(prose) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [10**6 + each for each in range(1000)],
+        [[] for _ in range(1000)],
+        [{} for _ in range(1000)],
+        [{f"key{each}": str(each), "z": None} for each in range(1000)],
+        {f"key{each}": 0.5 + each for each in range(1000)},
+    ],
+)
+def test_what_a_text_takes_in_memory(value: Any):
+    data = json.dumps(value, separators=(",", ":")).encode()
+    tracemalloc.start()
+    try:
+        parsed = json.loads(data)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert parsed == value
+    assert 0.8 * taken < memory_of(data) < 4 * taken
 
 
 def chat(**fields: Any) -> tuple[str, dict[str, Any]]:

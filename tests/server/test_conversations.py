@@ -95,20 +95,20 @@ def test_two_ways_to_go_on_exclude_each_other(converse: Converse):
 
 
 def test_conversations_are_bounded():
-    store = ConversationStore(max_conversations=2, max_bytes=1000)
+    store = ConversationStore(max_conversations=2, max_bytes=2000)
     first, second = store.create({}, []), store.create({}, [])
     store.get(first.id)
     third = store.create({}, [])
     with pytest.raises(UnknownConversationError):
         store.get(second.id)
-    store.extend(first.id, [{"id": "x", "text": "x" * 600}])
+    store.extend(first.id, [{"id": "x", "text": "x" * 1000}])
     assert len(store) == 2
-    store.extend(third.id, [{"id": "y", "text": "y" * 600}])
+    store.extend(third.id, [{"id": "y", "text": "y" * 1000}])
     assert len(store) == 1  # the one that was used last
     assert store.get(third.id).items
     store.delete_item(third.id, "y")
-    store.create({}, [{"id": "z", "text": "z" * 600}])
+    store.create({}, [{"id": "z", "text": "z" * 1000}])
     assert len(store) == 2
     store.extend("conv_gone", [{"id": "x"}])
-    store.describe(third.id, {"k": "v" * 900})
+    store.describe(third.id, {"k": "v" * 1500})
     assert len(store) == 1

@@ -3,12 +3,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import openai
 import pytest
 
-from caudal.server.openai.responses_background import MAX_REMEMBERED
+from caudal.errors import QueueFullError
+from caudal.server.openai.responses_background import (
+    MAX_REMEMBERED,
+    BackgroundRun,
+    BackgroundRuns,
+)
 from support.fake_model import ScriptedExecutor
 from support.running_server import RunningServer, Serve
 
@@ -137,3 +143,40 @@ def test_only_the_latest_events_are_remembered(hello: RunningServer):
         client.responses.retrieve(made[0], stream=True)
     assert caught.value.param == "stream"
     assert client.responses.retrieve(made[0]).output_text == "Hello, día!"
+
+
+def test_memory_is_bounded():
+    def run(identity: str, size: int, *, ended: bool) -> BackgroundRun:
+        writer = SimpleNamespace(identity=identity)
+        return cast("BackgroundRun", SimpleNamespace(writer=writer, size=size, ended=ended))
+
+    runs = BackgroundRuns(max_bytes=1000)
+    runs.add(run("a", 600, ended=True))
+    runs.check_room()
+    runs.add(run("b", 600, ended=True))
+    runs.check_room()  # the oldest makes room
+    assert runs.get("a") is None
+    assert runs.get("b") is not None
+    runs.add(run("c", 1200, ended=False))
+    with pytest.raises(QueueFullError):
+        runs.check_room()
+    assert runs.get("b") is None
+    assert runs.get("c") is not None
+
+
+def test_memory_is_that_of_the_request_and_all_events(
+    hello: RunningServer, monkeypatch: pytest.MonkeyPatch
+):
+    begun: list[BackgroundRun] = []
+    add = BackgroundRuns.add
+
+    def watched(runs: BackgroundRuns, run: BackgroundRun) -> None:
+        begun.append(run)
+        add(runs, run)
+
+    monkeypatch.setattr(BackgroundRuns, "add", watched)
+    user = "u" * 100_000
+    client = hello.openai()
+    response = client.responses.create(model="fake", input="Hi", background=True, user=user)
+    until(lambda: client.responses.retrieve(response.id).status == "completed")
+    assert 100_000 < begun[0].size < 150_000

@@ -34,17 +34,17 @@ def test_the_least_used_make_room():
 
 
 def test_bytes_are_bounded():
-    store = ResponseStore(max_bytes=1000)
+    store = ResponseStore(max_bytes=10_000)
     for number in range(100):
-        store.add(stored(f"{number}", "x" * 100))
+        store.add(stored(f"{number}", "x" * 1000))
         assert len(store) <= 8
     assert store.get("99")
-    store.add(stored("large", "x" * 1000))
+    store.add(stored("large", "x" * 10_000))
     assert len(store) == 0
     store.add(stored("small"))
     store.delete("small")
     for number in range(6):
-        store.add(stored(f"{number}", "x" * 100))
+        store.add(stored(f"{number}", "x" * 1000))
     assert len(store) == 6
 
 

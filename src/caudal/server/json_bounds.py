@@ -88,3 +88,15 @@ def find_excess(data: bytes) -> str | None:
         if count > limit:
             return f"The body has {count} {what}, but may have {limit}."
     return None
+
+
+def memory_of(data: bytes) -> int:
+    """Bytes that a JSON text takes once it is parsed: no less than that, about.
+
+    Counts punctuation in strings too, which makes it a few passes over the text and no more.
+    """
+    return (
+        len(data)
+        + 40 * data.count(b",")
+        + 80 * (data.count(b":") + data.count(b"[") + data.count(b"{"))
+    )

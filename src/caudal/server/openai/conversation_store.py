@@ -11,10 +11,11 @@ from typing import Any
 
 from caudal.server.encoding import encode_json
 from caudal.server.errors import UnknownConversationError, UnknownItemError
+from caudal.server.json_bounds import memory_of
 
 MAX_CONVERSATIONS = 1000
-MAX_BYTES = 64 * 2**20
-"""Of JSON, all conversations together."""
+MAX_BYTES = 256 * 2**20
+"""Of memory, all conversations together."""
 
 
 @dataclass(slots=True)
@@ -26,7 +27,7 @@ class Conversation:
         metadata: The client's.
         items: What was said, oldest first.
         created_at: Unix time, in seconds.
-        size: Bytes of it all as JSON.
+        size: Bytes of memory that it all takes, about.
     """
 
     id: str
@@ -57,7 +58,7 @@ class ConversationStore:
 
     Args:
         max_conversations: Most that are kept.
-        max_bytes: Most bytes that all of them may have as JSON.
+        max_bytes: Most memory that all of them may take: see `memory_of`.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class ConversationStore:
         """Replace the metadata; nothing where the conversation is gone."""
         found = self._kept.get(identity)
         if found is not None:
-            found.size += len(encode_json(metadata)) - len(encode_json(found.metadata))
+            found.size += _size(metadata) - _size(found.metadata)
             found.metadata = metadata
             self._make_room()
 
@@ -113,13 +114,13 @@ class ConversationStore:
         found = self.get(identity)
         gone = found.item(item)
         found.items = [each for each in found.items if each is not gone]
-        found.size -= len(encode_json(gone))
+        found.size -= _size(gone)
         return found
 
     def _add(self, conversation: Conversation, items: Iterable[Mapping[str, Any]]) -> None:
         for item in items:
             conversation.items.append(item)
-            conversation.size += len(encode_json(item))
+            conversation.size += _size(item)
         self._make_room()
 
     def _make_room(self) -> None:
@@ -127,3 +128,7 @@ class ConversationStore:
             self._kept and sum(each.size for each in self._kept.values()) > self._max_bytes
         ):
             self._kept.popitem(last=False)
+
+
+def _size(value: Any) -> int:
+    return memory_of(encode_json(value))

@@ -9,12 +9,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import partial
 
 from caudal.errors import CaudalError, QueueFullError
+from caudal.server.encoding import encode_json
+from caudal.server.json_bounds import memory_of
 from caudal.server.openai.responses_output import Event, ResponseWriter
 
 logger = logging.getLogger("caudal.server")
 
 MAX_RUNNING = 256
 """Most responses that run in the background; the engine's queue bounds those with a client."""
+
+MAX_BYTES = 256 * 2**20
+"""Most memory that responses in the background may take, with their events, to begin one more."""
 
 RETRY_SECONDS = 10
 """When a client is told to come back where there are as many."""
@@ -34,6 +39,7 @@ class BackgroundRun:
 
     Attributes:
         writer: Writes it.
+        size: Bytes of memory that its events take, about.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class BackgroundRun:
         keep: Callable[[], None],
     ) -> None:
         self.writer = writer
+        self.size = _size(writer.response())
         self._close = close
         self._keep = keep
         self._events: list[Event] = []
@@ -75,6 +82,8 @@ class BackgroundRun:
 
     def _add(self, event: Event) -> None:
         self._events.append(event)
+        if "response" not in event:  # which all such events share
+            self.size += _size(event)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -103,22 +112,33 @@ class BackgroundRun:
 
 
 class BackgroundRuns:
-    """All responses in the background, of one application. For one thread."""
+    """All responses in the background, of one application. For one thread.
 
-    def __init__(self) -> None:
+    Args:
+        max_bytes: Most memory that they may take to begin one more.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._runs: OrderedDict[str, BackgroundRun] = OrderedDict()
 
     def check_room(self) -> None:
-        """Raises `QueueFullError` where there are as many as there may be."""
-        if sum(not run.ended for run in self._runs.values()) >= MAX_RUNNING:
-            raise QueueFullError(MAX_RUNNING, RETRY_SECONDS, "The background")
+        """Forget what has ended, as far as there is no room for it.
+
+        Raises:
+            QueueFullError: There is none even so.
+        """
+        ended = [identity for identity, run in self._runs.items() if run.ended]
+        size = sum(run.size for run in self._runs.values())
+        while ended and (size > self._max_bytes or len(ended) > MAX_REMEMBERED):
+            size -= self._runs.pop(ended.pop(0)).size
+        running = len(self._runs) - len(ended)
+        if running >= MAX_RUNNING or size > self._max_bytes:
+            raise QueueFullError(running, RETRY_SECONDS, "The background")
 
     def add(self, run: BackgroundRun) -> None:
-        """Keep a run that has begun; of those that have ended, only the latest are remembered."""
+        """Keep a run that has begun."""
         self._runs[run.writer.identity] = run
-        ended = [identity for identity, each in self._runs.items() if each.ended]
-        for identity in ended[: max(len(ended) - MAX_REMEMBERED, 0)]:
-            del self._runs[identity]
 
     def get(self, identity: str) -> BackgroundRun | None:
         """The run of a response, where it is remembered."""
@@ -131,3 +151,7 @@ class BackgroundRuns:
             return False
         await run.cancel()
         return True
+
+
+def _size(value: object) -> int:
+    return memory_of(encode_json(value))

@@ -12,10 +12,11 @@ from typing import Any
 
 from caudal.server.encoding import encode_json
 from caudal.server.errors import UnknownItemError, UnknownResponseError
+from caudal.server.json_bounds import memory_of
 
 MAX_RESPONSES = 1000
-MAX_BYTES = 64 * 2**20
-"""Of JSON, all stored responses and their conversations together."""
+MAX_BYTES = 256 * 2**20
+"""Of memory, all stored responses and their conversations together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class ResponseStore:
 
     Args:
         max_responses: Most that are kept.
-        max_bytes: Most bytes that all of them may have as JSON.
+        max_bytes: Most memory that all of them may take: see `memory_of`.
     """
 
     def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
@@ -55,7 +56,7 @@ class ResponseStore:
 
     def add(self, stored: StoredResponse) -> None:
         """Keep a response; those that were not used for longest make room for it."""
-        size = len(encode_json(stored.response)) + len(encode_json(stored.input_items))
+        size = sum(memory_of(encode_json(part)) for part in (stored.response, stored.input_items))
         self._stored[stored.response["id"]] = stored, size
         self._bytes += size
         while len(self._stored) > self._max_responses or self._bytes > self._max_bytes:
