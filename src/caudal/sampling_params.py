@@ -41,7 +41,8 @@ class SamplingParams:
         allowed_token_ids: Only these are ever chosen; end-of-sequence only if it is among them.
             None allows all.
         bad_words: Words that the answer won't have: the token that would complete one is never
-            chosen.
+            chosen. As in vLLM, that is about the tokens into which the tokenizer cuts a word, at
+            the beginning and after a space; the same letters in other tokens may come.
         min_tokens: Neither end-of-sequence nor stop token ids end the answer before this many.
         max_tokens: Most tokens to generate; None means as far as the context goes.
         stop: Strings that end the answer and are left out of it.

@@ -49,7 +49,9 @@ class PeerFields(LlamaCppFields):
     )
 
     allowed_token_ids: list[int] | None = Field(None, description="Nothing else is ever chosen.")
-    bad_words: list[str] | None = Field(None, description="Words that the answer won't have.")
+    bad_words: list[str] | None = Field(
+        None, description="Words that the answer won't have, as the tokenizer cuts them."
+    )
     prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = Field(
         None, description="As many of the likeliest tokens at every place of the prompt."
     )
