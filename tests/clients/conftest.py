@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from caudal.loader import LoadOptions, load_model
 from caudal.server.served_model import ServedModel
 from support.clients.home import Home
 from support.clients.programs import Programs
-from support.clients.raised_context import raise_context
 from support.clients.scripted_model import Script, scripted_model
 from support.clients.server import ClientServer, ServeScript, client_server
 
@@ -74,23 +72,5 @@ def serve_script(smollm2_path: Path, start: Start) -> ServeScript:
             smollm2_path, script, name=name, template=template, max_model_len=CONTEXT
         )
         return start(model)
-
-    return serve
-
-
-@pytest.fixture(scope="session")
-def long_smollm2(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The default model's file with a context that holds what agents send."""
-    path = tmp_path_factory.mktemp("models") / "smollm2.gguf"
-    return raise_context(smollm2_path, path, CONTEXT)
-
-
-@pytest.fixture
-def serve_long(long_smollm2: Path, start: Start) -> Callable[[int], ClientServer]:
-    """Serves the default model itself, with a context of so many tokens."""
-
-    def serve(max_model_len: int) -> ClientServer:
-        options = LoadOptions(max_model_len=max_model_len, kv_memory=2**30)
-        return start(ServedModel.from_loaded(load_model(str(long_smollm2), options), ["smollm2"]))
 
     return serve

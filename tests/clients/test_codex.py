@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from support.clients.checks import check_accepted, check_round_trip
 from support.clients.home import Finished, Home
 from support.clients.scripts import COMMAND, RESULT, call, call_with_text, last_message, uses
@@ -20,10 +18,16 @@ env_key = "CAUDAL_API_KEY"
 """
 
 
-def ask(home: Home, server: ClientServer, prompt: str, model: str = "smollm2") -> Finished:
+def ask(
+    home: Home,
+    server: ClientServer,
+    prompt: str,
+    model: str = "smollm2",
+) -> Finished:
     home.write(".codex/config.toml", CONFIG.format(url=server.url, model=model))
     options = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
-    return home.run(["codex", "exec", *options, prompt], {"CAUDAL_API_KEY": server.key})
+    command = ["codex", "exec", *options, prompt]
+    return home.run(command, {"CAUDAL_API_KEY": server.key})
 
 
 def test_runs_a_command(home: Home, serve_script: ServeScript):
@@ -81,14 +85,3 @@ def test_asks_another_agent(home: Home, serve_script: ServeScript):
     assert {(item["namespace"], item["name"]) for item in calls} == {
         ("multi_agent_v1", "spawn_agent")
     }
-
-
-def test_the_default_model_takes_a_long_conversation(
-    home: Home, serve_long: Callable[[int], ClientServer]
-):
-    (home.project / "AGENTS.md").write_text("Tests are run by make test. " * 1000)
-    server = serve_long(16384)
-    finished = ask(home, server, "What is gravity?")
-    assert finished.code == 0, str(finished)
-    check_accepted(server.record)
-    assert "event: response.completed" in server.record.of("POST", "/v1/responses")[-1].answer

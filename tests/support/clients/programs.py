@@ -100,7 +100,9 @@ class Programs:
         # Scripts: Claude Code's and opencode's put their binary, which came in a package of its
         # own, in its place.
         options = ("--no-audit", "--no-fund", "--loglevel=error")
-        _run(self.folder / "node" / "bin" / "npm", "ci", *options, folder=folder, path=self.path)
+        _run(
+            self.folder / "node" / "bin" / "npm", "install", *options, folder=folder, path=self.path
+        )
         shutil.copy(lock, stamp)
 
 
