@@ -125,7 +125,7 @@ def test_too_long_an_input_is_an_error_unless_it_may_be_cut(client: openai.OpenA
         ({"input": [30522]}, "input", "has token id 30522"),
         ({"input": [-1]}, "input", "has token id -1"),
         ({"truncate_prompt_tokens": 2}, "truncate_prompt_tokens", "-1 or at least 3"),
-        ({"normalize": True}, "normalize", "Unknown field"),
+        ({"normalise": True}, "normalise", "Did you mean normalize"),
     ],
 )
 def test_bad_requests_are_explained(

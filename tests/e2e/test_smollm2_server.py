@@ -151,7 +151,7 @@ def test_text_in_many_scripts_survives_the_round_trip(client: openai.OpenAI, ser
     tokens = httpx.post(f"{server_url}/tokenize", json={"model": "smollm2", "prompt": text}).json()
     assert tokens["count"] == len(tokens["tokens"])
     back = httpx.post(f"{server_url}/detokenize", json={"tokens": tokens["tokens"]}).json()
-    assert back == {"prompt": text}
+    assert back == {"prompt": text, "content": text}
 
 
 def test_a_prompt_longer_than_the_context(client: openai.OpenAI):

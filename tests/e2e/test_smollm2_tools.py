@@ -123,7 +123,7 @@ def test_a_template_of_the_requests_own(client: openai.OpenAI, server_url: str):
     }
     counted = httpx.post(f"{server_url}/tokenize", json=body).json()
     text = httpx.post(f"{server_url}/detokenize", json={"tokens": counted["tokens"]}).json()
-    assert text == {"prompt": "HI <|IM_END|> calm"}
+    assert text["prompt"] == "HI <|IM_END|> calm"
     with pytest.raises(openai.BadRequestError, match="Be nice") as refused:
         client.chat.completions.create(
             **request(extra_body={"chat_template": "{{ raise_exception('Be nice') }}"})
