@@ -1,4 +1,4 @@
-"""Tools that take text: free, or held to a grammar."""
+"""Tools that take text: free, or held to a grammar; on the responses API."""
 
 from __future__ import annotations
 
@@ -16,24 +16,13 @@ from caudal.chat.calls.formats import HERMES, TOOL_FORMATS
 from caudal.chat.conversation import Tool
 from caudal.chat.model import ChatModel
 from caudal.chat.text_input import TextInput
+from support.custom_tools import ARGUMENTS, PATCH, PATCH_GRAMMAR, written
 from support.fake_model import ByteTokenizer, ScriptedExecutor, serve_fake
 from support.fake_template import ToolTemplate
 from support.running_server import RunningServer, running_server
 
 Converse = Callable[..., RunningServer]
 
-PATCH_GRAMMAR = r"""
-start: begin_patch hunk+ end_patch
-begin_patch: "*** Begin Patch" LF
-end_patch: "*** End Patch" LF?
-hunk: add_hunk | delete_hunk
-add_hunk: "*** Add File: " filename LF add_line+
-delete_hunk: "*** Delete File: " filename LF
-filename: /(.+)/
-add_line: "+" /(.*)/ LF -> line
-%import common.LF
-"""
-PATCH = '*** Begin Patch\n*** Add File: a "b".py\n+print("\\n")\n+</tool_call>\n*** End Patch\n'
 PATCH_TOOL: Any = {
     "type": "custom",
     "name": "apply_patch",
@@ -46,12 +35,6 @@ FUNCTION: Any = {
     "name": "look",
     "parameters": {"type": "object", "properties": {"at": {"type": "integer"}}},
 }
-ARGUMENTS = '{"name": "NAME", "arguments": '
-
-
-def written(name: str, text: str, head: str = f"<tool_call>\n{ARGUMENTS}") -> str:
-    """What a model writes that is held to a tool's grammar."""
-    return f"{head.replace('NAME', name)}<input>\n{text}"
 
 
 def stream(server: RunningServer, **fields: Any) -> list[Any]:

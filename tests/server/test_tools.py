@@ -383,7 +383,7 @@ def test_log_probabilities_cover_every_token_once(serve: Serve):
         ({"tools": [tool(), tool()]}, "tools[1].function.name", "two tools"),
         ({"tools": [tool(schema={"type": "array"})]}, "tools[0].function.parameters", "'object'"),
         ({"tools": [tool(schema={"properties": 7})]}, "tools[0].function.parameters", "object"),
-        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type", "'function'"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]", "only function, custom"),
         ({"tools": [tool(parameter={"type": "object"})]}, "tools[0].function.parameter", "mean"),
         ({"tools": [tool(f"t{i}") for i in range(129)]}, "tools", "128"),
         ({"tool_choice": "required"}, "tool_choice", "needs tools"),

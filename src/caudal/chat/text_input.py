@@ -46,6 +46,11 @@ def lark_of_pattern(pattern: str) -> str:
     return f"start: /{''.join(escaped)}/\n"
 
 
+def arguments_of(text: str) -> str:
+    """The arguments that hold a text, as JSON: what a model is shown of a call that it made."""
+    return json.dumps({ARGUMENT: text}, ensure_ascii=False)
+
+
 def input_of(arguments: str) -> str:
     """The text in what a model wrote as a function's arguments; all of it, where there is none."""
     try:

@@ -35,19 +35,22 @@ def branch_of(value: Any) -> str | None:
 BY_TYPE = Discriminator(branch_of)
 
 
-def known_types(what: str, known: Sequence[str], *, also: Sequence[str] = ()) -> BeforeValidator:
+def known_types(
+    what: str, known: Sequence[str], *, also: Sequence[str] = (), default: str | None = None
+) -> BeforeValidator:
     """Refuses objects of other types, in words: pydantic would list its branches.
 
     Args:
         what: What such an object is called, e.g. `A content block`.
         known: The types there are branches for, and which a message names.
         also: Further ones, which are told apart later.
+        default: What an object is that says no type; None: it must.
     """
 
     def check(value: Any) -> Any:
         if not isinstance(value, dict):
             raise ValueError("input should be an object")
-        kind = value.get("type")
+        kind = default if value.get("type") is None else value["type"]
         if kind is None:
             raise ValueError(f"{what} needs a type: {', '.join(known)}")
         if kind not in known and kind not in also:

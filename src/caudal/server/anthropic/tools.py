@@ -12,7 +12,7 @@ from caudal.errors import ParameterError
 from caudal.server.anthropic.client_tools import CLIENT_TOOLS, Screen
 from caudal.server.anthropic.settings import CacheControl
 from caudal.server.fields import RequestModel
-from caudal.server.openai.messages import check_tool_name, object_schema
+from caudal.server.openai.tools import check_tool_name, object_schema
 
 MAX_TOOLS = 10_000
 """Most tools of a request (Anthropic's limit where tools are searched)."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
+from caudal.chat.conversation import Conversation
 from caudal.chat.events import (
     Answer,
     ChatEvent,
@@ -41,8 +42,9 @@ async def create_chat_completion(
     name = model.name_for(body.model)
     params = body.sampling_params()
     note_ignored(request, body.left_out)
+    conversation = body.conversation()
     generation = await model.start_chat(
-        body.conversation(),
+        conversation,
         params,
         report_ignored=partial(note_ignored, request),
         field_names={
@@ -56,7 +58,7 @@ async def create_chat_completion(
         user=body.end_user,
     )
     tier = {} if body.service_tier is None else {"service_tier": "default"}
-    writer = _Writer(model, body, generation)
+    writer = _Writer(model, body, conversation, generation)
     if body.stream:
         events = stream_events(
             generation.deltas(),
@@ -97,7 +99,11 @@ class _Writer:
     """Writes answers as choices; only a choice's first delta carries the role."""
 
     def __init__(
-        self, model: ServedModel, body: ChatCompletionRequest, chat: ChatGeneration
+        self,
+        model: ServedModel,
+        body: ChatCompletionRequest,
+        conversation: Conversation,
+        chat: ChatGeneration,
     ) -> None:
         self._tokenizer = model.tokenizer
         self._generation = chat.generation
@@ -106,7 +112,9 @@ class _Writer:
         self._with_ids = bool(body.return_token_ids)
         self._prompt_top = body.prompt_logprobs
         self._plain = not self._with_logprobs and not self._with_ids
+        self._custom = {tool.name for tool in conversation.tools if tool.text_input is not None}
         self._begun: set[int] = set()
+        self._in_custom: set[int] = set()  # choices whose latest call is of a custom tool
 
     @property
     def prompt(self) -> list[int]:
@@ -142,7 +150,7 @@ class _Writer:
         """The choice of a whole answer."""
         return {
             "index": index,
-            "message": _message(complete.answer),
+            "message": self._message(complete.answer),
             "logprobs": self._logprobs(complete.tokens) if self._with_logprobs else None,
             "finish_reason": complete.finish_reason,
             "stop_reason": complete.stop_reason,
@@ -163,7 +171,9 @@ class _Writer:
 
     def _chunks(self, delta: ChatDelta) -> list[dict[str, Any]]:
         """A chunk for each event; the first has the tokens, the last how it ended."""
-        parts = [part for event in delta.events if (part := _delta(event)) is not None] or [{}]
+        parts = [
+            part for event in delta.events if (part := self._delta(delta.index, event)) is not None
+        ] or [{}]
         if delta.index not in self._begun:
             self._begun.add(delta.index)
             # As at OpenAI: no content yet where something else comes first, such as a call.
@@ -180,47 +190,52 @@ class _Writer:
             choices[-1] |= {"finish_reason": delta.finish_reason, "stop_reason": delta.stop_reason}
         return choices
 
+    def _message(self, answer: Answer) -> dict[str, Any]:
+        beside = bool(answer.tool_calls or answer.reasoning)
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": answer.content or (None if beside else ""),
+            "refusal": None,
+        }
+        if answer.reasoning:
+            message["reasoning_content"] = message["reasoning"] = answer.reasoning
+        if answer.tool_calls:
+            message["tool_calls"] = [
+                {"id": call.id, **self._call(call.name, call.arguments)}
+                for call in answer.tool_calls
+            ]
+        return message
+
+    def _call(self, name: str, given: str) -> dict[str, Any]:
+        """What is called, with what: a function's arguments, or a custom tool's text."""
+        if name in self._custom:
+            return {"type": "custom", "custom": {"name": name, "input": given}}
+        return {"type": "function", "function": {"name": name, "arguments": given}}
+
+    def _delta(self, choice: int, event: ChatEvent) -> dict[str, Any] | None:
+        """An event in a chunk's delta; the end of a call has none of its own."""
+        match event:
+            case ContentDelta(text):
+                return {"content": text}
+            case ReasoningDelta(text):
+                return {"reasoning_content": text, "reasoning": text}
+            case ToolCallBegin(index, identity, name):
+                if name in self._custom:
+                    self._in_custom.add(choice)
+                else:
+                    self._in_custom.discard(choice)
+                call = {"index": index, "id": identity, **self._call(name, "")}
+                return {"tool_calls": [call]}
+            case ToolCallArgumentsDelta(index, text):
+                if choice in self._in_custom:
+                    return {"tool_calls": [{"index": index, "custom": {"input": text}}]}
+                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+            case _:
+                return None
+
 
 def _ids(tokens: Sequence[OutputToken]) -> list[int]:
     return [token.sampled.token for token in tokens]
-
-
-def _message(answer: Answer) -> dict[str, Any]:
-    beside = bool(answer.tool_calls or answer.reasoning)
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": answer.content or (None if beside else ""),
-        "refusal": None,
-    }
-    if answer.reasoning:
-        message["reasoning_content"] = message["reasoning"] = answer.reasoning
-    if answer.tool_calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in answer.tool_calls
-        ]
-    return message
-
-
-def _delta(event: ChatEvent) -> dict[str, Any] | None:
-    """An event in a chunk's delta; the end of a call has none of its own."""
-    match event:
-        case ContentDelta(text):
-            return {"content": text}
-        case ReasoningDelta(text):
-            return {"reasoning_content": text, "reasoning": text}
-        case ToolCallBegin(index, identity, name):
-            function = {"name": name, "arguments": ""}
-            call = {"index": index, "id": identity, "type": "function", "function": function}
-            return {"tool_calls": [call]}
-        case ToolCallArgumentsDelta(index, text):
-            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
-        case _:
-            return None
 
 
 def _usage(generation: ChatGeneration) -> dict[str, Any]:

@@ -10,14 +10,14 @@ from pydantic import Field
 from caudal.chat.conversation import Conversation
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.openai.messages import (
-    ChatMessage,
+from caudal.server.openai.chat_tools import (
     NamedTool,
     ToolChoiceField,
     ToolObject,
     read_tool_choice,
     read_tools,
 )
+from caudal.server.openai.messages import ChatMessage
 from caudal.server.openai.peer_fields import same_meaning
 from caudal.server.openai.schema import GenerationFields, TokenLimit
 from caudal.server.openai.thinking import ThinkingFields

@@ -1,32 +1,22 @@
-"""Messages and tools as OpenAI's chat API has them, and how they become a `Conversation`."""
+"""Messages as OpenAI's chat API has them, and how they become a `Conversation`'s."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
-from caudal.chat.conversation import Message, Tool, ToolCall, ToolChoice
-from caudal.chat.text_input import PARAMETERS, TextInput, lark_of_pattern
-from caudal.errors import ParameterError
+from caudal.chat.conversation import Message, ToolCall
+from caudal.chat.text_input import arguments_of
 from caudal.server.blocks import known_types
 from caudal.server.fields import RequestModel
-
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+")
-
-LONGEST_TOOL_NAME = 64
-"""Most characters of a tool's name (OpenAI's limit)."""
 
 CacheControl = Annotated[
     dict[str, Any] | None,
     Field(description="Not needed: every prompt's beginning is cached for every other."),
 ]
 """Anthropic's mark, which LiteLLM and others pass through."""
-
-MAX_TOOLS = 128
-"""Most tools of a request (OpenAI's limit)."""
 
 
 class TextPart(RequestModel):
@@ -98,14 +88,53 @@ class FunctionCall(RequestModel):
     arguments: str
 
 
-class ToolCallObject(RequestModel):
-    """A call that the assistant made."""
-
+class _Call(RequestModel):
     id: str
-    type: Literal["function"] = "function"
-    function: FunctionCall
     cache_control: CacheControl = None
     index: int | None = Field(None, description="In calls joined from a stream; not needed.")
+
+
+class FunctionToolCall(_Call):
+    """A call of a function that the assistant made."""
+
+    type: Literal["function"] | None = None
+    function: FunctionCall
+
+    def call(self) -> ToolCall:
+        """The call in the shape that all APIs share."""
+        return ToolCall(id=self.id, name=self.function.name, arguments=self.function.arguments)
+
+
+class CustomCall(RequestModel):
+    """A custom tool's name, and the text that it was given."""
+
+    name: str
+    input: str
+
+
+class CustomToolCall(_Call):
+    """A call of a custom tool that the assistant made."""
+
+    type: Literal["custom"]
+    custom: CustomCall
+
+    def call(self) -> ToolCall:
+        """The call in the shape that all APIs share."""
+        return ToolCall(
+            id=self.id, name=self.custom.name, arguments=arguments_of(self.custom.input)
+        )
+
+
+def _kind_of_call(call: Any) -> str:
+    kind = call.get("type") if isinstance(call, dict) else call.type
+    return "[function]" if kind is None else f"[{kind}]"
+
+
+ToolCallObject = Annotated[
+    Annotated[FunctionToolCall, Tag("[function]")] | Annotated[CustomToolCall, Tag("[custom]")],
+    Discriminator(_kind_of_call),
+    known_types("a tool call", ("function", "custom"), default="function"),
+]
 
 
 class ChatMessage(RequestModel):
@@ -170,10 +199,7 @@ class ChatMessage(RequestModel):
             content=content,
             name=self.name,
             reasoning=self.reasoning_content or self.reasoning or self._thoughts() or None,
-            tool_calls=[
-                ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
-                for call in self.tool_calls or ()
-            ],
+            tool_calls=[call.call() for call in self.tool_calls or ()],
             tool_call_id=self.tool_call_id,
         )
 
@@ -186,195 +212,3 @@ def _words_of(part: TextPart | RefusalPart | UnreadablePart) -> str:
             return part.refusal
         case UnreadablePart():
             return part.words
-
-
-class FunctionDefinition(RequestModel):
-    """A function that the model may call."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = Field(None, description="A JSON schema of type object.")
-    strict: bool | None = Field(
-        None,
-        description="Arguments always follow the schema, also where the model may call freely.",
-    )
-    cache_control: CacheControl = None
-
-
-class ToolObject(RequestModel):
-    """A tool; functions are the only kind."""
-
-    type: Literal["function"]
-    function: FunctionDefinition
-    cache_control: CacheControl = None
-
-
-class FunctionName(RequestModel):
-    """Names a function."""
-
-    name: str
-
-
-class NamedTool(RequestModel):
-    """Names a tool."""
-
-    type: Literal["function"]
-    function: FunctionName
-
-
-class AllowedTools(RequestModel):
-    """Some of the tools, and whether one of them must be called."""
-
-    mode: Literal["auto", "required"]
-    tools: list[NamedTool]
-
-
-class AllowedToolsChoice(RequestModel):
-    """OpenAI's way to offer some of the tools only."""
-
-    type: Literal["allowed_tools"]
-    allowed_tools: AllowedTools
-
-
-def _kind_of_choice(choice: Any) -> str:
-    if isinstance(choice, AllowedToolsChoice):
-        return "[allowed]"
-    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        return "[allowed]"
-    return "[named]" if isinstance(choice, dict | NamedTool) else "[mode]"
-
-
-ToolMode = Literal["none", "auto", "required"]
-
-# The brackets keep the tags out of error messages, like the other names of unions' branches.
-ToolChoiceField = Annotated[
-    Annotated[ToolMode, Tag("[mode]")]
-    | Annotated[NamedTool, Tag("[named]")]
-    | Annotated[AllowedToolsChoice, Tag("[allowed]")],
-    Discriminator(_kind_of_choice),
-]
-
-
-def read_tools(tools: Sequence[ToolObject]) -> list[Tool]:
-    """The tools in the shape that all APIs share.
-
-    Raises:
-        ParameterError: A name or schema can't be one; names the field.
-    """
-    if len(tools) > MAX_TOOLS:
-        raise ParameterError(
-            "tools", f"tools may have at most {MAX_TOOLS} tools, but has {len(tools)}."
-        )
-    read: list[Tool] = []
-    names: set[str] = set()
-    for index, tool in enumerate(tools):
-        where, function = f"tools[{index}].function", tool.function
-        check_tool_name(f"{where}.name", function.name)
-        if function.name in names:
-            raise ParameterError(
-                f"{where}.name", f"{where}.name: there are two tools named {function.name!r}."
-            )
-        names.add(function.name)
-        read.append(
-            Tool(
-                name=function.name,
-                description=function.description,
-                parameters=object_schema(f"{where}.parameters", function.parameters),
-                strict=bool(function.strict),
-            )
-        )
-    return read
-
-
-class GrammarDefinition(RequestModel):
-    """What a custom tool's text is held to."""
-
-    closed = True
-
-    syntax: Literal["lark", "regex"]
-    definition: str
-
-    @property
-    def lark(self) -> str:
-        """The grammar in Lark."""
-        return self.definition if self.syntax == "lark" else lark_of_pattern(self.definition)
-
-
-def custom_tool(name: str, description: str | None, grammar: GrammarDefinition | None) -> Tool:
-    """A tool that takes text, in the shape that all APIs share."""
-    about = [description] if description else []
-    if grammar is not None:
-        what = "Lark grammar" if grammar.syntax == "lark" else "regular expression"
-        about.append(f"The input is text that matches this {what}:\n{grammar.definition}")
-    return Tool(
-        name=name,
-        description="\n\n".join(about) or None,
-        parameters=PARAMETERS,
-        strict=grammar is not None,
-        text_input=TextInput(grammar=None if grammar is None else grammar.lark),
-    )
-
-
-def check_tool_name(where: str, name: str, *, longest: int = LONGEST_TOOL_NAME) -> None:
-    """Raises `ParameterError` where a tool can't have this name."""
-    if len(name) > longest or _TOOL_NAME.fullmatch(name) is None:
-        raise ParameterError(
-            where,
-            f"{where} must be 1 to {longest} letters, digits, underscores or dashes, but is "
-            f"{name!r:.80}.",
-        )
-
-
-def object_schema(where: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A schema of arguments, which are always an object; none means no arguments.
-
-    Raises:
-        ParameterError: The schema is for something else.
-    """
-    if not schema:
-        return {"type": "object", "properties": {}}
-    kind = schema.get("type", "object")
-    if kind != "object":
-        raise ParameterError(where, f"{where}.type must be 'object', but is {kind!r:.80}.")
-    properties = schema.get("properties", {})
-    if not isinstance(properties, dict):
-        raise ParameterError(where, f"{where}.properties must be an object.")
-    return {"type": "object", "properties": properties, **schema}
-
-
-def read_tool_choice(choice: ToolChoiceField | None, tools: Sequence[Tool]) -> ToolChoice:
-    """Whether tools are called, and which; raises as `resolve_tool_choice`."""
-    match choice:
-        case NamedTool():
-            named = ToolChoice(mode="required", names=[choice.function.name])
-            return resolve_tool_choice(named, tools)
-        case AllowedToolsChoice():
-            names = [tool.function.name for tool in choice.allowed_tools.tools]
-            return resolve_tool_choice(
-                ToolChoice(mode=choice.allowed_tools.mode, names=names), tools
-            )
-        case _:
-            return resolve_tool_choice(choice, tools)
-
-
-def resolve_tool_choice(choice: ToolMode | ToolChoice | None, tools: Sequence[Tool]) -> ToolChoice:
-    """A mode, or a choice that names tools, as it applies to the tools that there are.
-
-    Raises:
-        ParameterError: It names a tool that there is not, or asks for calls without tools.
-    """
-    if choice is None or choice == "auto":
-        return ToolChoice()
-    if choice == "none":
-        return ToolChoice(mode="none")
-    if not tools:
-        raise ParameterError("tool_choice", "tool_choice needs tools.")
-    if choice == "required":
-        return ToolChoice(mode="required")
-    known = {tool.name for tool in tools}
-    for name in choice.names or ():
-        if name not in known:
-            raise ParameterError(
-                "tool_choice", f"tool_choice names {name!r:.80}, which tools has not."
-            )
-    return choice

@@ -6,10 +6,10 @@ as long as nobody else has spoken.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from caudal.chat.conversation import Message, ToolCall
+from caudal.chat.text_input import arguments_of
 from caudal.errors import ParameterError
 from caudal.server.blocks import OtherObject
 from caudal.server.openai.reasoning_seal import ReasoningSeal
@@ -154,5 +154,4 @@ def _call_of(item: CallItem) -> ToolCall:
     name = qualified(item.namespace, item.name)
     if isinstance(item, FunctionCallItem):
         return ToolCall(id=item.call_id, name=name, arguments=item.arguments)
-    arguments = json.dumps({"input": item.input}, ensure_ascii=False)
-    return ToolCall(id=item.call_id, name=name, arguments=arguments)
+    return ToolCall(id=item.call_id, name=name, arguments=arguments_of(item.input))

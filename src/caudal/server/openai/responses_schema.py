@@ -13,7 +13,6 @@ from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.fields import RequestModel
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
-from caudal.server.openai.messages import MAX_TOOLS, ToolMode
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_history import HistoryReader
 from caudal.server.openai.responses_items import AnyItem, InputItem, MessageItem
@@ -25,6 +24,7 @@ from caudal.server.openai.responses_tools import (
     read_tool_choice,
     read_tools,
 )
+from caudal.server.openai.tools import MAX_TOOLS, ToolMode
 from caudal.structured_outputs import StructuredOutputsParams
 
 FIELD_NAMES: Mapping[str, str] = {

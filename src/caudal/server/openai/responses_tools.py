@@ -19,8 +19,9 @@ from caudal.server.blocks import (
     typed,
 )
 from caudal.server.fields import RequestModel
-from caudal.server.openai.messages import (
+from caudal.server.openai.tools import (
     GrammarDefinition,
+    TextFormat,
     ToolMode,
     check_tool_name,
     custom_tool,
@@ -70,14 +71,6 @@ class FunctionTool(RequestModel):
         None,
         description="Arguments always follow the schema, also where the model may call freely.",
     )
-
-
-class TextFormat(RequestModel):
-    """Any text."""
-
-    closed = True
-
-    type: Literal["text"]
 
 
 class GrammarFormat(GrammarDefinition):
