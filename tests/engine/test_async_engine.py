@@ -17,6 +17,7 @@ from caudal.engine.async_engine import AsyncEngine, RequestStream
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.stats import EngineStats
 from caudal.errors import EngineDeadError, ParameterError, QueueFullError
 from caudal.sampling_params import SamplingParams
 from support.fake_executor import FakeExecutor, expected_output
@@ -62,6 +63,30 @@ async def until(condition: Callable[[], bool]) -> None:
 async def in_thread(work: Callable[[], Any]) -> Any:
     awaitable: Awaitable[Any] = asyncio.to_thread(work)
     return await awaitable
+
+
+class SlowToCount(Engine):
+    """Takes its time to say what it has done."""
+
+    def stats(self) -> EngineStats:
+        time.sleep(0.02)
+        return super().stats()
+
+
+def test_who_is_told_of_an_end_finds_it_counted() -> None:
+    async def main() -> None:
+        engine = AsyncEngine(
+            SlowToCount(FakeExecutor(), EngineConfig(max_model_len=200), frozenset({0}))
+        )
+        try:
+            await collect(engine.submit(request()))
+            stats = engine.stats()
+            assert (stats.running, stats.blocks_used) == (0, 0)
+            assert (stats.finished[FinishReason.LENGTH], stats.generated_tokens) == (1, 5)
+        finally:
+            await engine.shutdown(drain=False)
+
+    run(main)
 
 
 def test_a_stream_yields_everything_and_ends() -> None:

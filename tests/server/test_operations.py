@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 import httpx
 import openai
@@ -19,13 +18,6 @@ from support.running_server import RunningServer, Serve, running_server
 
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
 ENDLESS = {"ignore_eos": True, "max_tokens": 400}
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +119,9 @@ def test_a_client_that_goes_away_frees_its_blocks(serve: Serve, stream: bool):
         with pytest.raises(httpx.ReadTimeout):
             server.http.post("/v1/chat/completions", json=body, timeout=0.3)
     assert running.acquire(timeout=5)
-    wait_until(lambda: server.metric("caudal_requests_running") == 0)
+    server.wait_for_metric('caudal_requests_finished_total{reason="cancelled"}', 1)
+    server.wait_for_metric("caudal_requests_running", 0)
     assert server.metric('caudal_kv_blocks{state="used"}') == 0
-    assert server.metric('caudal_requests_finished_total{reason="cancelled"}') == 1
     assert server.metric("caudal_generation_tokens_total") < 300
 
 
@@ -159,7 +151,7 @@ def test_half_of_the_clients_leave_and_nobody_else_notices(serve: Serve):
     for thread in threads:
         thread.join()
     assert answers == dict.fromkeys(range(0, 16, 2), expected)
-    wait_until(lambda: server.metric("caudal_requests_running") == 0)
+    server.wait_for_metric("caudal_requests_running", 0)
     assert server.metric('caudal_kv_blocks{state="used"}') == 0
     assert server.metric('caudal_requests_finished_total{reason="stop"}') == 8
 

@@ -73,7 +73,7 @@ def test_a_response_can_be_cancelled(serve: Serve, gate: Gate):
     assert client.responses.cancel(response.id).status == "cancelled"
     assert client.responses.cancel(response.id).status == "cancelled"
     assert client.responses.retrieve(response.id).status == "cancelled"
-    until(lambda: server.metric('caudal_kv_blocks{state="used"}') == 0)
+    server.wait_for_metric('caudal_kv_blocks{state="used"}', 0)
 
 
 def test_a_stream_can_be_left_and_come_back_to(converse: Converse):
@@ -118,7 +118,7 @@ def test_what_is_deleted_ends(serve: Serve, gate: Gate):
     client.responses.delete(response.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(response.id)
-    until(lambda: server.metric('caudal_kv_blocks{state="used"}') == 0)
+    server.wait_for_metric('caudal_kv_blocks{state="used"}', 0)
 
 
 def test_what_must_be_stored(hello: RunningServer):

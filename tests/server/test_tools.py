@@ -124,7 +124,7 @@ def test_without_parallel_calls_the_first_ends_the_answer(serve: Serve):
     message, reason = both(server, tools=TOOLS, parallel_tool_calls=False)
     assert calls_of(message) == [("now", "{}")]
     assert reason == "tool_calls"
-    assert server.metric('caudal_kv_blocks{state="used"}') == 0
+    server.wait_for_metric('caudal_kv_blocks{state="used"}', 0)
 
 
 def test_several_choices_end_each_by_itself(serve: Serve):

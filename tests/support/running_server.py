@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,13 @@ class RunningServer:
             if name == sample:
                 return float(value)
         raise KeyError(sample)
+
+    def wait_for_metric(self, sample: str, value: float, seconds: float = 30) -> None:
+        """Wait until a sample has a value: the engine may notice what a client did only later."""
+        deadline = time.monotonic() + seconds
+        while (found := self.metric(sample)) != value:
+            assert time.monotonic() < deadline, f"{sample} is {found}, not {value}"
+            time.sleep(0.01)
 
 
 @contextlib.contextmanager

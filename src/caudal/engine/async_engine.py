@@ -245,8 +245,9 @@ class AsyncEngine:
             while self._inbox:
                 self._inbox.popleft()()
             if engine.has_work and engine.idle_seconds() == 0.0:
-                self._hand_out(engine.step())
-                self._stats = engine.stats()
+                updates = engine.step()
+                self._stats = engine.stats()  # who is told of an end finds it counted
+                self._hand_out(updates)
             elif self._stopping and not engine.has_work and not self._inbox:
                 return
             else:
