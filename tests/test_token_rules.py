@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from caudal import SamplingParams
+from caudal.errors import ParameterError
 from caudal.token_rules import with_token_rules
 from support.fake_executor import allows
 from support.fake_grammar import SlotGrammar
@@ -44,6 +47,12 @@ def test_without_rules_the_grammar_stays_as_it_is():
 def test_only_the_allowed_ids_may_follow_and_the_end_only_if_it_is_one():
     assert allowed(matcher(allowed_token_ids=[97, 98, 98])) == {97, 98}
     assert allowed(matcher(allowed_token_ids=[97, END])) == {97, END}
+
+
+@pytest.mark.parametrize("token", [-1, ByteTokenizer.vocab_size])
+def test_ids_that_do_not_exist_are_refused(token: int):
+    with pytest.raises(ParameterError, match=f"allowed_token_ids has token id {token}"):
+        matcher(allowed_token_ids=[97, token])
 
 
 def test_only_the_token_that_completes_a_bad_word_is_banned():

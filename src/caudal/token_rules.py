@@ -22,14 +22,21 @@ def with_token_rules(
         params: The request's parameters, checked.
         tokenizer: Says which tokens a bad word has.
         inner: The form that the answer must have besides.
+
+    Raises:
+        ParameterError: A token id doesn't exist.
     """
     if params.allowed_token_ids is None and not params.bad_words:
         return inner
     size = tokenizer.vocab_size
+    params.validate_for_vocabulary(size)
     if params.allowed_token_ids is None:
         allowed = (1 << size) - 1
     else:
-        allowed = sum(1 << token for token in set(params.allowed_token_ids) if token < size)
+        bits = bytearray((size + 7) // 8)
+        for token in params.allowed_token_ids:
+            bits[token // 8] |= 1 << token % 8
+        allowed = int.from_bytes(bits, "little")
     banned: dict[int, list[tuple[tuple[int, ...], int]]] = {}
     for word in params.bad_words:
         plain = word.lstrip()
