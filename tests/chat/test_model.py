@@ -178,6 +178,7 @@ def test_reasoning_effort(tokenizer: Tokenizer, reads: str, effort: Any, written
         ("{{ reasoning_effort }}", "high", ()),
         ("{{ enable_thinking }}", "high", ()),
         ("{{ messages }}", "high", ("reasoning_effort",)),
+        ("{{ enable_thinking }}", "minimal", ("reasoning_effort",)),
         ("{{ messages }}", "none", ()),  # it never thinks anyway
         ("{{ messages }}<think></think>", "none", ("reasoning_effort",)),
         ("{{ messages }}", None, ()),

@@ -68,6 +68,15 @@ def test_reranking_as_text_embeddings_inference_has_it(hello: RunningServer) -> 
     assert best == [{**expected[0], "text": query["texts"][expected[0]["index"]]}]
 
 
+def test_what_is_missing_in_a_document_is_named(hello: RunningServer) -> None:
+    wrong = {"query": "a", "documents": ["a", {"content": "b"}]}
+    error = hello.http.post("/v1/rerank", json=wrong).json()["error"]
+    assert (error["param"], error["message"]) == (
+        "documents[1].text",
+        "documents[1].text is required.",
+    )
+
+
 def test_reranking_needs_documents_once(hello: RunningServer) -> None:
     for wrong in (
         {},

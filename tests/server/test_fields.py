@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from caudal.server.anthropic.schema import MessageRequest
 from caudal.server.fields import (
     MAX_UNKNOWN_FIELDS,
     FieldReading,
@@ -17,6 +18,12 @@ from caudal.server.fields import (
     UnsupportedFieldError,
     ignored_fields,
 )
+from caudal.server.llama_cpp.completion_schema import NativeCompletionRequest
+from caudal.server.openai.chat_schema import ChatCompletionRequest
+from caudal.server.openai.embeddings import EmbeddingRequest
+from caudal.server.openai.rerank import RerankRequest
+from caudal.server.openai.responses_schema import ResponseRequest
+from caudal.server.openai.schema import CompletionRequest
 from support.fake_model import ScriptedExecutor
 from support.running_server import RunningServer, Serve
 
@@ -111,12 +118,94 @@ def test_misspellings(name: str, meant: str):
 
 
 @pytest.mark.parametrize(
-    "name", ["max_new_tokens", "tempo", "id", "x", "", "token", "é" * 10, "temperature" * 20]
+    "name",
+    ["max_new_tokens", "tempo", "id", "x", "", "token", "é" * 10, "temperature" * 20, "mode"],
 )
 def test_no_misspellings(name: str):
     reading = FieldReading()
     assert ignored_fields(Body.model_validate({name: 1}, context=reading)) == [name]
     assert reading.found_ignored
+
+
+def kinds_below(kind: type[RequestModel]) -> Iterator[type[RequestModel]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from kinds_below(each)
+
+
+def test_null_is_always_the_same_as_nothing():
+    """Of every field that may be left out, on every route."""
+    kinds = {kind for kind in kinds_below(RequestModel) if kind.__module__.startswith("caudal.")}
+    assert len(kinds) > 80
+    refusing = []
+    for kind in kinds:
+        for name, field in kind.model_fields.items():
+            annotation: Any = field.rebuild_annotation()
+            try:
+                if not field.is_required():
+                    TypeAdapter(annotation).validate_python(None, strict=True)
+            except ValidationError:
+                refusing.append(f"{kind.__name__}.{name}")
+    assert refusing == []
+
+
+# Names that clients of other servers send, and that are no misspellings.
+ELSEWHERE = [
+    "num_ctx",
+    "keep_alive",
+    "options",
+    "random_seed",
+    "safe_prompt",
+    "prompt_mode",
+    "models",
+    "route",
+    "transforms",
+    "plugins",
+    "provider",
+    "usage",
+    "session",
+    "ttl",
+    "draft_model",
+    "mode",
+    "seed",
+    "min_p",
+    "return_tokens",
+    "verbose",
+    "ebnf",
+    "generation_prompt",
+    "ec_transfer_params",
+    "search_options",
+    "search_parameters",
+    "exclude_domains",
+    "deferred",
+    "context_length",
+    "guardrails",
+    "metadata",
+    "citation_options",
+    "disable_tool_validation",
+    "compound_custom",
+]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ChatCompletionRequest,
+        CompletionRequest,
+        EmbeddingRequest,
+        MessageRequest,
+        NativeCompletionRequest,
+        RerankRequest,
+        ResponseRequest,
+    ],
+)
+def test_what_other_servers_know_is_no_misspelling(kind: type[RequestModel]):
+    for name in ELSEWHERE:
+        try:
+            kind.model_validate({name: "x"})
+        except ValidationError as error:
+            causes = [each.get("ctx", {}).get("error") for each in error.errors()]
+            assert not any(isinstance(cause, UnknownFieldError) for cause in causes), name
 
 
 def test_strictness_refuses_all_that_would_have_no_effect():

@@ -10,7 +10,8 @@ import pytest
 from openai.types import completion_create_params as text_params
 from openai.types.chat import completion_create_params as chat_params
 
-from support.running_server import RunningServer
+from support.fake_model import ScriptedExecutor
+from support.running_server import RunningServer, Serve
 
 CHAT: dict[str, Any] = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
 TEXT: dict[str, Any] = {"model": "fake", "prompt": "Hi"}
@@ -50,7 +51,7 @@ CHAT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "temperature": ([0, 1.5, None], []),
     "tool_choice": (["auto", "none", None], []),  # the rest needs tools
     "tools": ([[], None], []),  # more in test_tools.py: this model's context is short
-    "top_logprobs": ([None], []),  # needs logprobs
+    "top_logprobs": ([0, None], [3]),  # needs logprobs
     "top_p": ([0, 0.5, None], [2]),
     "user": (["ana", None], []),
     "verbosity": (["low", "medium", "high", None], []),
@@ -78,10 +79,10 @@ TEXT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
 }
 # Beyond OpenAI's, for both.
 SHARED_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
-    "allowed_token_ids": ([[65, 66], None], [[], [100_000], ["65"]]),
+    "allowed_token_ids": ([[65, 66], None], [[], [100_000], [-1], ["65"]]),
     "bad_words": ([["no"], [], None], [[""], "no"]),
     "cache_salt": (["a", None], []),
-    "grammar": (['start: "a"', 'root ::= "a"', None], ["start: missing"]),
+    "grammar": (['start: "a"', 'root ::= "a"', "", None], ["start: missing"]),
     "ignore_eos": ([False, None], []),
     "include_stop_str_in_output": ([True, None], []),
     "json_schema": ([{"type": "integer"}, None], [{"type": "color"}]),
@@ -107,6 +108,7 @@ CHAT_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
     "continue_final_message": ([False, None], [True]),
     "enable_thinking": ([True, False, None], ["yes"]),
     "include_reasoning": ([True, False, None], []),
+    "reasoning_format": (["auto", "parsed", "hidden", "none", None], ["some"]),
     "thinking_token_budget": ([5, 0, -1, None], [-2]),
     "reasoning": (
         [{"effort": "low"}, {"enabled": False}, {"max_tokens": 9}, {"exclude": True}, {}, None],
@@ -236,6 +238,13 @@ def test_the_model_card_has_real_limits(hello: RunningServer):
         ("thinking", {"type": "disabled"}),
         ("enable_thinking", False),
         ("reasoning_effort", "none"),
+        ("reasoning_format", "auto"),
+        ("service_tier", "auto"),
+        ("store", False),
+        ("verbosity", "medium"),
+        ("top_logprobs", 0),
+        ("grammar", ""),
+        ("chat_template_kwargs", {"enable_thinking": False}),
     ],
 )
 def test_what_asks_for_nothing_goes_unsaid(hello: RunningServer, name: str, value: Any):
@@ -253,6 +262,10 @@ def test_what_asks_for_nothing_goes_unsaid(hello: RunningServer, name: str, valu
         ({"reasoning": {"effort": "high"}}, "reasoning"),
         ({"messages": [{"role": "user", "content": "Hi", "id": "m"}]}, "messages[].id"),
         ({"mirostat_tau": 5.0}, "mirostat_tau"),
+        ({"service_tier": "flex"}, "service_tier"),
+        ({"reasoning_format": "none"}, "reasoning_format"),
+        ({"chat_template_kwargs": {"mood": "calm", "b": 0}}, "chat_template_kwargs.mood"),
+        ({"mode": "instruct", "return_tokens": True}, "mode, return_tokens"),
     ],
 )
 def test_hints_are_taken_and_said(hello: RunningServer, fields: dict[str, Any], said: str):
@@ -294,10 +307,10 @@ def test_reasoning_has_both_names_and_can_be_left_out(converse: Callable[..., Ru
     path = "/v1/chat/completions"
     message = server.http.post(path, json=CHAT).json()["choices"][0]["message"]
     assert message["reasoning"] == message["reasoning_content"] == "hm"
-    body = CHAT | {"reasoning": {"exclude": True}}
-    message = server.http.post(path, json=body).json()["choices"][0]["message"]
-    assert message["content"] == "Hello"
-    assert not {"reasoning", "reasoning_content"} & message.keys()
+    for hidden in ({"reasoning": {"exclude": True}}, {"reasoning_format": "hidden"}):
+        message = server.http.post(path, json=CHAT | hidden).json()["choices"][0]["message"]
+        assert message["content"] == "Hello"
+        assert not {"reasoning", "reasoning_content"} & message.keys()
     stream = server.http.post(path, json=CHAT | {"stream": True}).text
     assert '"reasoning_content":"h","reasoning":"h"' in stream
 
@@ -322,6 +335,17 @@ def test_a_tools_image_becomes_words_and_a_users_is_refused(
     error = server.http.post("/v1/chat/completions", json=asked).json()["error"]
     assert error["param"] == "messages[0].content[0]"
     assert "image_url" in error["message"]
+
+
+def test_what_is_refused_is_not_said_to_be_without_effect(serve: Serve):
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    body = {"messages": [{"role": "user", "content": [image]}]}
+    for strict in (False, True):
+        server = serve(ScriptedExecutor(script=b"x"), strict_fields=strict)
+        response = server.http.post("/v1/chat/completions", json=body)
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "messages[0].content[0]"
+        assert "x-caudal-ignored" not in response.headers
 
 
 def test_an_assistants_thinking_blocks_are_its_reasoning(converse: Callable[..., RunningServer]):

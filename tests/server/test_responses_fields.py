@@ -42,7 +42,7 @@ WORKS: dict[str, list[Any]] = {
     "image": [{}],
     "include": [[], [LOGPROBS], ["reasoning.encrypted_content"], None],
     "instructions": [None, ""],
-    "max_output_tokens": [1, None],
+    "max_output_tokens": [1, -1, None],
     "max_tool_calls": [3, None],
     "metadata": [{"a": "b"}, None],
     "moderation": [None],
@@ -72,7 +72,7 @@ WORKS: dict[str, list[Any]] = {
     "user": ["u"],
     # vLLM's
     "cache_salt": ["s"],
-    "chat_template_kwargs": [{}, {"x": 1}],
+    "chat_template_kwargs": [{}, {"x": False}],
     "frequency_penalty": [0.5],
     "ignore_eos": [False],
     "min_p": [0.1],
@@ -89,6 +89,7 @@ WORKS: dict[str, list[Any]] = {
 IGNORED: dict[str, list[tuple[Any, str]]] = {
     "access_programs": [({"cyber": "standard"}, "access_programs")],
     "background_options": [({"completion_window": "2h"}, "background_options")],
+    "chat_template_kwargs": [({"x": 1}, "chat_template_kwargs.x")],
     "client_metadata": [({"a": "b"}, "client_metadata")],
     "context_management": [([{"type": "compaction"}], "context_management")],
     "image": [({"context_compression": "enabled"}, "image")],
@@ -113,6 +114,17 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
         ({}, "conversation.id"),
     ],
     "instructions": [("Be kind", "input")],  # what the template says of system messages
+    **{
+        name: [(value, name)]
+        for name, value in (
+            ("grammar", 'start: "a"'),
+            ("guided_json", {"type": "integer"}),
+            ("json_schema", {"type": "integer"}),
+            ("regex", "a"),
+            ("response_format", {"type": "json_object"}),
+            ("structured_outputs", {"regex": "a"}),
+        )
+    },
     "max_output_tokens": [(0, "max_output_tokens")],
     "max_tool_calls": [(-1, "max_tool_calls")],
     "metadata": [

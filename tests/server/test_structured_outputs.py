@@ -236,7 +236,7 @@ def test_a_stop_string_ends_an_answer_of_a_form_too(server: RunningServer) -> No
         ({"json_schema": {"type": "array", "uniqueItems": True}}, "json_schema", "uniqueItems"),
         ({"json_schema": True}, "json_schema", "object"),
         ({"grammar": "hello"}, "grammar", "Expected"),
-        ({"grammar": ""}, "grammar", "empty"),
+        ({"structured_outputs": {"grammar": ""}}, "structured_outputs", "empty"),
         ({"grammar": "root ::= [a"}, "grammar", "line 1"),
         ({"grammar": 'root ::= "a"', "json_schema": {}}, "grammar", "json_schema exclude"),
         (
@@ -246,6 +246,9 @@ def test_a_stop_string_ends_an_answer_of_a_form_too(server: RunningServer) -> No
         ),
         ({"guided_json": {}}, "guided_json", "not supported"),
         ({"guided_regex": "a"}, "guided_regex", "not supported"),
+        ({"regex": "a"}, "regex", "not supported"),
+        ({"ebnf": 'root ::= "a"'}, "ebnf", "not supported"),
+        ({"structural_tag": {"format": {}}}, "structural_tag", "not supported"),
     ],
 )
 def test_what_can_not_be_had_is_refused_by_name(

@@ -127,7 +127,14 @@ class ChatModel:
         unheard = asked.effort is None and (
             conversation.reasoning_effort != "none" or dialect.reasoning_parser != "none"
         )
-        return replace(plan.prompt(), ignored=("reasoning_effort",) if unheard else ())
+        ignored = ["reasoning_effort"] if unheard else []
+        # A variable that is false is what one is that nobody has set.
+        ignored += [
+            f"chat_template_kwargs.{name}"
+            for name, value in conversation.template_kwargs.items()
+            if value and not asked.template.reads(name)
+        ]
+        return replace(plan.prompt(), ignored=tuple(ignored))
 
     def render(self, conversation: Conversation) -> str:
         """A conversation's prompt as text; raises what `prepare` raises, and waits like it."""
@@ -229,5 +236,5 @@ def _effort(conversation: Conversation, template: ChatTemplate) -> Mapping[str, 
         return {"reasoning_effort": effort}
     for switch in ("enable_thinking", "thinking"):
         if template.reads(switch):
-            return {} if effort == "minimal" else {switch: effort != "none"}
+            return None if effort == "minimal" else {switch: effort != "none"}
     return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
+from pydantic import BaseModel
+
 from caudal.errors import CaudalError
-from caudal.server.fields import UnknownFieldError, UnsupportedFieldError
+from caudal.server.fields import RequestModel, UnknownFieldError, UnsupportedFieldError
 
 
 class BodyError(CaudalError):
@@ -52,8 +55,21 @@ def _path(location: Sequence[str | int]) -> list[str | int]:
     return [
         part
         for part in location
-        if isinstance(part, int) or not (part in {"str", "int", "float", "bool"} or "[" in part)
+        if isinstance(part, int)
+        or not (part in {"str", "int", "float", "bool"} or "[" in part or part in _objects())
     ]
+
+
+@cache
+def _objects() -> frozenset[str]:
+    """The names of all kinds of objects, which are those of branches too."""
+
+    def below(kind: type[BaseModel]) -> Iterator[str]:
+        for each in kind.__subclasses__():
+            yield each.__name__
+            yield from below(each)
+
+    return frozenset(below(RequestModel))
 
 
 def _join(path: Sequence[str | int]) -> str:

@@ -28,6 +28,23 @@ _ALIKE = 0.86
 """Share of letters two names have in common, in order, where one is a misspelling of the other:
 `temprature` and `logprob` are, `max_new_tokens` is not."""
 
+_NAMES_ELSEWHERE = frozenset(
+    (
+        "ec_transfer_params",  # vLLM
+        "generation_prompt",  # llama.cpp
+        "mode",  # text-generation-webui
+        "models",  # OpenRouter
+        "reasoning_format",  # Groq, llama.cpp
+        "return_tokens",  # llama.cpp
+        "search_options",  # Alibaba
+        "seed",
+        "session",
+        "top_logprobs_num",  # SGLang
+        "workspace",
+    )
+)
+"""Fields of other APIs whose names only happen to be much like known ones of some objects here."""
+
 
 @dataclass(slots=True)
 class FieldReading:
@@ -97,7 +114,7 @@ class RequestModel(BaseModel):
     @classmethod
     def _meant_by(cls, name: str) -> str | None:
         """The known field of which a name is a misspelling."""
-        if len(name) > _LONGEST_NAME:
+        if len(name) > _LONGEST_NAME or name in _NAMES_ELSEWHERE:
             return None
         return closest(name, _names_of(cls).union(_refused_by(cls), _hints_of(cls)))
 

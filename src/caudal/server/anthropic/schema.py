@@ -34,6 +34,7 @@ from caudal.server.anthropic.tools import (
 )
 from caudal.server.anthropic.turns import answers_tools, read_messages, read_tool_changes
 from caudal.server.fields import RequestModel
+from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
 from caudal.structured_outputs import StructuredOutputsParams
 
 FIELD_NAMES: Mapping[str, str] = {
@@ -54,7 +55,11 @@ StopSequence = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 class CountTokensRequest(RequestModel):
     """Body of `POST /v1/messages/count_tokens`: whatever decides the prompt."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {"compaction": ()}
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "compaction": (),
+        **FORMS_ELSEWHERE,  # `output_config.format` is what there is
+        **CHAT_FORMS,
+    }
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {**BILLING, "mcp_servers": ([],)}
 
     model: str | None = None

@@ -27,7 +27,7 @@ class LlamaCppFields(RequestModel):
         "top_n_sigma": _OFF,
         "xtc_probability": (0,),
     }
-    hints: ClassVar[AbstractSet[str]] = frozenset(
+    hints: ClassVar[AbstractSet[str] | Mapping[str, Sequence[Any]]] = frozenset(
         (
             "adaptive_decay",
             "backend_sampling",

@@ -41,8 +41,8 @@ async def create_chat_completion(
     model = served_model(request)
     name = model.name_for(body.model)
     params = body.sampling_params()
-    note_ignored(request, body.left_out)
     conversation = body.conversation()
+    note_ignored(request, body.without_effect())
     generation = await model.start_chat(
         conversation,
         params,
@@ -91,7 +91,8 @@ async def count_input_tokens(
     model.name_for(body.model)
     prompt = await model.prepare_chat(body.conversation())
     names = {"reasoning_effort": body.effort_field}
-    note_ignored(request, [*body.left_out, *(names.get(each, each) for each in prompt.ignored)])
+    ignored = [names.get(each, each) for each in prompt.ignored]
+    note_ignored(request, [*body.without_effect(), *ignored])
     return {"object": "chat.completion.input_tokens", "input_tokens": len(prompt.tokens)}
 
 

@@ -38,11 +38,13 @@ class ChatFields(ThinkingFields):
     chat_template: str | None = Field(None, description="A Jinja template instead of the model's.")
     chat_template_kwargs: dict[str, Any] | None = None
 
-    @property
-    def left_out(self) -> list[str]:
-        """What is in the messages that the model can't read, and was replaced by words."""
+    def without_effect(self) -> list[str]:
+        """What does nothing here, beside what never does: parts of messages that the model can't
+        read and that were replaced by words, and places for reasoning that there are not.
+        """
         kinds = {part.kind for message in self.messages for _, part in message.unreadable_parts}
-        return [f"messages[].content[{kind}]" for kind in sorted(kinds)]
+        formats = [] if self.has_reasoning_format else ["reasoning_format"]
+        return [f"messages[].content[{kind}]" for kind in sorted(kinds)] + formats
 
     def _check_parts(self) -> None:
         """A tool's output may have parts that the model can't read; who asks must know better."""
@@ -94,17 +96,15 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
         "truncate_prompt_tokens": (),  # what is left would be no conversation
         "web_search_options": (),
     }
-    hints: ClassVar[frozenset[str]] = frozenset(
-        (
-            "models",  # OpenRouter's, to fall back to
-            "prediction",
-            "prompt_cache_options",
-            "prompt_cache_retention",
-            "provider",  # OpenRouter's
-            "store",
-            "verbosity",
-        )
-    )
+    hints: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "models": ([],),  # OpenRouter's, to fall back to
+        "prediction": ({},),
+        "prompt_cache_options": ({}, {"mode": "implicit"}),
+        "prompt_cache_retention": ("in_memory",),
+        "provider": ({},),  # OpenRouter's
+        "store": (False,),
+        "verbosity": ("medium",),
+    }
 
     max_completion_tokens: TokenLimit | None = None
     logprobs: bool | None = None
@@ -121,6 +121,11 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
     prompt_cache_key: str | None = Field(
         None, description="Not needed: every prompt's beginning is cached for every other."
     )
+
+    def without_effect(self) -> list[str]:
+        """As of all conversations, and what is about the answer."""
+        tier = [] if self.service_tier in (None, "auto", "default") else ["service_tier"]
+        return super().without_effect() + tier
 
     @property
     def max_tokens_field(self) -> str:
@@ -139,7 +144,7 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
             ParameterError: Names the offending field.
         """
         self.check_stream_options()
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise ParameterError("top_logprobs", "top_logprobs needs logprobs to be true.")
         name, max_tokens = self._limit()
         if max_tokens == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from caudal.chat.conversation import Message, ToolCall
 from caudal.chat.text_input import arguments_of
@@ -37,10 +37,10 @@ class RefusalPart(RequestModel):
 UNREADABLE = ("image_url", "input_audio", "file", "video_url", "audio_url")
 
 
-class UnreadablePart(RequestModel):
+class UnreadablePart(BaseModel):
     """What a model that reads text can't: an image, say. The rest of it doesn't matter."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: str
 

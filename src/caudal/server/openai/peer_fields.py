@@ -34,7 +34,7 @@ class PeerFields(LlamaCppFields):
         "n_probs": (0,),
         "response_fields": ([],),
     }
-    hints: ClassVar[AbstractSet[str]] = frozenset(
+    hints: ClassVar[AbstractSet[str] | Mapping[str, Sequence[Any]]] = frozenset(
         (
             # vLLM's
             "length_penalty",  # of beam search

@@ -55,7 +55,9 @@ class RerankRequest(PoolingFields):
     top_n: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Return only so many of the documents; default: all."
     )
-    return_documents: bool = True
+    return_documents: bool | None = Field(
+        None, description="Results have their documents; true by default."
+    )
     return_text: bool | None = Field(None, description="TEI's: results have their texts.")
 
     @model_validator(mode="after")
@@ -124,7 +126,7 @@ async def rerank(
             return JSONReply(results)
         for index in order:
             result: dict[str, Any] = {"index": index}
-            if body.return_documents:
+            if body.return_documents is not False:
                 result["document"] = {"text": texts[index]}
             result["relevance_score"] = scores[index].score
             results.append(result)

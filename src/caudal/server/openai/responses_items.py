@@ -42,7 +42,7 @@ class OutputTextPart(RequestModel):
 
     type: Literal["output_text"]
     text: str
-    annotations: list[Any] = Field(
+    annotations: list[Any] | None = Field(
         default_factory=list, description="As they came; the model can't see them."
     )
     logprobs: list[Any] | None = Field(None, description="As they came; the model can't see them.")
@@ -304,7 +304,7 @@ class ReasoningItem(RequestModel):
     """What the model thought."""
 
     type: Literal["reasoning"]
-    summary: list[SummaryPart] = Field(default_factory=list)
+    summary: list[SummaryPart] | None = Field(default_factory=list)
     content: list[ReasoningPart] | None = None
     encrypted_content: str | None = Field(
         None, description="From a response of this server: read in place of `content`."
@@ -315,7 +315,7 @@ class ReasoningItem(RequestModel):
     @property
     def text(self) -> str:
         """The reasoning; its summary, where that is all there is."""
-        return "\n\n".join(part.text for part in self.content or self.summary)
+        return "\n\n".join(part.text for part in self.content or self.summary or ())
 
 
 class ToolsItem(_Item):

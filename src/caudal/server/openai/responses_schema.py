@@ -24,6 +24,8 @@ from caudal.server.openai.responses_tools import (
     read_tool_choice,
     read_tools,
 )
+from caudal.server.openai.schema import TokenLimit
+from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
 from caudal.server.openai.tools import MAX_TOOLS, ToolMode
 from caudal.structured_outputs import StructuredOutputsParams
 
@@ -118,6 +120,10 @@ class ReadInput:
 class InputFields(RequestModel):
     """Fields that decide the prompt."""
 
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
+        **FORMS_ELSEWHERE,  # `text.format` is what there is
+        **CHAT_FORMS,
+    }
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {
         "personality": (),
         "truncation": ("disabled",),  # what doesn't fit is refused
@@ -236,7 +242,7 @@ class ResponseRequest(InputFields):
     }
 
     model: str | None = Field(None, description="Default: the model that is served.")
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_output_tokens: TokenLimit | None = None
     max_tool_calls: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Limits built-in tools, of which there are none; returned."
     )
@@ -306,6 +312,10 @@ class ResponseRequest(InputFields):
             raise ParameterError(
                 "stream_options", "stream_options may only be set when stream is true."
             )
+        if self.max_output_tokens == 0:
+            raise ParameterError(
+                "max_output_tokens", "max_output_tokens must be at least 1, but is 0."
+            )
         for name in self.include or ():
             if name not in (LOGPROBS, ENCRYPTED_REASONING, *_OTHER_INCLUDABLE):
                 raise ParameterError(
@@ -320,7 +330,7 @@ class ResponseRequest(InputFields):
         }
         return SamplingParams(
             **chosen,
-            max_tokens=self.max_output_tokens,
+            max_tokens=None if self.max_output_tokens == -1 else self.max_output_tokens,
             logprobs=(self.top_logprobs or 0) if self.includes_logprobs else None,
             structured_outputs=self.form(),
         )

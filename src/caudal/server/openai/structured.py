@@ -86,18 +86,34 @@ class StructuredOutputs(RequestModel):
         )
 
 
+FORMS_ELSEWHERE: Mapping[str, Sequence[Any]] = {
+    # What vLLM called `structured_outputs` once, and SGLang's names: without them answers would
+    # be free.
+    "ebnf": ("",),
+    "guided_choice": (),
+    "guided_decoding_backend": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_whitespace_pattern": (),
+    "regex": ("",),
+    "structural_tag": ("",),
+}
+"""Names of forms that no API here has."""
+
+CHAT_FORMS: Mapping[str, Sequence[Any]] = {
+    "grammar": ("",),
+    "json_schema": (),
+    "response_format": ({"type": "text"},),
+    "structured_outputs": ({},),
+}
+"""Names of forms that chats and completions have, with the values that ask for none."""
+
+
 class FormFields(RequestModel):
     """Fields of a request that give its answer a form; at most one of them may."""
 
-    refused: ClassVar[Mapping[str, Sequence[Any]]] = {
-        # What vLLM called `structured_outputs` once: without it answers would be free.
-        "guided_choice": (),
-        "guided_decoding_backend": (),
-        "guided_grammar": (),
-        "guided_json": (),
-        "guided_regex": (),
-        "guided_whitespace_pattern": (),
-    }
+    refused: ClassVar[Mapping[str, Sequence[Any]]] = FORMS_ELSEWHERE
 
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = Field(None, description="As in vLLM.")
@@ -108,7 +124,7 @@ class FormFields(RequestModel):
     def form_field(self) -> str:
         """The name under which the form was given."""
         names = ("structured_outputs", "json_schema", "grammar")
-        given = (name for name in names if getattr(self, name) is not None)
+        given = (name for name in names if getattr(self, name) not in (None, ""))
         return next(given, "response_format")
 
     def form(self) -> StructuredOutputsParams | None:
@@ -139,6 +155,6 @@ class FormFields(RequestModel):
             forms["structured_outputs"] = self.structured_outputs.form
         if self.json_schema is not None:
             forms["json_schema"] = partial(StructuredOutputsParams, json=self.json_schema)
-        if self.grammar is not None:
+        if self.grammar:  # llama.cpp's clients send an empty one for none
             forms["grammar"] = partial(StructuredOutputsParams, grammar=self.grammar)
         return forms

@@ -40,6 +40,13 @@ class ThinkingFields(RequestModel):
     reasoning: Reasoning | None = Field(None, description="As in OpenRouter's API.")
     enable_thinking: bool | None = Field(None, description="As in Qwen's API.")
     include_reasoning: bool | None = None
+    reasoning_format: (
+        Literal["auto", "deepseek", "parsed", "hidden", "none", "raw", "deepseek-legacy"] | None
+    ) = Field(
+        None,
+        description="As in llama.cpp's and Groq's servers: `hidden` leaves reasoning out of the "
+        "answer; it is never part of the content.",
+    )
     thinking_token_budget: Annotated[int, Field(ge=-1)] | None = Field(
         None, description="As in vLLM: most tokens of reasoning, then it is ended; -1: no limit."
     )
@@ -75,10 +82,16 @@ class ThinkingFields(RequestModel):
         return None if self.reasoning is None else self.reasoning.max_tokens
 
     @property
+    def has_reasoning_format(self) -> bool:
+        """Whether reasoning is where the request wants it."""
+        return self.reasoning_format in (None, "auto", "deepseek", "parsed", "hidden")
+
+    @property
     def shows_reasoning(self) -> bool:
         """Whether reasoning is part of the answer."""
         excluded = self.reasoning is not None and self.reasoning.exclude
-        return self.include_reasoning is not False and not excluded
+        hidden = self.reasoning_format == "hidden"
+        return self.include_reasoning is not False and not excluded and not hidden
 
     def _efforts(self) -> dict[str, ReasoningEffort | None]:
         """What each field asks for. Who merely switches thinking on asks for the middle."""

@@ -31,8 +31,8 @@ async def tokenize(
     if isinstance(body, TokenizeContentRequest):
         tokens = await model.encode_text(
             body.content,
-            add_special=body.add_special,
-            parse_special=body.parse_special,
+            add_special=bool(body.add_special),
+            parse_special=body.parse_special is not False,
             field="content",
         )
         if body.with_pieces:
@@ -43,7 +43,8 @@ async def tokenize(
         if body.add_special_tokens:
             tokens = tokenizer.framed(tokens)
     else:
-        tokens = await model.encode_text(body.prompt, add_special=body.add_special_tokens)
+        special = body.add_special_tokens is not False
+        tokens = await model.encode_text(body.prompt, add_special=special)
     return {
         "tokens": tokens,
         "token_strs": [*map(tokenizer.token_text, tokens)] if body.return_token_strs else None,

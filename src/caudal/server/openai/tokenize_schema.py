@@ -15,7 +15,7 @@ class TokenizeTextRequest(RequestModel):
 
     model: str | None = None
     prompt: str
-    add_special_tokens: bool = True
+    add_special_tokens: bool | None = Field(None, description="True by default.")
     return_token_strs: bool | None = Field(
         None, description="The answer has the tokens as the vocabulary spells them, too."
     )
@@ -25,8 +25,8 @@ class TokenizeChatRequest(ChatFields):
     """Body of `POST /tokenize`, for a conversation."""
 
     model: str | None = None
-    add_special_tokens: bool = Field(
-        False,
+    add_special_tokens: bool | None = Field(
+        None,
         description="Add what begins and ends texts to what the template writes, which usually "
         "has it.",
     )
@@ -38,11 +38,13 @@ class TokenizeContentRequest(RequestModel):
 
     model: str | None = None
     content: str
-    add_special: bool = False
-    parse_special: bool = Field(
-        True, description="Control tokens written in the text become those tokens."
+    add_special: bool | None = None
+    parse_special: bool | None = Field(
+        None, description="Control tokens written in the text become those tokens, by default."
     )
-    with_pieces: bool = Field(False, description="Each token comes with its text, or its bytes.")
+    with_pieces: bool | None = Field(
+        None, description="Each token comes with its text, or its bytes."
+    )
 
 
 def _kind(body: Any) -> str:
