@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -21,14 +22,16 @@ TESTS = Path(__file__).parents[1]
 
 @contextlib.contextmanager
 def server(
-    *arguments: str, preexec: Callable[[], object] | None = None
+    *arguments: str,
+    preexec: Callable[[], object] | None = None,
+    stderr: int = subprocess.PIPE,
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "support.fake_server", *arguments],
         cwd=TESTS,
         preexec_fn=preexec,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
     try:
@@ -152,3 +155,43 @@ def test_a_model_that_cannot_be_loaded_ends_the_process():
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 1
         assert errors == "caudal: cannot load model.gguf: it is broken\n"
+
+
+@contextlib.contextmanager
+def unread_pipe() -> Iterator[int]:
+    """The end to write to of a pipe in which there is no more room."""
+    reading, writing = os.pipe()
+    try:
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x" * 1000)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x")
+        os.set_blocking(writing, True)
+        yield writing
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def stop_while_a_thread_works(process: subprocess.Popen[str], url: str) -> int:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    with connect(url) as sock:
+        sock.sendall(post("/tokenize", json.dumps({"prompt": "x" * 10_000}).encode()))
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        return process.wait(30)
+
+
+def test_a_thread_that_works_for_nobody_does_not_keep_it_from_stopping():
+    with server("stuck") as (process, url):
+        assert stop_while_a_thread_works(process, url) == 0
+        assert "Traceback" not in process.communicate()[1]
+
+
+def test_a_log_that_nobody_reads_does_not_keep_it_from_stopping():
+    with unread_pipe() as pipe, server("stuck", stderr=pipe) as (process, url):
+        assert stop_while_a_thread_works(process, url) == 0

@@ -24,7 +24,10 @@ def load() -> ServedModel:
     if "slow" in sys.argv:
         time.sleep(600)
     executor = ScriptedExecutor(script=b"x" * 10_000, fail=lambda _: time.sleep(0.01))
-    return serve_fake(executor, max_model_len=8000)
+    model = serve_fake(executor, max_model_len=8000)
+    if "stuck" in sys.argv:
+        model.tokenizer.encode = lambda *_, **__: time.sleep(600)  # type: ignore[method-assign]
+    return model
 
 
 def ready(_: ServedModel) -> None:

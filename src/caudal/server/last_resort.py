@@ -6,12 +6,17 @@ exits. Whoever told the server to stop has waited long enough by then.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
 import threading
+import time
 
 logger = logging.getLogger("caudal.server")
+
+LAST_WORD_SECONDS = 0.2
+"""How long the log may take: whoever should read it may have stopped to."""
 
 
 class LastResort:
@@ -25,21 +30,32 @@ class LastResort:
     def __init__(self, seconds: float, hurried_seconds: float) -> None:
         self._seconds = seconds
         self._hurried_seconds = hurried_seconds
+        self._finished = False
         # Of all ways to tell a thread something, the one that a signal handler may use.
-        self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._limits: queue.SimpleQueue[float] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="caudal-last-resort", daemon=True).start()
 
     def hurry(self) -> None:
         """Begin to count down; the second time, to count down from less."""
-        self._signals.put(None)
+        self._limits.put(self._seconds)
+        self._seconds = self._hurried_seconds
+
+    def finish(self, seconds: float) -> None:
+        """Count down from so many seconds, and end without a word.
+
+        What is still there then are threads whose results nobody waits for.
+        """
+        self._finished = True
+        self._limits.put(seconds)
 
     def _run(self) -> None:
-        self._signals.get()
-        try:
-            self._signals.get(timeout=self._seconds)
-        except queue.Empty:
-            pass
-        else:
-            threading.Event().wait(self._hurried_seconds)
-        logger.warning("not everything could be stopped in time; ending without it")
+        deadline = time.monotonic() + self._limits.get()
+        with contextlib.suppress(queue.Empty):
+            while (left := deadline - time.monotonic()) > 0:
+                deadline = min(deadline, time.monotonic() + self._limits.get(timeout=left))
+        if not self._finished:
+            words = "not everything could be stopped in time; ending without it"
+            last = threading.Thread(target=logger.warning, args=(words,), daemon=True)
+            last.start()
+            last.join(LAST_WORD_SECONDS)
         os._exit(0)

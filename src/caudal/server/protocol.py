@@ -11,6 +11,7 @@ ahead, and takes a client that has finished sending for one that has gone. So th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import urllib.parse
@@ -18,7 +19,7 @@ from typing import Any, cast
 
 import httptools
 import uvicorn
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -53,7 +54,7 @@ class ServerConfig(uvicorn.Config):
 
     def __init__(self, app: ASGIApp, limits: ServerLimits) -> None:
         super().__init__(
-            app,
+            _cancellable(app),
             http=Protocol,
             ws="none",
             lifespan="off",
@@ -64,6 +65,16 @@ class ServerConfig(uvicorn.Config):
         )
         self.limits = limits
         self.waiting = WaitingConnections(limits.max_connections)
+
+
+def _cancellable(app: ASGIApp) -> ASGIApp:
+    """What still runs when the server stops is cancelled, and that is no failure to be logged."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await app(scope, receive, send)
+
+    return run
 
 
 class _RefusedError(Exception):

@@ -32,6 +32,9 @@ LAST_WORDS_SECONDS = 0.2
 LAST_RESORT_SECONDS = 2.0
 """How long all of that may take, on a machine that has much else to do."""
 
+THREAD_SECONDS = 1.0
+"""How long all else then has to end: threads work whose results nobody waits for any more."""
+
 OTHER_DESCRIPTORS = 256
 """Open files that aren't connections: the model, libraries, what the system wants."""
 
@@ -142,7 +145,8 @@ def serve(
     strict_fields: bool = False,
     on_ready: Callable[[ServedModel], None],
 ) -> None:
-    """Serve until SIGINT, SIGTERM or SIGHUP. What then does not end in time ends the process.
+    """Serve until SIGINT, SIGTERM or SIGHUP. What then does not end in time ends the process; and
+    so does, soon after this returns, what has not ended by itself.
 
     Args:
         sock: A listening socket, from `listen`.
@@ -187,6 +191,7 @@ def serve(
         finally:
             if slot.ready:
                 await slot.model.shutdown()
+        last_resort.finish(THREAD_SECONDS)
 
     # uvicorn handles the signals while it serves, and then raises them again for whoever handled
     # them before. Nobody needs to: a server that was told to stop and did has not failed.
