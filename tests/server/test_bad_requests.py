@@ -365,6 +365,13 @@ def test_routes_and_methods_that_do_not_exist(hello: RunningServer):
     response = hello.http.get("/v1/completions")
     assert response.status_code == 405
     assert response.json()["error"]["type"] == "invalid_request_error"
+    assert response.headers["allow"] == "POST"
+    assert hello.http.post("/v1/models").headers["allow"] == "GET, HEAD"
+
+
+def test_a_list_that_is_too_short_is_said_in_words_for_clients(hello: RunningServer):
+    error = refused(hello, "/v1/chat/completions", {**CHAT, "messages": []})
+    assert error["message"] == "messages: list should have at least 1 item, not 0."
 
 
 def test_detokenize_refuses_unknown_ids(hello: RunningServer):

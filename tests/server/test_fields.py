@@ -289,6 +289,9 @@ def test_strict_fields(serve: Serve):
     response = server.http.post("/v1/chat/completions", json=CHAT | {"zeal": 1})
     assert response.status_code == 400
     assert response.json()["error"]["message"] == "Unknown field: zeal."
+    response = server.http.post("/v1/chat/completions", json=CHAT | {"store": True})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "store would have no effect on this server."
 
 
 EFFORTS: list[tuple[str, dict[str, Any], str]] = [

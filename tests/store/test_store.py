@@ -86,8 +86,9 @@ def test_removing_keeps_what_another_name_shares(index: LocalIndex, store: Store
 
 
 def test_removing_from_a_store_that_does_not_exist(store: Store) -> None:
-    with pytest.raises(ModelNotFoundError, match="not in the store"):
-        store.remove("smollm2")
+    for name in ("smollm2", "unheard-of"):
+        with pytest.raises(ModelNotFoundError, match=f"^{name} is not in the store; .*caudal list"):
+            store.remove(name)
 
 
 def test_a_damaged_model_says_how_to_repair_it(index: LocalIndex, store: Store) -> None:

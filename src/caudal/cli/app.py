@@ -91,9 +91,9 @@ class _CaudalGroup(TyperGroup):
 
 
 def _one_line(error: _UsageError) -> str:
-    """What is wrong with a command, e.g. `caudal rm: error: Missing argument 'MODEL...'. (…)`."""
+    """What is wrong with a command, e.g. `caudal rm: error: Missing argument 'MODEL'. (…)`."""
     path = "caudal" if error.ctx is None else error.ctx.command_path
-    message = " ".join(error.format_message().split())
+    message = " ".join(error.format_message().replace("Value error, ", "").split())
     return f"{path}: error: {message} (see {path} --help)"
 
 

@@ -10,7 +10,7 @@ import typer
 def rm(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL...", help="Names as `caudal list` shows them."),
+        typer.Argument(metavar="MODEL", help="Names as `caudal list` shows them."),
     ],
 ) -> None:
     """Delete models from the store.

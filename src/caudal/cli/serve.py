@@ -1,4 +1,4 @@
-"""`caudal serve`: a model as a service, with OpenAI's API."""
+"""`caudal serve`: a model as a service, with OpenAI's API and Anthropic's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def serve(
         str | None,
         typer.Option(
             envvar="CAUDAL_API_KEY",
-            help="Clients must send it as a bearer token, on every route but / and /health.",
+            help="Clients must send it, as a bearer token or x-api-key, on every route but / and "
+            "/health.",
             rich_help_panel=_SERVER,
             show_default=False,
         ),
@@ -61,8 +62,8 @@ def serve(
         bool,
         typer.Option(
             "--allow-request-templates",
-            help="Requests may bring a `chat_template` of their own. It is run in a process of its "
-            "own, with limits of time and memory.",
+            help="Requests may bring a `chat_template` of their own, which is run in a separate "
+            "process, with limits of time and memory.",
             rich_help_panel=_SERVER,
         ),
     ] = False,
@@ -129,7 +130,7 @@ def serve(
     embedding_batch_size: options.EmbeddingBatchSize = None,
     embedding_queue_delay: options.EmbeddingQueueDelay = None,
 ) -> None:
-    """Serve a model over HTTP, with the API that OpenAI's clients speak.
+    """Serve a model over HTTP, with the APIs that OpenAI's and Anthropic's clients speak.
 
     The quickest start, on this machine alone:
 
@@ -147,8 +148,8 @@ def serve(
 
         caudal serve minilm
 
-    Then point any OpenAI client at http://127.0.0.1:8000/v1. GET /health, /metrics (Prometheus) and
-    /openapi.json are there too.
+    Then point any OpenAI client at http://127.0.0.1:8000/v1, or any of Anthropic's at
+    http://127.0.0.1:8000. GET /health, /metrics (Prometheus) and /openapi.json are there too.
     """
     import logging
 

@@ -11,7 +11,7 @@ def verify(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL]",
+            metavar="MODEL",
             help="A name from `caudal list`; all of them without it.",
             show_default=False,
         ),

@@ -204,7 +204,10 @@ def install_error_handlers(app: FastAPI) -> None:
             message = f"There is no route {request.method} {request.url.path}."
         elif error.status_code == 405:
             message = f"{request.url.path} does not accept {request.method}."
-        return error_response(request.scope, error.status_code, message, headers=error.headers)
+        headers = dict(error.headers or {})
+        if headers.get("Allow") == "GET":
+            headers["Allow"] = "GET, HEAD"  # `server/app.py` answers it as GET
+        return error_response(request.scope, error.status_code, message, headers=headers)
 
     async def on_unexpected(request: Request, _: Exception) -> JSONReply:
         # Starlette logs the traceback.

@@ -33,7 +33,7 @@ def explain_errors(errors: Sequence[Any]) -> tuple[str, str | None]:
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, UnsupportedFieldError):
         field = _join([*path, cause.field])
-        return f"{field} is not supported by this server.", field
+        return f"{field} {cause.verdict} this server.", field
     if isinstance(cause, UnknownFieldError):
         field = _join([*path, cause.field])
         meant = "" if cause.meant is None else f" Did you mean {_join([*path, cause.meant])}?"
@@ -83,5 +83,5 @@ def _sentence(error: Any) -> str:
     """What is wrong with a value, in words that know JSON and not Python."""
     if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "input should be an object"
-    message: str = error["msg"].removeprefix("Value error, ")
+    message: str = error["msg"].removeprefix("Value error, ").replace(" after validation,", ",")
     return message[:1].lower() + message[1:]

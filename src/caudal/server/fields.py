@@ -101,8 +101,10 @@ class RequestModel(BaseModel):
                 continue
             if value is None or value in refused.get(name, hints.get(name, _NOTHING)):
                 del kept[name]
-            elif name in refused or (reading.strict and name in hints):
+            elif name in refused:
                 raise UnsupportedFieldError(name)
+            elif reading.strict and name in hints:
+                raise UnsupportedFieldError(name, "would have no effect on")
             elif name in unknown and (meant := cls._meant_by(name)) is not None:
                 raise UnknownFieldError(name, meant)
             elif name in unknown and (reading.strict or cls.closed):
@@ -120,11 +122,17 @@ class RequestModel(BaseModel):
 
 
 class UnsupportedFieldError(ValueError):
-    """A known field asks for something that Caudal does not offer."""
+    """A known field asks for something that Caudal does not offer.
 
-    def __init__(self, field: str) -> None:
+    Args:
+        field: Its name.
+        verdict: What is said between the name and "this server".
+    """
+
+    def __init__(self, field: str, verdict: str = "is not supported by") -> None:
         self.field = field
-        super().__init__(f"{field} is not supported by this server.")
+        self.verdict = verdict
+        super().__init__(f"{field} {verdict} this server.")
 
 
 class UnknownFieldError(ValueError):

@@ -217,7 +217,7 @@ class Store:
                 raise ModelNotFoundError(
                     f"{name} is a file outside the store, which has no hash to compare it with"
                 )
-            names = [self._canonical_name(reference)]
+            names = [_stored_name(reference)]
         for each in names:
             try:
                 manifest = self._layout.read_manifest(each)
@@ -225,7 +225,7 @@ class Store:
                 yield CheckedModel(each, 0, str(error))
                 continue
             if manifest is None:
-                raise ModelNotFoundError(f"{name} is not in the store")
+                raise ModelNotFoundError(f"{name} is not in the store; what is, says: caudal list")
             damage = self._find_damage(manifest, progress, again=True)
             yield CheckedModel(each, sum(file.size for file in manifest.files), damage)
 
@@ -253,13 +253,13 @@ class Store:
             raise ModelNotFoundError(
                 f"{name} is a file outside the store, which Caudal leaves alone"
             )
-        canonical = self._canonical_name(reference)
+        canonical = _stored_name(reference)
         if not self.home.is_dir():
-            raise ModelNotFoundError(f"{name} is not in the store")
+            raise ModelNotFoundError(f"{name} is not in the store; what is, says: caudal list")
         with explained_os_errors(self.home), exclusive_lock(self._layout.lock, lambda: None):
             manifest = self._layout.read_manifest(canonical)
             if manifest is None:
-                raise ModelNotFoundError(f"{name} is not in the store")
+                raise ModelNotFoundError(f"{name} is not in the store; what is, says: caudal list")
             removed = self._describe(manifest)
             self._layout.delete_manifest(canonical)
             shared = {file.blob for other in self._layout.read_manifests() for file in other.files}
@@ -298,6 +298,12 @@ class Store:
             sources=tuple(f"{source.package}=={source.version}" for source in manifest.sources),
             modified=manifest.pulled_at.astimezone(),
         )
+
+
+def _stored_name(reference: ShortName | PackageReference) -> str:
+    """Under which name the store would have a model, whether or not it is a known one."""
+    known = _known(reference)
+    return reference.name if known is None else known.name
 
 
 def _known(reference: ShortName | PackageReference) -> KnownModel | None:
