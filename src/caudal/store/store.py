@@ -225,7 +225,7 @@ class Store:
                 yield CheckedModel(each, 0, str(error))
                 continue
             if manifest is None:
-                raise ModelNotFoundError(f"{name} is not in the store; what is, says: caudal list")
+                raise _not_stored(name)
             damage = self._find_damage(manifest, progress, again=True)
             yield CheckedModel(each, sum(file.size for file in manifest.files), damage)
 
@@ -255,11 +255,11 @@ class Store:
             )
         canonical = _stored_name(reference)
         if not self.home.is_dir():
-            raise ModelNotFoundError(f"{name} is not in the store; what is, says: caudal list")
+            raise _not_stored(name)
         with explained_os_errors(self.home), exclusive_lock(self._layout.lock, lambda: None):
             manifest = self._layout.read_manifest(canonical)
             if manifest is None:
-                raise ModelNotFoundError(f"{name} is not in the store; what is, says: caudal list")
+                raise _not_stored(name)
             removed = self._describe(manifest)
             self._layout.delete_manifest(canonical)
             shared = {file.blob for other in self._layout.read_manifests() for file in other.files}
@@ -304,6 +304,10 @@ def _stored_name(reference: ShortName | PackageReference) -> str:
     """Under which name the store would have a model, whether or not it is a known one."""
     known = _known(reference)
     return reference.name if known is None else known.name
+
+
+def _not_stored(name: str) -> ModelNotFoundError:
+    return ModelNotFoundError(f"{name} is not in the store; to see what is: caudal list")
 
 
 def _known(reference: ShortName | PackageReference) -> KnownModel | None:
