@@ -225,7 +225,7 @@ class Store:
                 yield CheckedModel(each, 0, str(error))
                 continue
             if manifest is None:
-                raise _not_stored(name)
+                raise _not_stored(each)
             damage = self._find_damage(manifest, progress, again=True)
             yield CheckedModel(each, sum(file.size for file in manifest.files), damage)
 
