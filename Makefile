@@ -1,19 +1,20 @@
-# Everything a newcomer needs: `make run` serves the default model, `make test` checks the whole project.
+# Everything a newcomer needs: `make run` serves the default model (MODEL=, PORT=), `make test` checks the whole project.
 SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MODEL ?= smollm2
-# Not ?=: bash has a variable of this name.
+# Not ?=: bash sets SECONDS, and some hosts set PORT.
 SECONDS := 60
+PORT := 8000
 
 NATIVE_SOURCES := $(shell find csrc tests/native/cpp -type f) CMakeLists.txt pyproject.toml
 
 .PHONY: run test test-clients fuzz lint format build bench bench-setup bench-peers wheel clean
 
 run: build
-	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port 8000
+	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port $(PORT)
 
 test: lint
 	$(BIN)/pytest

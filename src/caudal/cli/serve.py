@@ -272,7 +272,8 @@ def _banner(served: ServedModel, address: str, *, needs_key: bool) -> str:
     key = " -H 'Authorization: Bearer YOUR_KEY'" if needs_key else ""
     route, rest = (
         "chat/completions",
-        '"max_tokens": 100, "messages": [{"role": "user", "content": "What is gravity?"}]',
+        '"max_tokens": 100, "temperature": 0, '
+        '"messages": [{"role": "user", "content": "What is gravity?"}]',
     )
     if "embed" in served.tasks and not generates:
         route, rest = "embeddings", '"input": "Who was Albert Einstein?"'
