@@ -84,8 +84,6 @@ def test_numbers_that_are_none(hello: RunningServer, value: str):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("functions", [{"name": "f"}]),
-        ("function_call", "auto"),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
         ("web_search_options", {}),
@@ -103,6 +101,25 @@ def test_what_is_not_offered_is_refused_by_name(hello: RunningServer, field: str
     error = refused(hello, "/v1/chat/completions", {**CHAT, field: value})
     assert error["param"] == field
     assert error["message"] == f"{field} is not supported by this server."
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "instead"),
+    [
+        ("functions", [{"name": "f"}], "tools"),
+        ("function_call", "auto", "tool_choice"),
+        ("guided_json", {}, "structured_outputs.json"),
+        ("guided_regex", "a", "structured_outputs.regex"),
+        ("guided_choice", ["a"], "structured_outputs.choice"),
+        ("guided_grammar", "root ::= [a]", "structured_outputs.grammar"),
+    ],
+)
+def test_what_is_out_of_use_is_refused_with_what_took_its_place(
+    hello: RunningServer, field: str, value: object, instead: str
+):
+    error = refused(hello, "/v1/chat/completions", {**CHAT, field: value})
+    assert error["param"] == field
+    assert error["message"] == f"{field} is not supported by this server. Use {instead} instead."
 
 
 @pytest.mark.parametrize(("field", "value"), [("best_of", 2), ("suffix", "end")])

@@ -11,6 +11,16 @@ from pydantic import BaseModel
 from caudal.errors import CaudalError
 from caudal.server.fields import RequestModel, UnknownFieldError, UnsupportedFieldError
 
+_INSTEAD = {
+    "functions": "tools",
+    "function_call": "tool_choice",
+    "guided_json": "structured_outputs.json",
+    "guided_regex": "structured_outputs.regex",
+    "guided_choice": "structured_outputs.choice",
+    "guided_grammar": "structured_outputs.grammar",
+}
+"""Fields that have gone out of use where they come from, and what took their place."""
+
 
 class BodyError(CaudalError):
     """A body is no JSON, or not what its route takes.
@@ -33,7 +43,9 @@ def explain_errors(errors: Sequence[Any]) -> tuple[str, str | None]:
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, UnsupportedFieldError):
         field = _join([*path, cause.field])
-        return f"{field} {cause.verdict} this server.", field
+        instead = _INSTEAD.get(field)
+        hint = "" if instead is None else f" Use {instead} instead."
+        return f"{field} {cause.verdict} this server.{hint}", field
     if isinstance(cause, UnknownFieldError):
         field = _join([*path, cause.field])
         meant = "" if cause.meant is None else f" Did you mean {_join([*path, cause.meant])}?"
