@@ -59,7 +59,8 @@ def explain_errors(errors: Sequence[Any]) -> tuple[str, str | None]:
         case _:
             alternatives = [_sentence(item) for item in errors if _path(item["loc"]) == path]
             what = " or ".join(dict.fromkeys(alternatives))
-            return f"{field or 'body'}: {what}.", field or None
+            end = "" if what.endswith((".", "?")) else "."
+            return f"{field or 'body'}: {what}{end}", field or None
 
 
 def _path(location: Sequence[str | int]) -> list[str | int]:
