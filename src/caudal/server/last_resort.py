@@ -49,10 +49,13 @@ class LastResort:
         self._limits.put(seconds)
 
     def _run(self) -> None:
-        deadline = time.monotonic() + self._limits.get()
+        # The clock is read after the wait: the limits count from when they are given.
+        seconds = self._limits.get()
+        deadline = time.monotonic() + seconds
         with contextlib.suppress(queue.Empty):
             while (left := deadline - time.monotonic()) > 0:
-                deadline = min(deadline, time.monotonic() + self._limits.get(timeout=left))
+                seconds = self._limits.get(timeout=left)
+                deadline = min(deadline, time.monotonic() + seconds)
         if not self._finished:
             words = "not everything could be stopped in time; ending without it"
             last = threading.Thread(target=logger.warning, args=(words,), daemon=True)
