@@ -122,7 +122,7 @@ CHAT_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
 TEXT_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
     "add_special_tokens": ([True, False, None], []),
     "response_format": ([{"type": "json_object"}, None], [{"type": "xml"}]),
-    "truncate_prompt_tokens": ([1, -1, None], [-2]),
+    "truncate_prompt_tokens": ([1, -1, None], [0, -2]),
     "truncation_side": (["left", "right", None], ["middle"]),
 }
 

@@ -178,7 +178,7 @@ class InputFields(RequestModel):
         history = HistoryReader(seal)
         messages = history.read(items)
         if not messages:
-            raise ParameterError("input", "input must not be empty.")
+            raise ParameterError("input", "input has nothing for the model to read.")
         if self.instructions:
             messages.insert(0, Message(role="system", content=self.instructions))
         ignored = history.ignored

@@ -173,10 +173,19 @@ class CompletionRequest(GenerationFields):
         return self._limit()[0]
 
     def truncated(self, tokens: list[int], max_model_len: int) -> list[int]:
-        """As much of a prompt as the request wants read."""
+        """As much of a prompt as the request wants read.
+
+        Raises:
+            ParameterError: That would be nothing.
+        """
         most = self.truncate_prompt_tokens
         if most is None:
             return tokens
+        if most == 0:
+            raise ParameterError(
+                "truncate_prompt_tokens",
+                "truncate_prompt_tokens must be at least 1, or -1 for all there is room for.",
+            )
         if most == -1:
             most = max(1, max_model_len - (self._limit()[1] or 1))
         return tokens[:most] if self.truncation_side == "right" else tokens[-most:]
