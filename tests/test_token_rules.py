@@ -97,6 +97,15 @@ def test_what_a_grammar_forces_stops_before_what_is_not_allowed():
 
     assert bytes(forced(bad_words=["q"])) == b"abc"
     assert bytes(forced(bad_words=["bc"])) == b"ab"
-    assert bytes(forced(bad_words=["a"])) == b""
+    assert bytes(forced(bad_words=["b"])) == b"a"
     assert bytes(forced(allowed_token_ids=list(b"ab"))) == b"ab"
     assert matcher(bad_words=["q"]).forced() == ()
+
+
+@pytest.mark.parametrize(
+    ("param", "value"), [("allowed_token_ids", [*b"xy"]), ("bad_words", ["a"])]
+)
+def test_rules_that_leave_nothing_to_begin_with_are_refused(param: str, value: Any):
+    with pytest.raises(ParameterError, match=f"{param} leaves no token that") as caught:
+        matcher(slots("a"), **{param: value})
+    assert caught.value.param == param

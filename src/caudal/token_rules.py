@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from caudal.engine.grammar import Grammar, Matcher
+from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
 from caudal.sampling_params import SamplingParams
 
@@ -24,7 +25,7 @@ def with_token_rules(
         inner: The form that the answer must have besides.
 
     Raises:
-        ParameterError: A token id doesn't exist.
+        ParameterError: A token id doesn't exist, or no token is left to begin with.
     """
     if params.allowed_token_ids is None and not params.bad_words:
         return inner
@@ -47,7 +48,13 @@ def with_token_rules(
                 banned.setdefault(before[-1], []).append((tuple(before), last))
             else:
                 allowed &= ~(1 << last)
-    return TokenRules(allowed.to_bytes((size + 7) // 8, "little"), banned, inner)
+    rules = TokenRules(allowed.to_bytes((size + 7) // 8, "little"), banned, inner)
+    begin = rules.matcher()
+    if not begin.complete and not any(begin.allowed()):
+        name = "bad_words" if params.allowed_token_ids is None else "allowed_token_ids"
+        what = "an answer" if inner is None else "an answer of the form that is demanded"
+        raise ParameterError(name, f"{name} leaves no token that {what} can begin with.")
+    return rules
 
 
 @dataclass(frozen=True, slots=True)

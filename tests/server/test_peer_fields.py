@@ -143,8 +143,12 @@ def test_rules_for_tokens_hold_beside_a_form(cat: RunningServer):
 
 
 def test_a_form_and_rules_that_leave_nothing_fail_alone(cat: RunningServer):
-    form = {"structured_outputs": {"choice": ["cat"]}, "allowed_token_ids": [120]}
-    assert cat.http.post("/v1/completions", json=TEXT | form).status_code == 500
+    form = {"structured_outputs": {"choice": ["cat"]}}
+    refused = cat.http.post("/v1/completions", json=TEXT | form | {"allowed_token_ids": [120]})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "allowed_token_ids"
+    later = cat.http.post("/v1/completions", json=TEXT | form | {"allowed_token_ids": [*b"c"]})
+    assert later.status_code == 500  # only once it is written can it be known
     assert text(cat)["text"] == "cat"
 
 
