@@ -145,8 +145,9 @@ def test_requests_that_the_document_allows_get_an_answer_or_a_reason(server: Run
         label: send_examples(server, operation, GenerationMode.POSITIVE)
         for label, operation in RIGHT.items()
     }
-    # Else they test no more than how requests are refused.
-    assert sum(map(bool, served.values())) > len(served) / 2, served
+    # Else they test no more than how requests are refused. What a made-up id names isn't there.
+    askable = [answers for label, answers in served.items() if "{" not in label]
+    assert sum(map(bool, askable)) > len(askable) / 2, served
 
 
 @pytest.mark.parametrize("label", WRONG)
