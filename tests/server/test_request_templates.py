@@ -123,14 +123,18 @@ def test_slow_ones_delay_nobody_else(server: RunningServer):
 
 
 def test_too_many_at_once_are_asked_to_come_back(server: RunningServer):
-    def attack(_: int) -> httpx.Response:
-        return httpx.post(f"{server.url}/tokenize", json=body(chat_template=SLOW), timeout=120)
+    most, more = REQUEST_TEMPLATES + 2, 8
+    # One client for all: they must arrive before the first of them has run out of time.
+    limits = httpx.Limits(max_connections=most + more)
+    with httpx.Client(timeout=120, limits=limits) as client:
 
-    most = REQUEST_TEMPLATES + 2
-    with ThreadPoolExecutor(most + 4) as clients:
-        answers = list(clients.map(attack, range(most + 4)))
+        def attack(_: int) -> httpx.Response:
+            return client.post(f"{server.url}/tokenize", json=body(chat_template=SLOW))
+
+        with ThreadPoolExecutor(most + more) as threads:
+            answers = list(threads.map(attack, range(most + more)))
     refused = [answer for answer in answers if answer.status_code == 429]
-    assert len(refused) == 4
+    assert 0 < len(refused) <= more
     for answer in refused:
         assert "requests that bring a chat_template" in error_of(answer, 429)[0]
         assert answer.headers["retry-after"] == "2"
