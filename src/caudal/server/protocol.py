@@ -31,6 +31,7 @@ from caudal.server.errors import error_response
 from caudal.server.limits import ServerLimits
 from caudal.server.request_ids import HEADER, request_id
 from caudal.server.streaming import FILLER
+from caudal.server.unframed import UnframedCycle
 from caudal.server.waiting import WaitingConnections
 
 logger = logging.getLogger("caudal.server")
@@ -278,7 +279,7 @@ class Protocol(HttpToolsProtocol):
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             raise _RefusedError(400, "A request needs one Host header.")
         self._keep_alive = version == "1.1" and self.parser.should_keep_alive()
-        cycle = (RequestResponseCycle if version == "1.1" else _UnframedCycle)(
+        cycle = (RequestResponseCycle if version == "1.1" else UnframedCycle)(
             scope=scope,
             transport=self.transport,
             flow=self.flow,
@@ -509,25 +510,3 @@ class _Closer:
 
     def close(self) -> None:
         self._protocol.close_gently()
-
-
-class _UnframedCycle(RequestResponseCycle):
-    """An answer to HTTP/1.0, which knows no chunks: a body without a length ends where the
-    connection does.
-    """
-
-    _unframed = False
-
-    async def send(self, message: Any) -> None:
-        if not self.response_started:
-            headers = message.get("headers", ())
-            if not any(name.lower() == b"content-length" for name, _ in headers):
-                self._unframed = self.scope["method"] != "HEAD"
-                # uvicorn frames no body of an answer to HEAD, and writes none.
-                self.scope = {**self.scope, "method": "HEAD"}
-        elif self._unframed and not self.response_complete:
-            if self.flow.write_paused and not self.disconnected:
-                await self.flow.drain()
-            if not self.disconnected:
-                self.transport.write(message.get("body", b""))
-        await super().send(message)
