@@ -10,7 +10,7 @@ from benchmarks.workers.protocol import Done, Job, serve
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import Request
-from caudal.loader import LoadOptions, load_model
+from caudal.loading.load import LoadOptions, load_model
 from caudal.sampling_params import SamplingParams
 
 BATCH_TOKENS = 512

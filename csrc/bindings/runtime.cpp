@@ -1,4 +1,4 @@
-// The runtime for Python: weights, programs, executors. caudal.backends.native is its only user.
+// The runtime for Python: weights, programs, executors. caudal.backends.native.executor is its only user.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>

@@ -16,8 +16,8 @@ from caudal.structured_outputs import StructuredOutputsParams
 if TYPE_CHECKING:
     __version__: str
 
-    from caudal.llm import LLM
-    from caudal.llm_results import (
+    from caudal.library.llm import LLM
+    from caudal.library.results import (
         CompletionOutput,
         EmbeddingRequestOutput,
         Logprob,
@@ -41,13 +41,13 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # `import caudal` stays light, for the command line: the engine comes with the first use.
     if name == "LLM":
-        from caudal.llm import LLM
+        from caudal.library.llm import LLM
 
         return LLM
     if name in __all__ and name.endswith(("Output", "Logprob")):
-        from caudal import llm_results
+        from caudal.library import results
 
-        return getattr(llm_results, name)
+        return getattr(results, name)
     if name == "__version__":
         from importlib.metadata import version
 

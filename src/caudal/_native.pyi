@@ -90,7 +90,7 @@ class sampling:  # noqa: N801 — a submodule: the sampler by itself, for tests 
     @staticmethod
     def uniform(seed: int, stream: int, step: int) -> float: ...
 
-# The runtime: caudal.backends.native is its only user.
+# The runtime: caudal.backends.native.executor is its only user.
 
 BLOCK_TOKENS: int
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from caudal.backends.base import Batch, SamplingRow, SequenceStep, TokenLogprob
-from caudal.backends.native import BLOCK_SIZE, NativeExecutor, NativeOptions
+from caudal.backends.native.executor import BLOCK_SIZE, NativeExecutor, NativeOptions
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tensor_types import TensorType
 from caudal.models import build_program

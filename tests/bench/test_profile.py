@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caudal.backends.native import NativeExecutor, NativeOptions
+from caudal.backends.native.executor import NativeExecutor, NativeOptions
 from caudal.bench.engine import PROMPT_TOKENS
 from caudal.bench.profile import CaseProfile, profile_cases
 from caudal.formats.gguf import GGUFFile

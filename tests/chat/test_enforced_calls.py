@@ -18,7 +18,7 @@ from caudal.chat.prompt import ChatPrompt
 from caudal.engine.grammar import MatcherError
 from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.tokenizer import Tokenizer
-from caudal.grammar_compiler import GrammarCompiler, LLMatcher
+from caudal.grammars.compiler import GrammarCompiler, LLMatcher
 from caudal.structured_outputs import StructuredOutputsParams
 from support.dialects import MODELS
 

@@ -12,8 +12,8 @@ from caudal.chat.conversation import Conversation, Message, Tool
 from caudal.chat.events import ContentDelta
 from caudal.chat.generation import ChatDelta, ChatGeneration
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
-from caudal.output import Generation, UpdateStream
 from caudal.sampling_params import SamplingParams
+from caudal.service.generation import Generation, UpdateStream
 from support.fake_model import END, ByteTokenizer
 from support.fake_template import tool_chat
 

@@ -12,7 +12,7 @@ from caudal.chat.reasoning import REASONING_FORMATS, ReasoningSplitter
 from caudal.chat.thinking_budget import ThinkingBudget
 from caudal.engine.grammar import Matcher
 from caudal.formats.detokenizer import IncrementalDetokenizer
-from caudal.grammar_compiler import GrammarCompiler
+from caudal.grammars.compiler import GrammarCompiler
 from caudal.structured_outputs import StructuredOutputsParams
 from support.fake_executor import allows
 from support.fake_model import ByteTokenizer

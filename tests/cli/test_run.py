@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import caudal.llm
+import caudal.library.llm
 from caudal import SamplingParams
 from caudal.cli import pull_display
 from caudal.cli import run as run_module
 from caudal.cli.app import app
 from caudal.errors import ContextOverflowError
-from caudal.llm_results import CompletionOutput
+from caudal.library.results import CompletionOutput
 from support.fake_model import ByteTokenizer
 
 
@@ -66,7 +66,7 @@ class FakeLLM:
 
 @pytest.fixture(autouse=True)
 def fake_llm(monkeypatch: pytest.MonkeyPatch) -> type[FakeLLM]:
-    monkeypatch.setattr(caudal.llm, "LLM", FakeLLM)
+    monkeypatch.setattr(caudal.library.llm, "LLM", FakeLLM)
     monkeypatch.setattr(pull_display, "ensure_with_display", lambda store, model: None)
     monkeypatch.setattr(FakeLLM, "has_chat_template", True)
     return FakeLLM

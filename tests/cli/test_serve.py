@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import caudal.loader
+import caudal.loading.load
 from caudal.cli import pull_display
 from caudal.cli.app import app
-from caudal.grammar_compiler import GrammarCompiler
-from caudal.loader import LoadOptions
+from caudal.grammars.compiler import GrammarCompiler
+from caudal.loading.load import LoadOptions
 from caudal.server import serving
 from caudal.server.limits import ServerLimits
 from support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
@@ -61,7 +61,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             on_ready(load())
 
     monkeypatch.setattr(pull_display, "ensure_with_display", lambda store, model: None)
-    monkeypatch.setattr(caudal.loader, "load_model", load_model)
+    monkeypatch.setattr(caudal.loading.load, "load_model", load_model)
     monkeypatch.setattr(serving, "serve", serve)
     return seen
 

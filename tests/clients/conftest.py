@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from caudal.server.served_model import ServedModel
+from caudal.service.served_model import ServedModel
 from support.clients.home import Home
 from support.clients.programs import Programs
 from support.clients.scripted_model import Script, scripted_model

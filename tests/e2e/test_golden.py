@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pytest
 
 from caudal.backends.base import Batch, SequenceStep
-from caudal.backends.native import Activations, NativeExecutor, NativeOptions
+from caudal.backends.native.executor import Activations, NativeExecutor, NativeOptions
 from caudal.formats.gguf import GGUFFile
 from caudal.models import build_program
 

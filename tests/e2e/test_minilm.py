@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from caudal import LLM
-from caudal.loader import LoadOptions, load_model
-from caudal.server.served_model import ServedModel
+from caudal.loading.load import LoadOptions, load_model
+from caudal.service.served_model import ServedModel
 from support.running_server import RunningServer, running_server
 
 REFERENCE = json.loads(

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from caudal import LLM, SamplingParams, StructuredOutputsParams
-from caudal.backends.native import NativeExecutor
+from caudal.backends.native.executor import NativeExecutor
 from caudal.bench.engine import BenchmarkError
 from caudal.bench.grammar import PROMPT, SCHEMA
 from caudal.bench.python_cost import PythonCost, measure_python
 from caudal.cli.app import app
-from caudal.loader import LoadOptions, load_model
+from caudal.loading.load import LoadOptions, load_model
 
 
 def test_jump_ahead_makes_json_with_long_keys_faster(smollm2_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from caudal import LLM, SamplingParams, StructuredOutputsParams
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tokenizer import Tokenizer
-from caudal.grammar_compiler import GrammarCompiler
+from caudal.grammars.compiler import GrammarCompiler
 from support.forced_tokens import SCHEMA, check_forced_tokens
 
 ASK: list[Any] = [{"role": "user", "content": "Describe John, a baker of 35 years, as JSON."}]

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from caudal.engine.request import FinishReason
 from caudal.errors import QueueFullError
-from caudal.pooling import PoolingKind
+from caudal.models.pooling import PoolingKind
 from support.engine_harness import Harness
 from support.fake_executor import Batch
 

@@ -9,7 +9,7 @@ import pytest
 from caudal.engine.config import EngineConfig
 from caudal.engine.request import FinishReason, Request
 from caudal.errors import ParameterError
-from caudal.pooling import PoolingKind
+from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
 from support.engine_harness import Harness
 

@@ -162,9 +162,9 @@ def _use(path: Path) -> None:
 def _use_stored(stored: Any) -> None:
     """Load a model, and run it for what its first tokens give."""
     from caudal.backends.base import Batch, PoolRows, SamplingRow, SequenceStep
-    from caudal.backends.native import NativeExecutor, NativeOptions
-    from caudal.loader import LoadOptions, plan_engine
-    from caudal.model_files import open_model
+    from caudal.backends.native.executor import NativeExecutor, NativeOptions
+    from caudal.loading.files import open_model
+    from caudal.loading.load import LoadOptions, plan_engine
     from caudal.sampling_params import SamplingParams
 
     with open_model(stored) as files:

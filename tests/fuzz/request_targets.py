@@ -165,7 +165,7 @@ async def _post(app: Any, path: bytes, body: bytes) -> tuple[int, dict[bytes, by
 def _grammars() -> Iterator[Any]:
     from caudal.engine.grammar import MatcherError
     from caudal.errors import ParameterError
-    from caudal.grammar_compiler import GrammarCompiler
+    from caudal.grammars.compiler import GrammarCompiler
     from caudal.structured_outputs import StructuredOutputsParams
     from support.fake_model import ByteTokenizer
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from caudal.backends.base import Batch, PoolRows, SequenceStep
-from caudal.backends.native import NativeExecutor, NativeOptions
+from caudal.backends.native.executor import NativeExecutor, NativeOptions
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.models import SUPPORTED_ARCHITECTURES, build_program

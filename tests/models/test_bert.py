@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caudal.embedding import EmbeddingModel, PoolInput
 from caudal.errors import InputTooLongError, ModelLoadError, ParameterError
-from caudal.loader import LoadOptions, load_model
+from caudal.loading.load import LoadOptions, load_model
+from caudal.service.embedding import EmbeddingModel, PoolInput
 from support.tiny_bert import CLS, SEP, VOCABULARY, TinyBert
 
 RANDOM = np.random.default_rng(3)

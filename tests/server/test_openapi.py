@@ -22,13 +22,13 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from caudal.chat.model import ChatModel
-from caudal.embedding import EmbeddingModel
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.template_workers import TemplateWorkers
-from caudal.grammar_compiler import GrammarCompiler
-from caudal.pooling import Pooling
+from caudal.grammars.compiler import GrammarCompiler
+from caudal.models.pooling import Pooling
 from caudal.server.app import create_app
 from caudal.server.state import ModelSlot
+from caudal.service.embedding import EmbeddingModel
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.running_server import RunningServer, running_server
 from support.vocabularies import bpe_metadata, make_tokenizer

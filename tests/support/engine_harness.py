@@ -12,7 +12,7 @@ from caudal.engine.grammar import Grammar
 from caudal.engine.radix import Node
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.engine.sequence import Status
-from caudal.pooling import PoolingKind
+from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
 from support.fake_executor import FakeExecutor, expected_output, pooled_states, score
 

@@ -25,7 +25,7 @@ from caudal.backends.base import (
     StepResult,
     TokenLogprob,
 )
-from caudal.pooling import PoolingKind
+from caudal.models.pooling import PoolingKind
 
 UNWRITTEN = -1
 

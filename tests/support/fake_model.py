@@ -9,15 +9,15 @@ from typing import Any
 
 from caudal.backends.base import SampledToken, SamplingRow
 from caudal.chat.model import ChatModel
-from caudal.embedding import EmbeddingModel
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.errors import ParameterError, TemplateError
-from caudal.grammar_compiler import GrammarCompiler
-from caudal.pooling import Pooling
+from caudal.grammars.compiler import GrammarCompiler
+from caudal.models.pooling import Pooling
 from caudal.server.metrics import ServerMetrics
-from caudal.server.served_model import ServedModel
+from caudal.service.embedding import EmbeddingModel
+from caudal.service.served_model import ServedModel
 from support.fake_executor import FakeExecutor, allows
 
 END = 256

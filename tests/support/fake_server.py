@@ -10,7 +10,7 @@ from pathlib import Path
 from caudal.errors import CaudalError, ModelLoadError
 from caudal.server import serving
 from caudal.server.limits import ServerLimits
-from caudal.server.served_model import ServedModel
+from caudal.service.served_model import ServedModel
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.template_server import serve_template
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from caudal.formats.tokenizer import Tokenizer
-from caudal.grammar_compiler import GrammarCompiler
+from caudal.grammars.compiler import GrammarCompiler
 from caudal.structured_outputs import StructuredOutputsParams
 
 

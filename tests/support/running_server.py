@@ -19,9 +19,9 @@ from caudal.server.app import create_app
 from caudal.server.auth import Access
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import ServerConfig
-from caudal.server.served_model import ServedModel
 from caudal.server.serving import Server, listen
 from caudal.server.state import ModelSlot
+from caudal.service.served_model import ServedModel
 
 
 @dataclass

@@ -8,8 +8,8 @@ from pathlib import Path
 from caudal.chat.model import ChatModel
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.template_workers import TemplateWorkers
-from caudal.grammar_compiler import GrammarCompiler
-from caudal.server.served_model import ServedModel
+from caudal.grammars.compiler import GrammarCompiler
+from caudal.service.served_model import ServedModel
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.vocabularies import bpe_metadata, make_tokenizer
 

@@ -22,7 +22,7 @@ from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import Request
 from caudal.errors import CaudalError
-from caudal.loader import LoadedModel
+from caudal.loading.load import LoadedModel
 from caudal.sampling_params import SamplingParams
 
 PROMPT_TOKENS = 512

@@ -12,7 +12,7 @@ from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.grammar import Grammar
 from caudal.engine.request import Request
-from caudal.loader import LoadedModel
+from caudal.loading.load import LoadedModel
 from caudal.sampling_params import SamplingParams
 from caudal.structured_outputs import StructuredOutputsParams
 

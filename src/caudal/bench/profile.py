@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caudal.backends.base import Batch, SequenceStep
-from caudal.backends.native import NativeExecutor, StageCost
+from caudal.backends.native.executor import NativeExecutor, StageCost
 from caudal.bench.engine import PROMPT_TOKENS, greedy_row, random_prompt
 
 LONG_CONTEXT = 4000

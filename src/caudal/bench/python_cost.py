@@ -13,16 +13,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from caudal.backends.native import NativeExecutor
+from caudal.backends.native.executor import NativeExecutor
 from caudal.bench.engine import BenchmarkError
 from caudal.engine.async_engine import AsyncEngine
-from caudal.loader import LoadedModel
+from caudal.loading.load import LoadedModel
 from caudal.server.app import create_app
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import ServerConfig
-from caudal.server.served_model import ServedModel
 from caudal.server.serving import Server, listen
 from caudal.server.state import ModelSlot
+from caudal.service.served_model import ServedModel
 
 STREAMS = 32
 PROMPT_TOKENS = 32

@@ -15,7 +15,7 @@ from typing import Any
 from caudal.chat.calls.formats import CallSyntax
 from caudal.chat.conversation import Tool
 from caudal.chat.member_grammar import member_rules
-from caudal.json_schema import closed
+from caudal.grammars.json_schema import closed
 from caudal.structured_outputs import StructuredOutputsParams, json_rule, lark_literal
 
 _ANY = "(.|\\n)*"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from caudal.chat.events import Answer, ChatEvent, ReasoningDelta, ToolCallBegin, ToolCallEnd
 from caudal.chat.parser import AnswerParser
-from caudal.output import Delta, Generation, OutputToken
+from caudal.service.generation import Delta, Generation, OutputToken
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from caudal.json_schema import ANNOTATIONS, ENFORCED_FORMATS
+from caudal.grammars.json_schema import ANNOTATIONS, ENFORCED_FORMATS
 from caudal.structured_outputs import json_rule
 
 _PLAIN = ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}

@@ -85,13 +85,13 @@ def engine(
     from rich.console import Console
     from rich.table import Table
 
-    from caudal.backends.native import NativeExecutor
+    from caudal.backends.native.executor import NativeExecutor
     from caudal.bench.engine import PROMPT_TOKENS, run_cases
     from caudal.bench.grammar import measure_grammar
     from caudal.bench.profile import profile_cases
     from caudal.bench.python_cost import measure_python
     from caudal.cli.pull_display import ensure_with_display
-    from caudal.loader import LoadOptions, load_model
+    from caudal.loading.load import LoadOptions, load_model
     from caudal.store import Store
 
     if grammar + profile + (llama_bench is not None) > 1:

@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from caudal.backends.native import BLOCK_SIZE, BYTES_PER_ELEMENT
+from caudal.backends.native.executor import BLOCK_SIZE, BYTES_PER_ELEMENT
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.gguf import GGUFFile, TensorInfo
 from caudal.formats.gguf_metadata import StringArray
 from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
 from caudal.formats.safetensors import SafetensorsFile
 from caudal.formats.tokenizer import Tokenizer
-from caudal.loader import LoadOptions, embedding_kind, size_kv_pool
-from caudal.model_files import open_weights
+from caudal.loading.files import open_weights
+from caudal.loading.load import LoadOptions, embedding_kind, size_kv_pool
 from caudal.models import build_program
 from caudal.models.bert import build_encoder
 from caudal.models.program import Program, kv_bytes_per_token

@@ -15,7 +15,7 @@ _ENGINE = "How requests are scheduled"
 
 
 def _size(text: str) -> int:
-    from caudal.loader import parse_size
+    from caudal.loading.load import parse_size
 
     try:
         return parse_size(text)

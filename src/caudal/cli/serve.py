@@ -13,7 +13,7 @@ from caudal.server.limits import ServerLimits
 
 if TYPE_CHECKING:
     from caudal.server.auth import Access
-    from caudal.server.served_model import ServedModel
+    from caudal.service.served_model import ServedModel
 
 _SERVER = "Where and for whom it listens"
 _ANSWERS = "How answers are read"
@@ -155,9 +155,9 @@ def serve(
 
     from caudal.chat.dialect import REASONING_PARSERS, TOOL_PARSERS
     from caudal.cli.pull_display import ensure_with_display
-    from caudal.loader import LoadOptions, load_model
+    from caudal.loading.load import LoadOptions, load_model
     from caudal.server import serving
-    from caudal.server.served_model import ServedModel
+    from caudal.service.served_model import ServedModel
     from caudal.store import Store
 
     for option, name, known in (

@@ -1,6 +1,6 @@
 """What the engine needs of a grammar: masks, progress, and the tokens that can only follow.
 
-Whoever submits a request compiles its grammar (`caudal.grammar_compiler`); the engine gives every
+Whoever submits a request compiles its grammar (`caudal.grammars.compiler`); the engine gives every
 sequence a matcher of its own, which stays with it until it ends, through preemption too.
 """
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from caudal.backends.base import SampledToken, TokenLogprob
 from caudal.engine.grammar import Grammar
-from caudal.pooling import PoolingKind
+from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
 
 MAX_SALT = 64

@@ -5,9 +5,9 @@ from __future__ import annotations
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.models.config import ModelConfig
+from caudal.models.pooling import Pooling, PoolingKind
 from caudal.models.program import Program, ProgramBuilder
 from caudal.models.rope import rope_table
-from caudal.pooling import Pooling, PoolingKind
 
 POOLING_TYPES: dict[int, PoolingKind] = {1: "mean", 2: "cls", 3: "last"}
 """Values of `{architecture}.pooling_type`; 0 is none, 4 a ranking head."""

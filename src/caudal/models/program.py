@@ -12,8 +12,8 @@ from typing import Literal
 
 from caudal.errors import ModelLoadError
 from caudal.formats.tensor_file import TensorFile
+from caudal.models.pooling import Pooling
 from caudal.models.rope import RopeTable
-from caudal.pooling import Pooling
 
 ActivationName = Literal["silu", "gelu_tanh", "gelu", "relu", "tanh"]
 """`gelu` is x · Φ(x) (by erf), `gelu_tanh` its usual approximation."""

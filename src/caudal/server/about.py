@@ -11,8 +11,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from caudal import __version__
-from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
+from caudal.service.served_model import ServedModel
 
 router = APIRouter()
 

@@ -20,8 +20,8 @@ from prometheus_client.utils import floatToGoString
 
 from caudal.engine.request import SequenceUpdate
 from caudal.engine.stats import EngineStats
-from caudal.output import Generation
 from caudal.server.words import shortened
+from caudal.service.generation import Generation
 
 logger = logging.getLogger("caudal.server")
 

@@ -20,8 +20,8 @@ from caudal.server.auth import Access
 from caudal.server.last_resort import LastResort
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol, ServerConfig
-from caudal.server.served_model import ServedModel
 from caudal.server.state import ModelSlot
+from caudal.service.served_model import ServedModel
 
 ENGINE_SECONDS = 0.6
 """How long the engine has to end its answers once the time to drain is over: an iteration."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, Request
 
-from caudal.server.served_model import ServedModel
+from caudal.service.served_model import ServedModel
 
 if TYPE_CHECKING:
     from caudal.models.program import Task

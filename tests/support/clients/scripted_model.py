@@ -14,10 +14,10 @@ from caudal.backends.base import SampledToken, SamplingRow
 from caudal.engine.config import EngineConfig
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.tokenizer import Tokenizer
-from caudal.grammar_compiler import GrammarCompiler
-from caudal.loader import LoadedModel
-from caudal.model_files import open_model
-from caudal.server.served_model import ServedModel
+from caudal.grammars.compiler import GrammarCompiler
+from caudal.loading.files import open_model
+from caudal.loading.load import LoadedModel
+from caudal.service.served_model import ServedModel
 from caudal.store import Store
 from support.fake_executor import FakeExecutor, allows
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from caudal.server.served_model import ServedModel
+from caudal.service.served_model import ServedModel
 from support.clients.recorder import Recorder
 from support.running_server import running_server
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from caudal.errors import ParameterError
-from caudal.server.served_model import ServedModel
+from caudal.service.served_model import ServedModel
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 1000

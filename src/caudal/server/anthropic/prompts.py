@@ -17,7 +17,7 @@ from caudal.server.anthropic.schema import FIELD_NAMES, CountTokensRequest
 from caudal.server.anthropic.turns import without_late_system_messages
 from caudal.server.errors import UnknownModelError
 from caudal.server.ignored import note_ignored
-from caudal.server.served_model import ServedModel
+from caudal.service.served_model import ServedModel
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 
 from caudal.formats.tokenizer import Tokenizer
-from caudal.output import Delta, Generation, OutputToken
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import error_event
@@ -28,9 +27,10 @@ from caudal.server.llama_cpp.settings import settings
 from caudal.server.openai.answer import close_all, logger, merge
 from caudal.server.openai.logprobs import LEAST_LOGPROB
 from caudal.server.openapi import STREAMED
-from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, encode_event, run_until_disconnect
+from caudal.service.generation import Delta, Generation, OutputToken
+from caudal.service.served_model import ServedModel
 
 router = APIRouter()
 

@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from caudal.errors import CaudalError
-from caudal.output import Delta, Generation
 from caudal.server.encoding import json_text
 from caudal.server.errors import error_event
 from caudal.server.streaming import DONE, encode_event, encode_event_text
+from caudal.service.generation import Delta, Generation
 
 T = TypeVar("T")
 

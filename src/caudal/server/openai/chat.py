@@ -18,7 +18,6 @@ from caudal.chat.events import (
     ToolCallBegin,
 )
 from caudal.chat.generation import ChatDelta, ChatGeneration, CompleteAnswer
-from caudal.output import OutputToken
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply, json_text
 from caudal.server.ignored import note_ignored
@@ -26,9 +25,10 @@ from caudal.server.openai.answer import Envelope, stream_events, usage
 from caudal.server.openai.chat_schema import ChatCompletionRequest
 from caudal.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from caudal.server.openapi import STREAMED
-from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, run_until_disconnect
+from caudal.service.generation import OutputToken
+from caudal.service.served_model import ServedModel
 
 router = APIRouter()
 

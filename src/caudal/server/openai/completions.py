@@ -8,16 +8,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
-from caudal.output import Delta, Generation
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply, json_text
 from caudal.server.openai.answer import Envelope, close_all, merge, stream_events, usage
 from caudal.server.openai.logprobs import CompletionLogprobs, prompt_logprobs
 from caudal.server.openai.schema import CompletionRequest
 from caudal.server.openapi import STREAMED
-from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, run_until_disconnect
+from caudal.service.generation import Delta, Generation
+from caudal.service.served_model import ServedModel
 
 router = APIRouter()
 

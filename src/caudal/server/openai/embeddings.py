@@ -12,7 +12,6 @@ from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 from pydantic import Field
 
-from caudal.embedding import EmbeddingModel, PoolInput
 from caudal.errors import ParameterError
 from caudal.server.body import json_body
 from caudal.server.encoding import json_text
@@ -22,6 +21,7 @@ from caudal.server.openapi import TEXTS_OR_TOKENS
 from caudal.server.pooling_log import logged
 from caudal.server.state import served_model
 from caudal.server.streaming import run_until_disconnect
+from caudal.service.embedding import EmbeddingModel, PoolInput
 
 router = APIRouter()
 

@@ -8,7 +8,7 @@ from typing import Any
 from caudal.backends.base import TokenLogprob
 from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.tokenizer import Tokenizer
-from caudal.output import OutputToken
+from caudal.service.generation import OutputToken
 
 LEAST_LOGPROB = -9999.0
 """Written for less, because JSON has no minus infinity (the value that OpenAI uses)."""

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request
 
 from caudal.server.anthropic.errors import speaks_anthropic
 from caudal.server.anthropic.models import model_info, model_page
-from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
+from caudal.service.served_model import ServedModel
 
 router = APIRouter()
 

@@ -16,16 +16,16 @@ from typing import Annotated, Any, ClassVar
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, model_validator
 
-from caudal.embedding import PairScore, pair_texts
 from caudal.errors import ParameterError
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.fields import RequestModel
 from caudal.server.openai.embeddings import MAX_INPUTS, PoolingFields
 from caudal.server.pooling_log import logged
-from caudal.server.served_model import ServedModel
 from caudal.server.state import served_model
 from caudal.server.streaming import run_until_disconnect
+from caudal.service.embedding import PairScore, pair_texts
+from caudal.service.served_model import ServedModel
 
 router = APIRouter()
 

@@ -19,11 +19,11 @@ from caudal.chat.events import (
 )
 from caudal.chat.generation import ChatDelta, ChatGeneration
 from caudal.formats.tokenizer import Tokenizer
-from caudal.output import OutputToken
 from caudal.server.openai.logprobs import chat_logprobs
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_items import new_item_id
 from caudal.server.openai.responses_tools import OfferedTool
+from caudal.service.generation import OutputToken
 
 Event = dict[str, Any]
 

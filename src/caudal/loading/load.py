@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from caudal.backends.base import Executor
-from caudal.backends.native import (
+from caudal.backends.native.executor import (
     BLOCK_SIZE,
     BYTES_PER_ELEMENT,
     Activations,
@@ -17,17 +17,17 @@ from caudal.backends.native import (
     NativeExecutor,
     NativeOptions,
 )
-from caudal.embedding import EmbeddingModel
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import Batching, EngineConfig, ScheduleOrder
 from caudal.engine.engine import Engine
 from caudal.errors import ParameterError
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.tokenizer import Tokenizer
-from caudal.grammar_compiler import GrammarCompiler
+from caudal.grammars.compiler import GrammarCompiler
+from caudal.loading.files import open_model
 from caudal.machine import available_memory, total_memory, usable_processors
-from caudal.model_files import open_model
 from caudal.models.program import Program, Task, kv_bytes_per_token
+from caudal.service.embedding import EmbeddingModel
 from caudal.store import Store
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)(i?B)?", re.IGNORECASE)

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from caudal.embedding import PoolInput, pair_texts
 from caudal.engine.request import Request
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
-from caudal.llm_prompts import Message, Prompt, as_conversations, as_list, parse_prompt
-from caudal.llm_results import (
+from caudal.grammars.token_rules import with_token_rules
+from caudal.library.prompts import Message, Prompt, as_conversations, as_list, parse_prompt
+from caudal.library.results import (
     CompletionOutput,
     EmbeddingOutput,
     EmbeddingRequestOutput,
@@ -29,11 +29,11 @@ from caudal.llm_results import (
     ScoringRequestOutput,
     prompt_logprob_dicts,
 )
-from caudal.llm_running import first_error, progress_bar, run
-from caudal.loader import LoadOptions, load_model
-from caudal.output import Generation
+from caudal.library.running import first_error, progress_bar, run
+from caudal.loading.load import LoadOptions, load_model
 from caudal.sampling_params import SamplingParams
-from caudal.token_rules import with_token_rules
+from caudal.service.embedding import PoolInput, pair_texts
+from caudal.service.generation import Generation
 
 IN_FLIGHT = 512
 """Most prompts of a list that the engine is given at once: enough to choose from."""

@@ -22,7 +22,7 @@ from caudal.errors import (
 from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.tokenizer import Tokenizer
 from caudal.sampling_params import SamplingParams
-from caudal.stop_strings import StopMatcher
+from caudal.service.stop_strings import StopMatcher
 
 
 class UpdateStream(Protocol):

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caudal.stop_strings import StopMatcher
+from caudal.service.stop_strings import StopMatcher
 from support.text_search import search
 
 # Few letters, so that partial and overlapping matches are common.

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from caudal.regex_dialect import rust_pattern
+from caudal.grammars.regex_dialect import rust_pattern
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caudal.errors import ParameterError
-from caudal.exact_integers import integer_pattern
 from caudal.formats.tokenizer import Tokenizer
-from caudal.grammar_compiler import GrammarCompiler
-from caudal.json_schema import closed
+from caudal.grammars.compiler import GrammarCompiler
+from caudal.grammars.exact_integers import integer_pattern
+from caudal.grammars.json_schema import closed
 from caudal.structured_outputs import StructuredOutputsParams, json_rule
 from support.fake_executor import allows
 from support.vocabularies import bpe_metadata, make_tokenizer

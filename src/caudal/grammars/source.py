@@ -13,8 +13,8 @@ from typing import Any
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from caudal.exact_integers import exact_rules
-from caudal.json_schema import PreparedSchema, schema_text, translated
+from caudal.grammars.exact_integers import exact_rules
+from caudal.grammars.json_schema import PreparedSchema, schema_text, translated
 from caudal.structured_outputs import JSON_STYLE, StructuredOutputsParams, lark_literal
 
 MAX_RULES_CHARS = 32 * 1024

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from caudal.regex_dialect import rust_pattern
-from caudal.schema_overlap import may_overlap
+from caudal.grammars.regex_dialect import rust_pattern
+from caudal.grammars.schema_overlap import may_overlap
 
 MAX_PATTERN_CHARS = 8 * 1024
 

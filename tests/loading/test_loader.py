@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from caudal.errors import ModelLoadError, ParameterError
-from caudal.loader import LoadOptions, load_model
+from caudal.loading.load import LoadOptions, load_model
 from support.reference_model import TinyModel
 from support.vocabularies import bpe_metadata
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from caudal.backends.base import TokenLogprob
 from caudal.formats.tokenizer import Tokenizer
-from caudal.output import Delta
+from caudal.service.generation import Delta
 
 
 @dataclass(frozen=True, slots=True)

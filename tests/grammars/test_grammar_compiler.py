@@ -18,13 +18,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from caudal import grammar_compiler
 from caudal.engine.grammar import MatcherError
 from caudal.engine.request import FinishReason
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
-from caudal.grammar_compiler import CACHED_GRAMMARS, GrammarCompiler, LLMatcher
-from caudal.grammar_source import grammar_source
+from caudal.grammars import compiler as grammar_compiler
+from caudal.grammars.compiler import CACHED_GRAMMARS, GrammarCompiler, LLMatcher
+from caudal.grammars.source import grammar_source
 from caudal.structured_outputs import StructuredOutputsParams, json_rule, lark_literal
 from support.engine_harness import Harness
 from support.fake_executor import allows
@@ -265,7 +265,7 @@ def test_long_chains_of_references_leave_the_process_alive(
     program = """
 import sys
 from pathlib import Path
-from caudal.grammar_compiler import GrammarCompiler
+from caudal.grammars.compiler import GrammarCompiler
 from caudal.structured_outputs import StructuredOutputsParams
 from support.vocabularies import bpe_metadata, make_tokenizer
 
@@ -281,7 +281,7 @@ print("alive")
         input=json.dumps(schema),
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parent,
+        cwd=Path(__file__).parents[1],
         check=False,
     )
     assert done.stdout == "alive\n", (done.returncode, done.stderr)

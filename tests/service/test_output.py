@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from caudal.backends.base import Batch, SampledToken
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.errors import EngineDeadError, RequestFailedError
-from caudal.output import Delta, Generation, SequenceText
 from caudal.sampling_params import SamplingParams
+from caudal.service.generation import Delta, Generation, SequenceText
 from support.fake_model import (
     END,
     ByteTokenizer,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from caudal.engine.grammar import MatcherError
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
-from caudal.grammar_source import grammar_source
+from caudal.grammars.source import grammar_source
 from caudal.structured_outputs import StructuredOutputsParams
 
 CACHED_GRAMMARS = 32

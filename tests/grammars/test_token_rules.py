@@ -9,7 +9,7 @@ import pytest
 
 from caudal import SamplingParams
 from caudal.errors import ParameterError
-from caudal.token_rules import with_token_rules
+from caudal.grammars.token_rules import with_token_rules
 from support.fake_executor import allows
 from support.fake_grammar import SlotGrammar
 from support.fake_model import END, ByteTokenizer

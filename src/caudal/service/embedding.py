@@ -27,9 +27,9 @@ from caudal.errors import (
     RequestTimeoutError,
 )
 from caudal.formats.tokenizer import Tokenizer
-from caudal.output import UpdateStream
-from caudal.pooling import Pooling, cosine_similarity
+from caudal.models.pooling import Pooling, cosine_similarity
 from caudal.sampling_params import SamplingParams
+from caudal.service.generation import UpdateStream
 
 _NO_TOKENS = SamplingParams(max_tokens=0)
 _CHARS_PER_TOKEN = 128

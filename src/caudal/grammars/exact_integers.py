@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from caudal.json_schema import ANNOTATIONS, PreparedSchema, schema_text
+from caudal.grammars.json_schema import ANNOTATIONS, PreparedSchema, schema_text
 from caudal.structured_outputs import JSON_STYLE
 
 _PLAIN = {

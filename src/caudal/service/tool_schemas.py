@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from caudal.chat.conversation import Tool
 from caudal.errors import ParameterError
-from caudal.grammar_compiler import GrammarCompiler
+from caudal.grammars.compiler import GrammarCompiler
 from caudal.structured_outputs import StructuredOutputsParams
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import caudal.llm
+import caudal.library.llm
 from caudal import LLM, SamplingParams
-from caudal.embedding import EmbeddingModel
 from caudal.errors import ContextOverflowError, ParameterError, TemplateError
-from caudal.pooling import Pooling
+from caudal.models.pooling import Pooling
+from caudal.service.embedding import EmbeddingModel
 from support.fake_executor import pooled_states
 from support.fake_model import (
     END,
@@ -48,7 +48,7 @@ def llm(executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterator
             ),
         )
 
-    monkeypatch.setattr(caudal.llm, "load_model", load_model)
+    monkeypatch.setattr(caudal.library.llm, "load_model", load_model)
     with LLM("fake", max_model_len=64) as llm:
         yield llm
 
@@ -160,7 +160,7 @@ def test_a_path_and_a_queue_without_bounds(monkeypatch: pytest.MonkeyPatch):
         seen.extend((name, options.max_queue))
         raise ParameterError("model", "enough seen")
 
-    monkeypatch.setattr(caudal.llm, "load_model", load_model)
+    monkeypatch.setattr(caudal.library.llm, "load_model", load_model)
     with pytest.raises(ParameterError):
         LLM(Path("some") / "model.gguf")
     assert seen == [str(Path("some") / "model.gguf"), 2**31]

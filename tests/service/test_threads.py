@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from caudal.errors import EngineDeadError, QueueFullError
-from caudal.server.threads import WorkThreads
+from caudal.service.threads import WorkThreads
 
 
 def test_so_many_run_so_many_wait_and_one_more_is_refused():

@@ -19,7 +19,6 @@ from caudal.chat.generation import ChatGeneration
 from caudal.chat.model import ChatModel
 from caudal.chat.prompt import ChatPrompt
 from caudal.chat.thinking_budget import ThinkingBudget
-from caudal.embedding import EmbeddingModel
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.grammar import Grammar
 from caudal.engine.request import Request
@@ -27,19 +26,20 @@ from caudal.errors import ContextOverflowError, ParameterError, TemplateError
 from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.template_workers import PROCESSES, TemplateWorkers
 from caudal.formats.tokenizer import COUNTED_CHARS, Tokenizer
-from caudal.grammar_compiler import GrammarCompiler
+from caudal.grammars.compiler import GrammarCompiler
+from caudal.grammars.token_rules import with_token_rules
 from caudal.machine import usable_processors
-from caudal.output import Generation
 from caudal.sampling_params import SamplingParams
 from caudal.server.errors import UnknownModelError, UnsupportedTaskError
 from caudal.server.metrics import ServerMetrics
-from caudal.server.threads import WorkThreads
-from caudal.server.tool_schemas import check_answer_form
+from caudal.service.embedding import EmbeddingModel
+from caudal.service.generation import Generation
+from caudal.service.threads import WorkThreads
+from caudal.service.tool_schemas import check_answer_form
 from caudal.structured_outputs import StructuredOutputsParams
-from caudal.token_rules import with_token_rules
 
 if TYPE_CHECKING:
-    from caudal.loader import LoadedModel
+    from caudal.loading.load import LoadedModel
     from caudal.models.program import Task
 
 INLINE_TOKENIZE_CHARS = 4096

@@ -1,0 +1,1 @@
+"""Programs on the CPU, through the native library."""
