@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from caudal.engine.memory import BlockTable, KVMemory
 from caudal.engine.radix import Match
+from caudal.engine.space import Space
 
 
 def started(memory: KVMemory, length: int) -> BlockTable:
@@ -53,8 +54,8 @@ def test_a_fork_at_a_block_boundary_copies_nothing() -> None:
 def test_a_part_of_a_block_is_used_through_a_copy() -> None:
     memory = KVMemory(8, 4, prefix_cache=True)
     assert memory.cache is not None
-    memory.close(started(memory, 6), None, [1, 2, 3, 4, 5, 6], keep=True)
-    match = memory.cache.match(None, [1, 2, 3, 4, 5, 9, 9], 6)
+    memory.close(started(memory, 6), Space(), [1, 2, 3, 4, 5, 6], keep=True)
+    match = memory.cache.match(Space(), [1, 2, 3, 4, 5, 9, 9], 6)
     table = memory.open(match)
     assert table.length == 5
     assert match.source is not None
@@ -67,8 +68,8 @@ def test_a_part_of_a_block_is_used_through_a_copy() -> None:
 def test_without_a_block_to_spare_the_part_is_not_used() -> None:
     memory = KVMemory(2, 4, prefix_cache=True)
     assert memory.cache is not None
-    memory.close(started(memory, 8), None, [1, 2, 3, 4, 5, 6, 7, 8], keep=True)
-    table = memory.open(memory.cache.match(None, [1, 2, 3, 4, 5, 6, 9], 6))
+    memory.close(started(memory, 8), Space(), [1, 2, 3, 4, 5, 6, 7, 8], keep=True)
+    table = memory.open(memory.cache.match(Space(), [1, 2, 3, 4, 5, 6, 9], 6))
     assert table.length == 4
     assert table.copy is None
     assert memory.extend(table, 7)
@@ -89,6 +90,6 @@ def test_without_keep_nothing_is_cached_and_a_pending_copy_is_undone() -> None:
     table = started(memory, 6)
     twin = memory.fork(table)
     assert memory.extend(twin, 7)
-    memory.close(twin, None, [1, 2, 3, 4, 5, 6, 7], keep=False)
-    memory.close(table, None, [1, 2, 3, 4, 5, 6], keep=False)
+    memory.close(twin, Space(), [1, 2, 3, 4, 5, 6, 7], keep=False)
+    memory.close(table, Space(), [1, 2, 3, 4, 5, 6], keep=False)
     assert memory.pool.num_free == 8

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from caudal.engine.memory import BlockTable, KVMemory
 from caudal.engine.radix import Match, RadixCache, common_prefix
+from caudal.engine.space import Space
 
 SIZE = 4
 
@@ -24,29 +25,29 @@ class Tree:
         self.cache: RadixCache = self.memory.cache
 
     def start(self, tokens: list[int], salt: str | None = None) -> BlockTable:
-        table = self.memory.open(self.cache.match(salt, tokens, len(tokens) - 1))
+        table = self.memory.open(self.cache.match(Space(salt), tokens, len(tokens) - 1))
         assert self.memory.extend(table, len(tokens))
         self.memory.settle(table)
         table.length = len(tokens)
         return table
 
     def store(self, tokens: list[int], salt: str | None = None) -> None:
-        self.memory.close(self.start(tokens, salt), salt, tokens, keep=True)
+        self.memory.close(self.start(tokens, salt), Space(salt), tokens, keep=True)
 
     def total(self, tokens: list[int], salt: str | None = None) -> int:
-        return self.cache.match(salt, tokens, len(tokens)).total
+        return self.cache.match(Space(salt), tokens, len(tokens)).total
 
 
 def test_nothing_matches_in_an_empty_tree() -> None:
-    assert Tree().cache.match(None, [1, 2, 3], 3) == Match()
+    assert Tree().cache.match(Space(), [1, 2, 3], 3) == Match()
 
 
 def test_the_match_is_token_exact() -> None:
     tree = Tree()
     tree.store([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-    match = tree.cache.match(None, [1, 2, 3, 4, 5, 6, 7, 0], 8)
+    match = tree.cache.match(Space(), [1, 2, 3, 4, 5, 6, 7, 0], 8)
     assert (match.length, match.extra) == (4, 3)
-    match = tree.cache.match(None, [1, 2, 3, 4, 5, 6, 7, 8, 9, 0], 10)
+    match = tree.cache.match(Space(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 0], 10)
     assert (match.length, match.extra) == (8, 1)  # from the partly filled last block
     assert tree.total([1, 2, 9]) == 2
     assert tree.total([9]) == 0
@@ -63,9 +64,9 @@ def test_of_diverging_siblings_the_closest_is_found() -> None:
 def test_the_limit_cuts_a_whole_block_into_a_part() -> None:
     tree = Tree()
     tree.store([1, 2, 3, 4, 5, 6, 7, 8])
-    match = tree.cache.match(None, [1, 2, 3, 4, 5, 6, 7, 8], 7)
+    match = tree.cache.match(Space(), [1, 2, 3, 4, 5, 6, 7, 8], 7)
     assert (match.length, match.extra) == (4, 3)
-    assert tree.cache.match(None, [1, 2, 3, 4], 0).total == 0
+    assert tree.cache.match(Space(), [1, 2, 3, 4], 0).total == 0
 
 
 def test_salts_do_not_see_each_other() -> None:
@@ -81,13 +82,13 @@ def test_a_duplicate_is_given_up_for_what_the_tree_has() -> None:
     tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9]
     first, second = tree.start(tokens), tree.start(tokens)
     assert not set(first.blocks) & set(second.blocks)
-    tree.memory.publish(first, None, tokens)
-    tree.memory.publish(second, None, tokens)
+    tree.memory.publish(first, Space(), tokens)
+    tree.memory.publish(second, Space(), tokens)
     assert second.blocks[:2] == first.blocks[:2]
     assert second.blocks[2] != first.blocks[2]
     assert tree.memory.pool.num_used == 4
-    tree.memory.close(first, None, tokens, keep=True)
-    tree.memory.close(second, None, tokens, keep=True)
+    tree.memory.close(first, Space(), tokens, keep=True)
+    tree.memory.close(second, Space(), tokens, keep=True)
     assert tree.memory.pool.num_cached == 3
     assert tree.memory.pool.num_free == 29
 
@@ -130,13 +131,13 @@ def test_locked_nodes_are_not_evicted() -> None:
     tree = Tree(num_blocks=4)
     tokens = [1, 2, 3, 4, 5, 6, 7, 8]
     tree.store(tokens)
-    table = tree.memory.open(tree.cache.match(None, tokens, 8))
+    table = tree.memory.open(tree.cache.match(Space(), tokens, 8))
     assert not tree.cache.evict()
     assert tree.memory.num_available == 2
     assert not tree.memory.extend(table, 17)
     assert table.length == 8
     assert len(table.blocks) == 2
-    tree.memory.close(table, None, tokens, keep=True)
+    tree.memory.close(table, Space(), tokens, keep=True)
     assert tree.cache.evict()
 
 
@@ -153,13 +154,13 @@ def test_a_hint_continues_an_earlier_match_and_a_dead_one_is_ignored() -> None:
     tree = Tree()
     tokens = list(range(1, 13))
     tree.store(tokens[:8])
-    hint = tree.cache.match(None, tokens, 12).node
+    hint = tree.cache.match(Space(), tokens, 12).node
     tree.store(tokens)
-    assert tree.cache.match(None, tokens, 12, hint) == tree.cache.match(None, tokens, 12)
-    assert tree.cache.match(None, tokens, 5, hint).total == 5  # it lies beyond the limit
+    assert tree.cache.match(Space(), tokens, 12, hint) == tree.cache.match(Space(), tokens, 12)
+    assert tree.cache.match(Space(), tokens, 5, hint).total == 5  # it lies beyond the limit
     while tree.cache.evict():
         pass
-    assert tree.cache.match(None, tokens, 12, hint) == Match()
+    assert tree.cache.match(Space(), tokens, 12, hint) == Match()
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
@@ -205,5 +206,5 @@ def test_a_long_prompt_is_matched_in_about_a_millisecond_among_many_siblings() -
 
 def _timed(tree: Tree, tokens: list[int]) -> float:
     began = time.perf_counter()
-    assert tree.cache.match(None, tokens, 4095).total == 4095
+    assert tree.cache.match(Space(), tokens, 4095).total == 4095
     return time.perf_counter() - began

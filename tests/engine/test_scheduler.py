@@ -65,7 +65,9 @@ class TestCache:
 
     def test_salts_separate(self) -> None:
         harness = Harness()
-        for salt, cached in ((None, 0), ("a", 0), ("b", 0), ("a", 21)):
+        long, other = "x" * 100, "x" * 99 + "y"  # kept as digests
+        salts = ((None, 0), ("a", 0), ("b", 0), ("a", 21), (long, 0), (other, 0), (long, 21))
+        for salt, cached in salts:
             request = harness.submit(PROMPT, cache_salt=salt)
             harness.run()
             assert harness.cached(request) == cached

@@ -192,8 +192,8 @@ class Harness:
         assert cache.num_nodes == retained
         evictable = {(entry[0], entry[2].block) for entry in cache._idle_leaves}
         found = 0
-        for salt, root in cache._roots.items():
-            assert root.salt == salt
+        for space, root in cache._roots.items():
+            assert root.space == space
             assert root.children, "an empty root"
             found += self._check_subtree(root, [], cache, evictable)
         assert found == retained
@@ -204,14 +204,14 @@ class Harness:
         for left, right in zip(node.order, node.order[1:], strict=False):
             assert right[: len(left)] != left, "a leaf that says nothing new"
         count = 0
-        for key, child in node.children.items():
+        for keys, child in node.children.items():
             blocks = [*path, child.block]
-            assert child.key == key
+            assert child.keys == keys
             assert child.parent is node
-            assert child.end == node.end + len(key)
+            assert child.end == node.end + len(keys)
             assert cache._nodes[child.block] is child
-            assert tuple(self.executor.slots[child.block][: len(key)]) == key
-            assert len(key) == pool.block_size or not child.children
+            assert tuple(self.executor.slots[child.block][: len(keys)]) == keys
+            assert len(keys) == pool.block_size or not child.children
             if pool.references(child.block):
                 assert node.block < 0 or pool.references(node.block), "an unlocked ancestor"
             else:

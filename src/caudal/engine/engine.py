@@ -316,7 +316,7 @@ class Engine:
         if table.copy is not None:
             self._memory.settle(table)
         if seq.planned > 1 or len(seq.branches) > 1:  # what forks share is in the tree before
-            self._memory.publish(table, state.request.cache_salt, seq.tokens)
+            self._memory.publish(table, state.space, seq.keys)
         if result.samples:
             if len(seq.branches) > 1:
                 self._fork(seq, result.samples, now)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from caudal.engine.kv import BlockPool
 from caudal.engine.radix import Match, Node, RadixCache
+from caudal.engine.space import Space
 
 
 class BlockTable:
@@ -119,14 +120,12 @@ class KVMemory:
             self.pool.acquire(block)
         return twin
 
-    def publish(self, table: BlockTable, salt: str | None, tokens: Sequence[int]) -> None:
+    def publish(self, table: BlockTable, space: Space, keys: Sequence[int]) -> None:
         """Put the whole blocks computed so far into the tree, for others to share."""
         if self.cache is not None:
-            table.node = self.cache.insert(salt, tokens, table.length, table.blocks, table.node)
+            table.node = self.cache.insert(space, keys, table.length, table.blocks, table.node)
 
-    def close(
-        self, table: BlockTable, salt: str | None, tokens: Sequence[int], *, keep: bool
-    ) -> None:
+    def close(self, table: BlockTable, space: Space, keys: Sequence[int], *, keep: bool) -> None:
         """Give all blocks back; with `keep`, those computed stay in the tree.
 
         A pending copy has not been made, so the part it would have filled is not kept.
@@ -139,8 +138,8 @@ class KVMemory:
             self._release_block(destination)
         if self.cache is not None:
             if keep:
-                self.publish(table, salt, tokens)
-                self.cache.insert_tail(salt, tokens, table.length, table.blocks, table.node)
+                self.publish(table, space, keys)
+                self.cache.insert_tail(space, keys, table.length, table.blocks, table.node)
             self.cache.tick()
         for block in reversed(table.blocks):
             self._release_block(block)

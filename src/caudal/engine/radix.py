@@ -1,10 +1,13 @@
-"""The prefix cache: a radix tree over tokens whose nodes are KV blocks.
+"""The prefix cache: a radix tree over keys whose nodes are KV blocks.
 
-Follows RadixAttention (SGLang, arXiv 2312.07104) on paged memory. A node is one block: its key is
-the tuple of tokens the block holds, so that a path from the root spells a sequence. Nodes with
-fewer tokens than a block has room for are leaves. Siblings are kept in sorted order as well as in
-a dictionary: whole blocks are found by hash, and the sibling that shares the longest *part* of a
-block is a neighbour in that order, which makes the match token-exact without a scan.
+Follows RadixAttention (SGLang, arXiv 2312.07104) on paged memory. The tree sees a *key* for each
+token: an integer that, with those before it, says what the token's KV was computed from. That is
+the token id wherever nothing else stands in its place. A node is one block, found under the tuple
+of the keys that the block holds, so that a path from the root spells a sequence; there is a root
+for each *space*. Nodes with fewer keys than a block has room for are leaves. Siblings are kept in
+sorted order as well as in a dictionary: whole blocks are found by hash, and the sibling that shares
+the longest *part* of a block is a neighbour in that order, which makes the match exact to the token
+without a scan.
 
 A block's reference count is the node's lock. Every table that references a node's block references
 the blocks of all its ancestors too (`insert` keeps it so), hence a block nobody references has no
@@ -19,43 +22,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caudal.engine.kv import BlockPool
+from caudal.engine.space import Space
 
-Key = tuple[int, ...]
+BlockKeys = tuple[int, ...]
+"""The keys of the tokens that a block holds, one for each."""
 
 
 class Node:
     """A block's worth of tokens at one place in the tree.
 
     Attributes:
-        key: The tokens the block holds.
+        keys: Those of the tokens the block holds.
         end: Tokens from the root up to and including this node.
         block: Physical block, or -1 for a root and for a node no longer in the tree.
         parent: The node before it; None for a root.
-        children: Nodes that continue this one, by key. Only full nodes have any.
-        order: The children's keys, sorted.
+        children: Nodes that continue this one, by their keys. Only full nodes have any.
+        order: What the children are found under, sorted.
         stamp: When its block became idle; eviction takes the smallest.
     """
 
-    __slots__ = ("block", "children", "end", "key", "order", "parent", "stamp")
+    __slots__ = ("block", "children", "end", "keys", "order", "parent", "stamp")
 
-    def __init__(self, key: Key, end: int, block: int, parent: Node | None) -> None:
-        self.key = key
+    def __init__(self, keys: BlockKeys, end: int, block: int, parent: Node | None) -> None:
+        self.keys = keys
         self.end = end
         self.block = block
         self.parent = parent
-        self.children: dict[Key, Node] = {}
-        self.order: list[Key] = []
+        self.children: dict[BlockKeys, Node] = {}
+        self.order: list[BlockKeys] = []
         self.stamp = 0
 
 
 class _Root(Node):
-    """The start of all sequences that share a cache salt."""
+    """The start of all sequences of a space."""
 
-    __slots__ = ("salt",)
+    __slots__ = ("space",)
 
-    def __init__(self, salt: str | None) -> None:
+    def __init__(self, space: Space) -> None:
         super().__init__((), 0, -1, None)
-        self.salt = salt
+        self.space = space
 
 
 @dataclass(slots=True)
@@ -81,7 +86,7 @@ class Match:
 
 
 class RadixCache:
-    """Cached prefixes on the blocks of a pool, one root per cache salt.
+    """Cached prefixes on the blocks of a pool, one root for each space.
 
     Args:
         pool: The pool whose blocks the tree retains.
@@ -89,7 +94,7 @@ class RadixCache:
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
-        self._roots: dict[str | None, _Root] = {}
+        self._roots: dict[Space, _Root] = {}
         self._nodes: list[Node | None] = [None] * pool.num_blocks  # by block
         self._idle_leaves: list[tuple[int, int, Node]] = []  # heap; stale entries are skipped
         self._pushes = 0
@@ -103,44 +108,44 @@ class RadixCache:
         return sum(node is not None for node in self._nodes)
 
     def match(
-        self, salt: str | None, tokens: Sequence[int], limit: int, hint: Node | None = None
+        self, space: Space, keys: Sequence[int], limit: int, hint: Node | None = None
     ) -> Match:
-        """Find the longest cached prefix of `tokens[:limit]`. Changes nothing.
+        """Find the longest cached prefix of `keys[:limit]`. Changes nothing.
 
         Args:
-            salt: Selects the root.
-            tokens: The sequence.
+            space: Selects the root.
+            keys: The sequence's.
             limit: Most tokens to match.
             hint: A node that an earlier match of the same sequence ended at. If it is still
                 there so are its ancestors (only leaves are evicted), so the walk goes on from it.
         """
         node: Node | None = hint
         if node is None or node.block < 0 or node.end > limit:
-            node = self._roots.get(salt)
+            node = self._roots.get(space)
             if node is None:
                 return Match()
         size = self._pool.block_size
         position = node.end
         while position + size <= limit:
-            child = node.children.get(tuple(tokens[position : position + size]))
+            child = node.children.get(tuple(keys[position : position + size]))
             if child is None:
                 break
             node = child
             position += size
         match = Match(node if node.block >= 0 else None, position)
         if node.order and position < limit:
-            self._match_part(node, tuple(tokens[position : min(position + size, limit)]), match)
+            self._match_part(node, tuple(keys[position : min(position + size, limit)]), match)
         return match
 
     @staticmethod
-    def _match_part(node: Node, rest: Key, match: Match) -> None:
+    def _match_part(node: Node, rest: BlockKeys, match: Match) -> None:
         order = node.order
         place = bisect_left(order, rest)
-        for key in order[max(place - 1, 0) : place + 1]:
-            shared = common_prefix(key, rest)
+        for neighbour in order[max(place - 1, 0) : place + 1]:
+            shared = common_prefix(neighbour, rest)
             if shared > match.extra:
                 match.extra = shared
-                match.source = node.children[key]
+                match.source = node.children[neighbour]
 
     def path_blocks(self, node: Node | None) -> list[int]:
         """Blocks from the root to `node`, in order."""
@@ -153,20 +158,20 @@ class RadixCache:
 
     def insert(
         self,
-        salt: str | None,
-        tokens: Sequence[int],
+        space: Space,
+        keys: Sequence[int],
         length: int,
         blocks: list[int],
         start: Node | None,
     ) -> Node | None:
-        """Retain the whole blocks of `tokens[:length]`, which the caller references.
+        """Retain the whole blocks of `keys[:length]`, which the caller references.
 
         Where the tree has a block of the same content already, the caller's is given up for it:
         `blocks` is changed in place, so that the caller's table references the tree's path.
 
         Args:
-            salt: Selects the root.
-            tokens: The sequence.
+            space: Selects the root.
+            keys: The sequence's.
             length: Tokens whose KV is computed.
             blocks: The sequence's block table.
             start: The node that an earlier insertion of the sequence returned, or None.
@@ -177,13 +182,13 @@ class RadixCache:
         size = self._pool.block_size
         if length < size:
             return None
-        node: Node = start if start is not None else self._root(salt)
+        node: Node = start if start is not None else self._root(space)
         for position in range(node.end, length - size + 1, size):
-            key = tuple(tokens[position : position + size])
+            block_keys = tuple(keys[position : position + size])
             index = position // size
-            child = node.children.get(key)
+            child = node.children.get(block_keys)
             if child is None:
-                child = self._add(node, key, blocks[index])
+                child = self._add(node, block_keys, blocks[index])
             elif child.block != blocks[index]:
                 self._pool.acquire(child.block)
                 self._pool.release(blocks[index])
@@ -193,13 +198,13 @@ class RadixCache:
 
     def insert_tail(
         self,
-        salt: str | None,
-        tokens: Sequence[int],
+        space: Space,
+        keys: Sequence[int],
         length: int,
         blocks: Sequence[int],
         node: Node | None,
     ) -> None:
-        """Retain the last, partly filled block of `tokens[:length]`, if there is one.
+        """Retain the last, partly filled block of `keys[:length]`, if there is one.
 
         Only for a sequence that writes no more; arguments are those of `insert`, and `node` is
         what it returned.
@@ -207,12 +212,12 @@ class RadixCache:
         size = self._pool.block_size
         if length % size == 0:
             return
-        parent = node if node is not None else self._root(salt)
-        key = tuple(tokens[parent.end : length])
-        place = bisect_left(parent.order, key)
-        covered = place < len(parent.order) and parent.order[place][: len(key)] == key
+        parent = node if node is not None else self._root(space)
+        rest = tuple(keys[parent.end : length])
+        place = bisect_left(parent.order, rest)
+        covered = place < len(parent.order) and parent.order[place][: len(rest)] == rest
         if not covered:
-            self._add(parent, key, blocks[length // size])
+            self._add(parent, rest, blocks[length // size])
 
     def note_idle(self, block: int) -> None:
         """Tell the tree that a block it retains is referenced by nobody any more."""
@@ -240,39 +245,39 @@ class RadixCache:
                 return True
         return False
 
-    def _root(self, salt: str | None) -> _Root:
-        root = self._roots.get(salt)
+    def _root(self, space: Space) -> _Root:
+        root = self._roots.get(space)
         if root is None:
-            root = self._roots[salt] = _Root(salt)
+            root = self._roots[space] = _Root(space)
         return root
 
-    def _add(self, parent: Node, key: Key, block: int) -> Node:
-        node = Node(key, parent.end + len(key), block, parent)
+    def _add(self, parent: Node, keys: BlockKeys, block: int) -> Node:
+        node = Node(keys, parent.end + len(keys), block, parent)
         order = parent.order
-        place = bisect_left(order, key)
-        order.insert(place, key)
-        parent.children[key] = node
+        place = bisect_left(order, keys)
+        order.insert(place, keys)
+        parent.children[keys] = node
         self._pool.retain(block)
         self._nodes[block] = node
         self.version += 1
         # A shorter leaf that the new block begins with has nothing of its own left. There is at
-        # most one, right before the new key in sorted order.
-        if place and order[place - 1] == key[: len(order[place - 1])]:
+        # most one, right before the new one in sorted order.
+        if place and order[place - 1] == keys[: len(order[place - 1])]:
             self._remove(parent.children[order[place - 1]])
         return node
 
     def _remove(self, node: Node) -> None:
         parent = node.parent
         assert parent is not None
-        del parent.children[node.key]
-        del parent.order[bisect_left(parent.order, node.key)]
+        del parent.children[node.keys]
+        del parent.order[bisect_left(parent.order, node.keys)]
         self._nodes[node.block] = None
         self._pool.forget(node.block)
         node.block = -1
         self.version += 1
         if not parent.children:
             if isinstance(parent, _Root):
-                del self._roots[parent.salt]
+                del self._roots[parent.space]
             elif self._pool.references(parent.block) == 0:
                 self._push(parent)
 
@@ -295,7 +300,7 @@ class RadixCache:
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the longest common prefix of two token sequences of the same type."""
+    """Length of the longest common prefix of two sequences of the same type."""
     low, high = 0, min(len(left), len(right))
     if left[:high] == right[:high]:
         return high

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,9 +13,6 @@ from caudal.backends.base import SampledToken, TokenLogprob
 from caudal.engine.grammar import Grammar
 from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
-
-MAX_SALT = 64
-"""Characters of a cache salt that is kept as it is; shorter than a digest."""
 
 
 class FinishReason(enum.Enum):
@@ -64,13 +60,6 @@ class Request:
     deadline: float | None = None
     pooling: PoolingKind | None = None
     second_segment: int | None = None
-
-    def __post_init__(self) -> None:
-        # The prefix cache keeps a salt as long as anything that was cached under it, so a long one
-        # is kept as its digest, which is longer than what is short and so never equal to it.
-        if self.cache_salt is not None and len(self.cache_salt) > MAX_SALT:
-            digest = hashlib.sha256(self.cache_salt.encode(errors="surrogatepass")).hexdigest()
-            object.__setattr__(self, "cache_salt", f"sha256:{digest}")
 
 
 class RequestTiming:

@@ -115,7 +115,7 @@ class Scheduler:
         else:
             self._lane_of(seq).waiting.remove(seq)
         seq.status = Status.ENDED
-        self._memory.close(seq.table, seq.state.request.cache_salt, seq.tokens, keep=keep)
+        self._memory.close(seq.table, seq.state.space, seq.keys, keep=keep)
 
     def schedule(self, now: float) -> list[Sequence]:
         """Plan one iteration.
@@ -203,7 +203,7 @@ class Scheduler:
     def _preempt(self, seq: Sequence) -> None:
         """Take a running sequence's place; what it computed stays in the cache, unlocked."""
         self.running.remove(seq)
-        self._memory.close(seq.table, seq.state.request.cache_salt, seq.tokens, keep=True)
+        self._memory.close(seq.table, seq.state.space, seq.keys, keep=True)
         seq.planned = 0
         seq.status = Status.WAITING
         seq.preempted = True
@@ -263,7 +263,7 @@ class Scheduler:
         if not self._fits(seq, table.blocks):
             memory.drop_copied_part(table)
             if not self._fits(seq, table.blocks):
-                memory.close(table, seq.state.request.cache_salt, (), keep=False)
+                memory.close(table, seq.state.space, (), keep=False)
                 return 0
         chunk = min(budget, len(seq.tokens) - table.length)
         if not memory.extend(table, table.length + chunk):
@@ -303,9 +303,7 @@ class Scheduler:
     def _look_up(self, seq: Sequence) -> Match:
         cache = self._memory.cache
         if cache is not None and seq.match_version != cache.version:
-            seq.match = cache.match(
-                seq.state.request.cache_salt, seq.tokens, seq.match_limit, seq.match.node
-            )
+            seq.match = cache.match(seq.state.space, seq.keys, seq.match_limit, seq.match.node)
             seq.match_version = cache.version
         return seq.match
 
@@ -321,18 +319,18 @@ class Scheduler:
         if self._memory.cache is None:
             return False
         size = self._memory.pool.block_size
-        salt = seq.state.request.cache_salt
+        space, keys = seq.state.space, seq.keys
         limit = seq.match_limit
         for other in self.running:
-            if other.remaining <= 1 or other.state.request.cache_salt != salt:
+            if other.remaining <= 1 or other.state.space != space:
                 continue
-            whole = len(other.tokens) // size * size
+            whole = len(other.keys) // size * size
             matched = self._look_up(seq)
             start = matched.length
             # Quick and usually decisive: the next block differs.
-            if seq.tokens[start : start + size] != other.tokens[start : start + size]:
+            if keys[start : start + size] != other.keys[start : start + size]:
                 continue
-            gain = min(common_prefix(seq.tokens, other.tokens), limit, whole) - matched.total
+            gain = min(common_prefix(keys, other.keys), limit, whole) - matched.total
             if gain >= size and gain * WORTHWHILE_SHARE >= limit - matched.total:
                 return True
         return False

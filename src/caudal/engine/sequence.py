@@ -19,6 +19,7 @@ from caudal.engine.grammar import Matcher
 from caudal.engine.memory import BlockTable
 from caudal.engine.radix import Match
 from caudal.engine.request import FinishReason, Request, RequestTiming, SequenceUpdate
+from caudal.engine.space import Space
 
 _SEED_MASK = 2**64 - 1
 
@@ -62,6 +63,7 @@ class RequestState:
         "scores_reported",
         "seed",
         "sequences",
+        "space",
         "timing",
     )
 
@@ -79,6 +81,7 @@ class RequestState:
         params = request.params
         self.request = request
         self.prompt = list(request.prompt)
+        self.space = Space.of(request.cache_salt)
         self.arrival = arrival
         self.seed = seed & _SEED_MASK
         self.room = room
@@ -199,6 +202,11 @@ class Sequence:
     def index(self) -> int:
         """Which of its request's sequences this is."""
         return self.branches[0]
+
+    @property
+    def keys(self) -> SequenceOf[int]:
+        """What the prefix cache knows its tokens by, one for each; see `radix.py`."""
+        return self.tokens
 
     @property
     def remaining(self) -> int:

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from caudal.engine.request import MAX_SALT, Request
-from caudal.sampling_params import SamplingParams
+from caudal.engine.space import MAX_SALT, Space
 
 
 def salt_of(salt: str) -> str:
-    kept = Request(request_id="r", prompt=[1], params=SamplingParams(), cache_salt=salt).cache_salt
+    kept = Space.of(salt).salt
     assert kept is not None
     return kept
 
 
 def test_a_short_salt_is_kept_as_it_is():
+    assert Space.of(None) == Space()
     assert salt_of("") == ""
     assert salt_of("x" * MAX_SALT) == "x" * MAX_SALT
 
