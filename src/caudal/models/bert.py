@@ -18,8 +18,10 @@ from caudal.formats.gguf import GGUFFile
 from caudal.formats.gguf_header import TensorInfo
 from caudal.formats.safetensors import SafetensorsFile
 from caudal.formats.tensor_file import TensorFile
+from caudal.models.builder import ProgramBuilder
 from caudal.models.encoder_config import EncoderConfig
-from caudal.models.program import Program, ProgramBuilder
+from caudal.models.layer import Layer
+from caudal.models.program import Program
 
 _FIXED_NAMES = {
     "embeddings.word_embeddings": "token_embd",
@@ -69,34 +71,28 @@ def build_encoder(file: TensorFile, config: EncoderConfig) -> Program:
     b = ProgramBuilder(file)
     hidden = b.buffer("hidden", config.hidden)
     addend = b.buffer("addend", config.hidden)
-    q = b.buffer("q", config.hidden)
-    k = b.buffer("k", config.hidden)
-    v = b.buffer("v", config.hidden)
-    attended = b.buffer("attended", config.hidden)
-    inner = b.buffer("inner", config.feed_forward)
-
     b.embed(hidden, "token_embd.weight")
     b.embed(addend, "position_embd.weight", by="position")
     b.add(hidden, addend, hidden)
     b.embed(addend, "token_types.weight", by="segment")
     b.add(hidden, addend, hidden)
     b.layer_norm(hidden, "token_embd_norm", hidden, eps=config.eps)
-    for layer in range(config.layers):
-        block = f"blk.{layer}"
-        b.linear(hidden, f"{block}.attn_q", q)
-        b.linear(hidden, f"{block}.attn_k", k)
-        b.linear(hidden, f"{block}.attn_v", v)
-        b.attention(
-            attended, q, k, v,
-            head_dim=config.head_dim, scale=config.head_dim**-0.5, causal=False,
-        )  # fmt: skip
-        b.linear(attended, f"{block}.attn_output", hidden, accumulate=True)
-        b.layer_norm(hidden, f"{block}.attn_output_norm", hidden, eps=config.eps)
-        b.linear(hidden, f"{block}.ffn_up", inner)
-        b.activate(inner, config.activation)
-        b.linear(inner, f"{block}.ffn_down", hidden, accumulate=True)
-        b.layer_norm(hidden, f"{block}.layer_output_norm", hidden, eps=config.eps)
-    body_ops = b.num_ops
+    for index in range(config.layers):
+        layer = Layer(
+            b=b,
+            index=index,
+            hidden=hidden,
+            heads=config.heads,
+            kv_heads=config.heads,
+            head_dim=config.head_dim,
+            feed_forward=config.feed_forward,
+            eps=config.eps,
+        )
+        layer.add(layer.attend(layer.project(hidden), causal=False), "attn_output")
+        b.layer_norm(hidden, layer.tensor("attn_output_norm"), hidden, eps=config.eps)
+        layer.add(layer.mlp(hidden, config.activation), "ffn_down")
+        b.layer_norm(hidden, layer.tensor("layer_output_norm"), hidden, eps=config.eps)
+    b.begin_states()
     state = hidden
     if config.pooling.scores_pairs:
         pooled = b.buffer("pooled", config.hidden)
@@ -110,12 +106,7 @@ def build_encoder(file: TensorFile, config: EncoderConfig) -> Program:
         if config.dense.activation is not None:
             b.activate(state, config.dense.activation)
     return b.finish(
-        carried=(hidden,),
-        hidden=hidden,
-        body_ops=body_ops,
-        tail_ops=0,
         state=state,
-        state_ops=b.num_ops - body_ops,
         logits=None,
         vocab_size=embedding.shape[0],
         context_length=config.context_length,

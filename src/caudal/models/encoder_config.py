@@ -9,8 +9,7 @@ from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.model_folder import CONFIG, ModelFolder
 from caudal.models.config import MAX_HEAD_DIM, check_epsilon, context_length, epsilon, positive
-from caudal.models.decoder import POOLING_TYPES
-from caudal.models.pooling import Pooling, PoolingKind
+from caudal.models.pooling import POOLING_TYPES, Pooling, PoolingKind
 from caudal.models.program import ActivationName
 
 _RANK = 4  # pooling_type of GGUF files that score pairs

@@ -1,13 +1,14 @@
 """Llama 1 to 3, Mistral, SmolLM and whatever else is converted as `llama`.
 
-Converters permute the query and key rows of this family so that RoPE's pairs are neighbours.
+Norms before attention and MLP, GQA, RoPE, SwiGLU. Converters permute the query and key rows of this
+family so that RoPE's pairs are neighbours.
 """
 
 from __future__ import annotations
 
 from caudal.formats.gguf import GGUFFile
 from caudal.models.config import positive
-from caudal.models.decoder import pre_norm_decoder
+from caudal.models.decoder import Decoder
 from caudal.models.program import Program
 
 
@@ -15,4 +16,12 @@ def build(file: GGUFFile) -> Program:
     """The program; `attention.sliding_window` (Mistral 7B v0.1) holds for all layers."""
     key = "llama.attention.sliding_window"
     window = positive(file, key) if file.get_int(key, 0) else None
-    return pre_norm_decoder(file, interleaved_rope=True, window=window)
+    decoder = Decoder(file)
+    rope = decoder.rope(interleaved=True)
+    decoder.embed_tokens()
+    for layer in decoder.layers():
+        heads = layer.project(layer.norm("attn_norm"))
+        layer.rotate(heads, rope)
+        layer.add(layer.attend(heads, window=window), "attn_output")
+        layer.add(layer.gated_mlp(layer.norm("ffn_norm"), "silu"), "ffn_down")
+    return decoder.finish()

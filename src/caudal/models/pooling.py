@@ -13,6 +13,9 @@ from caudal.errors import ParameterError, RequestFailedError
 PoolingKind = Literal["mean", "cls", "last"]
 """Which states count: all tokens' mean, or the first or last token's alone."""
 
+POOLING_TYPES: dict[int, PoolingKind] = {1: "mean", 2: "cls", 3: "last"}
+"""Values of the key `{architecture}.pooling_type`; 0 is none, 4 a ranking head."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooling:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from caudal.formats.gguf import GGUFFile
-from caudal.models.decoder import pre_norm_decoder
+from caudal.models.decoder import Decoder
 from caudal.models.program import Program
 
 
 def build(file: GGUFFile) -> Program:
     """The program; the biases are picked up from the file."""
-    return pre_norm_decoder(file, interleaved_rope=False)
+    decoder = Decoder(file)
+    rope = decoder.rope(interleaved=False)
+    decoder.embed_tokens()
+    for layer in decoder.layers():
+        heads = layer.project(layer.norm("attn_norm"))
+        layer.rotate(heads, rope)
+        layer.add(layer.attend(heads), "attn_output")
+        layer.add(layer.gated_mlp(layer.norm("ffn_norm"), "silu"), "ffn_down")
+    return decoder.finish()

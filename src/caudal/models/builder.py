@@ -1,0 +1,254 @@
+"""Emits a program's operations, and cuts them into the sections that a program has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from caudal.errors import ModelLoadError
+from caudal.formats.tensor_file import TensorFile
+from caudal.models.pooling import Pooling
+from caudal.models.program import (
+    Activate,
+    ActivationName,
+    Add,
+    Attention,
+    Buffer,
+    Embed,
+    EmbedBy,
+    Gated,
+    KVLayer,
+    LayerNorm,
+    Linear,
+    Op,
+    Program,
+    RMSNorm,
+    Rope,
+    Softcap,
+)
+from caudal.models.rope import RopeTable
+
+
+@dataclass(frozen=True, slots=True)
+class _Emitted:
+    """An operation, and the buffers that it takes values from and leaves its result in."""
+
+    op: Op
+    reads: tuple[Buffer, ...]
+    writes: Buffer
+
+
+class ProgramBuilder:
+    """Collects operations, checking every weight they name against the model file.
+
+    First come the layers; `begin_states` says that they are complete, and `begin_head`, where there
+    is one, that the states are. The rest follows from the operations: the body ends with the last
+    one that keeps something for later tokens, and hands on the buffers that the tail reads.
+
+    Args:
+        file: The model; read for the names and shapes of its tensors only.
+    """
+
+    def __init__(self, file: TensorFile) -> None:
+        self._file = file
+        self._buffers: dict[tuple[str, int], Buffer] = {}
+        self._layers: list[_Emitted] = []
+        self._states: list[_Emitted] = []
+        self._head: list[_Emitted] = []
+        self._section = self._layers
+        self._kept = 0  # operations of the layers up to the last that keeps something
+        self._kv_layers: list[KVLayer] = []
+        self._used: set[str] = set()
+
+    def buffer(self, name: str, width: int) -> Buffer:
+        """The buffer of this name, `width` floats per token; made where there is none yet.
+
+        So layers work in the same buffers, one after the other.
+        """
+        key = (name, width)
+        if key not in self._buffers:
+            self._buffers[key] = Buffer(len(self._buffers), name, width)
+        return self._buffers[key]
+
+    def begin_states(self) -> None:
+        """The layers are complete; what follows leads to the states."""
+        self._section = self._states
+
+    def begin_head(self) -> None:
+        """The states are complete; what follows leads from them to the logits."""
+        self._section = self._head
+
+    def embed(self, out: Buffer, weight: str, *, scale: float = 1.0, by: EmbedBy = "token") -> None:
+        """Look embeddings up."""
+        self._shape(weight, (None, out.width))
+        self._emit(Embed(out, weight, scale, by), (), out)
+
+    def layer_norm(self, x: Buffer, name: str, out: Buffer, *, eps: float) -> None:
+        """Normalise `x`, and scale and shift it by `name`.weight and `name`.bias."""
+        weight, bias = f"{name}.weight", f"{name}.bias"
+        self._shape(weight, (x.width,))
+        self._shape(bias, (x.width,))
+        self._emit(LayerNorm(out, x, weight, bias, eps), (x,), out)
+
+    def rms_norm(self, x: Buffer, name: str, out: Buffer, *, eps: float) -> None:
+        """Normalise `x`, in groups as long as `name`.weight, and scale it by that."""
+        weight = f"{name}.weight"
+        (group,) = self._shape(weight, (None,))
+        if x.width % group != 0:
+            raise self._error(weight, f"has length {group}, which doesn't divide {x.width}")
+        self._emit(RMSNorm(out, x, weight, eps), (x,), out)
+
+    def linear(self, x: Buffer, name: str, out: Buffer, *, accumulate: bool = False) -> None:
+        """Multiply by `name`.weight, and add `name`.bias where the file has one."""
+        weight, bias = f"{name}.weight", f"{name}.bias"
+        self._shape(weight, (out.width, x.width))
+        has_bias = bias in self._file.tensors
+        if has_bias:
+            self._shape(bias, (out.width,))
+        op = Linear(out, x, weight, bias if has_bias else None, accumulate)
+        self._emit(op, (x, out) if accumulate else (x,), out)
+
+    def rope(self, x: Buffer, head_dim: int, table: RopeTable) -> None:
+        """Rotate the heads of `x`."""
+        self._emit(Rope(x, head_dim, table), (x,), x)
+
+    def attention(
+        self,
+        out: Buffer,
+        q: Buffer,
+        k: Buffer,
+        v: Buffer,
+        *,
+        head_dim: int,
+        scale: float,
+        window: int | None = None,
+        causal: bool = True,
+    ) -> None:
+        """Attend, in a new KV layer."""
+        layer, heads = len(self._kv_layers), q.width // head_dim
+        op = Attention(out, q, k, v, layer, heads, scale, window, causal)
+        self._emit(op, (q, k, v), out, keeps=True)
+        self._kv_layers.append(KVLayer(k.width // head_dim, head_dim))
+
+    def gated(self, gate: Buffer, up: Buffer, out: Buffer, activation: ActivationName) -> None:
+        """Multiply `up` by the activated `gate`."""
+        self._emit(Gated(out, gate, up, activation), (gate, up), out)
+
+    def activate(self, x: Buffer, activation: ActivationName) -> None:
+        """Apply an activation in place."""
+        self._emit(Activate(x, activation), (x,), x)
+
+    def add(self, a: Buffer, b: Buffer, out: Buffer) -> None:
+        """Add two buffers."""
+        self._emit(Add(out, a, b), (a, b), out)
+
+    def softcap(self, x: Buffer, cap: float) -> None:
+        """Bound the values of `x`."""
+        self._emit(Softcap(x, cap), (x,), x)
+
+    def vector_values(self, name: str, length: int) -> list[float] | None:
+        """The values of a float32 vector, or None where the file has none of this name."""
+        if name not in self._file.tensors:
+            return None
+        self._shape(name, (length,))
+        tensor = self._file.tensors[name]
+        if tensor.type.name != "F32":
+            raise self._error(name, f"has type {tensor.type.name} instead of F32")
+        values: list[float] = self._file.tensor_bytes(name).view("<f4").tolist()
+        return values
+
+    def finish(
+        self,
+        *,
+        state: Buffer,
+        logits: Buffer | None,
+        vocab_size: int,
+        context_length: int,
+        pooling: Pooling,
+    ) -> Program:
+        """The program; for the arguments see there.
+
+        Raises:
+            ModelLoadError: The file has tensors that no operation uses: computing without them
+                would silently give wrong answers.
+            ValueError: An operation reads what none before has written, or states and head read
+                more than one of the layers' buffers.
+        """
+        outputs = self._states + self._head
+        unwritten = _read_from_before(self._layers + outputs)
+        if unwritten:
+            raise ValueError(f"{unwritten[0].name} is read, but no operation before has written it")
+        handed_on = _read_from_before(outputs) or (state,)
+        if len(handed_on) > 1:
+            raise ValueError(
+                f"states and head read {[buffer.name for buffer in handed_on]}, not one"
+            )
+        unused = [name for name in self._file.tensors if name not in self._used]
+        if unused:
+            raise ModelLoadError(
+                str(self._file.path),
+                f"tensor {unused[0]} (and {len(unused) - 1} more) is not part of a "
+                f"{self._file.architecture} model as Caudal knows it",
+            )
+        body_length = len(self._layers) if logits is None else self._kept
+        body, tail = self._layers[:body_length], self._layers[body_length:]
+        return Program(
+            buffers=tuple(self._buffers.values()),
+            kv_layers=tuple(self._kv_layers),
+            body=_ops(body),
+            tail=_ops(tail),
+            head=() if logits is None else _ops(outputs),
+            states=_ops(self._states),
+            carried=_read_from_before(tail + outputs) or (state,),
+            hidden=handed_on[0],
+            logits=logits,
+            state=state,
+            vocab_size=vocab_size,
+            context_length=context_length,
+            pooling=pooling,
+        )
+
+    def _emit(
+        self, op: Op, reads: tuple[Buffer, ...], writes: Buffer, *, keeps: bool = False
+    ) -> None:
+        """Add an operation; `keeps`: it keeps something of each token for those that follow it.
+
+        Raises:
+            ValueError: It keeps something, but doesn't run for every token.
+        """
+        self._section.append(_Emitted(op, reads, writes))
+        if keeps:
+            if self._section is not self._layers:
+                raise ValueError("states and head don't see every token, and can't keep anything")
+            self._kept = len(self._layers)
+
+    def _shape(self, name: str, expected: tuple[int | None, ...]) -> tuple[int, ...]:
+        tensor = self._file.tensors.get(name)
+        if tensor is None:
+            raise ModelLoadError(str(self._file.path), f"tensor {name} is missing")
+        fits = len(tensor.shape) == len(expected) and all(
+            want is None or have == want for have, want in zip(tensor.shape, expected, strict=True)
+        )
+        if not fits:
+            wanted = " x ".join("any" if want is None else str(want) for want in expected)
+            found = " x ".join(map(str, tensor.shape))
+            raise self._error(name, f"has shape {found} instead of {wanted}")
+        self._used.add(name)
+        return tensor.shape
+
+    def _error(self, name: str, reason: str) -> ModelLoadError:
+        return ModelLoadError(str(self._file.path), f"tensor {name} {reason}")
+
+
+def _ops(emitted: Sequence[_Emitted]) -> tuple[Op, ...]:
+    return tuple(each.op for each in emitted)
+
+
+def _read_from_before(emitted: Sequence[_Emitted]) -> tuple[Buffer, ...]:
+    """The buffers whose values operations take over from those before them, by index."""
+    read: set[Buffer] = set()
+    written: set[Buffer] = set()
+    for each in emitted:
+        read.update(buffer for buffer in each.reads if buffer not in written)
+        written.add(each.writes)
+    return tuple(sorted(read, key=lambda buffer: buffer.index))

@@ -1,0 +1,134 @@
+"""The blocks that layers are put together from, of decoders and encoders alike.
+
+A block is a method of `Layer`, or a function that takes one: it names tensors below `blk.N`, emits
+their operations, and returns the buffer of its result. A family's layers are the blocks that it
+calls, one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caudal.models.builder import ProgramBuilder
+from caudal.models.program import ActivationName, Buffer
+from caudal.models.rope import RopeTable
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What an attention works on: heads of `dim` channels, side by side.
+
+    Attributes:
+        q: Queries, shape (tokens, heads · dim).
+        k: Keys, shape (tokens, kv_heads · dim).
+        v: Values, as k.
+        dim: Channels of a head.
+    """
+
+    q: Buffer
+    k: Buffer
+    v: Buffer
+    dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer of a model; `dataclasses.replace` gives one of other sizes.
+
+    Attributes:
+        b: Takes the operations.
+        index: Which layer it is, from 0.
+        hidden: The residual stream.
+        heads: Query heads.
+        kv_heads: Key and value heads.
+        head_dim: Channels of a head.
+        feed_forward: Width inside the MLP.
+        eps: Added in norms before the root is taken.
+    """
+
+    b: ProgramBuilder
+    index: int
+    hidden: Buffer
+    heads: int
+    kv_heads: int
+    head_dim: int
+    feed_forward: int
+    eps: float
+
+    def tensor(self, name: str) -> str:
+        """A tensor's full name, e.g. `blk.3.attn_q`."""
+        return f"blk.{self.index}.{name}"
+
+    def norm(self, name: str) -> Buffer:
+        """The residual stream through an RMSNorm."""
+        normed = self.b.buffer("normed", self.hidden.width)
+        self.b.rms_norm(self.hidden, self.tensor(name), normed, eps=self.eps)
+        return normed
+
+    def add(self, x: Buffer, name: str) -> None:
+        """Add a linear layer of x to the residual stream."""
+        self.b.linear(x, self.tensor(name), self.hidden, accumulate=True)
+
+    def add_normed(self, x: Buffer, name: str, norm: str) -> None:
+        """Add a linear layer of x, through an RMSNorm of its own, to the residual stream."""
+        sublayer = self.b.buffer("sublayer", self.hidden.width)
+        self.b.linear(x, self.tensor(name), sublayer)
+        self.b.rms_norm(sublayer, self.tensor(norm), sublayer, eps=self.eps)
+        self.b.add(self.hidden, sublayer, self.hidden)
+
+    def project(self, x: Buffer) -> Heads:
+        """Queries, keys and values from a matrix each."""
+        q = self.b.buffer("q", self.heads * self.head_dim)
+        k = self.b.buffer("k", self.kv_heads * self.head_dim)
+        v = self.b.buffer("v", self.kv_heads * self.head_dim)
+        for name, out in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
+            self.b.linear(x, self.tensor(name), out)
+        return Heads(q, k, v, self.head_dim)
+
+    def norm_heads(self, heads: Heads) -> None:
+        """Normalise every query and key by itself (QK norm, arXiv 2302.05442)."""
+        self.b.rms_norm(heads.q, self.tensor("attn_q_norm"), heads.q, eps=self.eps)
+        self.b.rms_norm(heads.k, self.tensor("attn_k_norm"), heads.k, eps=self.eps)
+
+    def rotate(self, heads: Heads, rope: RopeTable) -> None:
+        """Give queries and keys their positions."""
+        self.b.rope(heads.q, heads.dim, rope)
+        self.b.rope(heads.k, heads.dim, rope)
+
+    def attend(
+        self,
+        heads: Heads,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        causal: bool = True,
+    ) -> Buffer:
+        """Attention; see `Attention`. The scale is 1 / sqrt(head_dim) unless given."""
+        attended = self.b.buffer("attended", heads.q.width)
+        self.b.attention(
+            attended,
+            heads.q,
+            heads.k,
+            heads.v,
+            head_dim=heads.dim,
+            scale=heads.dim**-0.5 if scale is None else scale,
+            window=window,
+            causal=causal,
+        )
+        return attended
+
+    def gated_mlp(self, x: Buffer, activation: ActivationName) -> Buffer:
+        """The inside of a gated MLP: activation(gate(x)) · up(x)."""
+        gate = self.b.buffer("gate", self.feed_forward)
+        up = self.b.buffer("up", self.feed_forward)
+        self.b.linear(x, self.tensor("ffn_gate"), gate)
+        self.b.linear(x, self.tensor("ffn_up"), up)
+        self.b.gated(gate, up, up, activation)
+        return up
+
+    def mlp(self, x: Buffer, activation: ActivationName) -> Buffer:
+        """The inside of an MLP without a gate: activation(up(x))."""
+        inner = self.b.buffer("inner", self.feed_forward)
+        self.b.linear(x, self.tensor("ffn_up"), inner)
+        self.b.activate(inner, activation)
+        return inner
