@@ -11,11 +11,13 @@ from caudal.errors import ModelLoadError
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.model_folder import WEIGHTS, ModelFolder
+from caudal.formats.renamed_tensors import RenamedTensors
 from caudal.formats.safetensors import SafetensorsFile
 from caudal.formats.tensor_file import TensorFile
+from caudal.formats.tensor_names import BERT, BERT_PAIRS, DENSE
 from caudal.formats.tokenizer import Tokenizer
 from caudal.models import build_program
-from caudal.models.bert import build_encoder, rename_tensors
+from caudal.models.bert import build_encoder
 from caudal.models.encoder_config import EncoderConfig
 from caudal.models.program import Program
 from caudal.store import StoredModel
@@ -84,11 +86,11 @@ def open_weights(folder: ModelFolder) -> Iterator[tuple[TensorFile, EncoderConfi
     config = EncoderConfig.from_folder(folder)
     with contextlib.ExitStack() as stack:
         weights = stack.enter_context(SafetensorsFile.open(folder.path(WEIGHTS)))
-        dense = None
+        files = [(weights, BERT_PAIRS if config.pooling.scores_pairs else BERT)]
         if config.dense is not None:
             path = folder.path(f"{config.dense.path}/{WEIGHTS}")
-            dense = stack.enter_context(SafetensorsFile.open(path))
-        yield rename_tensors(weights, dense, config), config
+            files.append((stack.enter_context(SafetensorsFile.open(path)), DENSE))
+        yield RenamedTensors.of("bert", files), config
 
 
 @contextlib.contextmanager

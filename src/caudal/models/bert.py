@@ -1,48 +1,17 @@
 """BERT (arXiv 1810.04805): post-norm blocks, learned positions, attention both ways.
 
-Tensors go by llama.cpp's names; a Hugging Face folder's are renamed on the way in.
+Tensors go by llama.cpp's names, from a Hugging Face folder too (formats/tensor_names.py).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
-
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
-from caudal.formats.gguf_header import TensorInfo
-from caudal.formats.safetensors import SafetensorsFile
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.builder import ProgramBuilder
 from caudal.models.encoder_config import EncoderConfig
 from caudal.models.layer import Layer
 from caudal.models.program import Program
-
-_FIXED_NAMES = {
-    "embeddings.word_embeddings": "token_embd",
-    "embeddings.position_embeddings": "position_embd",
-    "embeddings.token_type_embeddings": "token_types",
-    "embeddings.LayerNorm": "token_embd_norm",
-    "pooler.dense": "cls",
-    "classifier": "cls.output",
-}
-_LAYER_NAMES = {
-    "attention.self.query": "attn_q",
-    "attention.self.key": "attn_k",
-    "attention.self.value": "attn_v",
-    "attention.output.dense": "attn_output",
-    "attention.output.LayerNorm": "attn_output_norm",
-    "intermediate.dense": "ffn_up",
-    "output.dense": "ffn_down",
-    "output.LayerNorm": "layer_output_norm",
-}
-_LAYER = re.compile(r"encoder\.layer\.(\d+)\.(.+)")
-_KINDS = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 
 def build(file: GGUFFile) -> Program:
@@ -112,76 +81,3 @@ def build_encoder(file: TensorFile, config: EncoderConfig) -> Program:
         context_length=config.context_length,
         pooling=config.pooling,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RenamedTensors:
-    """Tensors of safetensors files under llama.cpp's names (a `TensorFile`).
-
-    Attributes:
-        path: The main file, for errors.
-        architecture: The model family.
-        tensors: Descriptions by new name.
-        origins: Where each is: its file, and its name there.
-    """
-
-    path: Path
-    architecture: str
-    tensors: Mapping[str, TensorInfo]
-    origins: Mapping[str, tuple[SafetensorsFile, str]]
-
-    def tensor_bytes(self, name: str) -> npt.NDArray[np.uint8]:
-        """A tensor's bytes, shape (nbytes,)."""
-        file, original = self.origins[name]
-        return file.tensor_bytes(original)
-
-    def tensor_place(self, name: str) -> tuple[int, int]:
-        """The descriptor of the open file that holds a tensor, and where in it that begins."""
-        file, original = self.origins[name]
-        return file.tensor_place(original)
-
-
-def rename_tensors(
-    weights: SafetensorsFile, dense: SafetensorsFile | None, config: EncoderConfig
-) -> RenamedTensors:
-    """Hugging Face's tensors under llama.cpp's names, without those that embedding doesn't use.
-
-    Args:
-        weights: The encoder.
-        dense: The layer after the pooling, where there is one.
-        config: What is used.
-
-    Raises:
-        ModelLoadError: A tensor isn't part of BERT, or is of a type that isn't computed with.
-    """
-    origins: dict[str, tuple[SafetensorsFile, str]] = {}
-    for name in [*weights.tensors, *weights.others]:
-        renamed = _new_name(name, scores_pairs=config.pooling.scores_pairs)
-        if renamed is None:
-            continue
-        if name in weights.others:
-            raise ModelLoadError(
-                str(weights.path),
-                f"tensor {name} has type {weights.others[name]}; supported are F32, F16 and BF16",
-            )
-        origins[renamed] = (weights, name)
-    if dense is not None:
-        for name in dense.tensors:
-            origins[name.replace("linear.", "dense.", 1)] = (dense, name)
-    tensors = {new: replace(file.tensors[old], name=new) for new, (file, old) in origins.items()}
-    return RenamedTensors(weights.path, "bert", tensors, origins)
-
-
-def _new_name(name: str, *, scores_pairs: bool) -> str | None:
-    """A tensor's name at llama.cpp; the name itself if BERT has none such; None if not needed."""
-    plain = name.removeprefix("bert.")
-    if plain == "embeddings.position_ids" or plain.startswith("cls."):
-        return None  # constants, and the head for guessing masked words
-    stem, _, kind = plain.rpartition(".")
-    if stem == "pooler.dense" and not scores_pairs:
-        return None
-    kind = _KINDS.get(kind, kind)
-    layer = _LAYER.fullmatch(stem)
-    if layer is not None and layer[2] in _LAYER_NAMES:
-        return f"blk.{layer[1]}.{_LAYER_NAMES[layer[2]]}.{kind}"
-    return f"{_FIXED_NAMES[stem]}.{kind}" if stem in _FIXED_NAMES else name
