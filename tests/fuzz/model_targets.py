@@ -46,6 +46,7 @@ def gguf() -> Iterator[Run]:
 def hyperparameters() -> Iterator[Run]:
     """Metadata as a JSON object, laid over that of a sound model of the architecture it names."""
     from caudal.errors import ModelLoadError
+    from caudal.models import SUPPORTED_ARCHITECTURES
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
@@ -55,7 +56,7 @@ def hyperparameters() -> Iterator[Run]:
                 given = json.loads(data)
                 metadata = {key: _typed(value) for key, value in given.items()}
                 architecture = given.get("general.architecture", "llama")
-                known = architecture if architecture in ("qwen2", "qwen3", "gemma3") else "llama"
+                known = architecture if architecture in SUPPORTED_ARCHITECTURES else "llama"
                 tokens = given.get("tokenizer.ggml.tokens")
                 made = TinyModel(
                     architecture=known,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.models.builder import ProgramBuilder
-from caudal.models.config import ModelConfig
+from caudal.models.decoder_config import DecoderConfig
 from caudal.models.layer import Layer
 from caudal.models.pooling import POOLING_TYPES, Pooling
 from caudal.models.program import Program
@@ -31,7 +31,7 @@ class Decoder:
 
     def __init__(self, file: GGUFFile) -> None:
         self._file = file
-        self.config = ModelConfig.from_gguf(file)
+        self.config = DecoderConfig.from_gguf(file)
         self.b = ProgramBuilder(file)
         self.hidden = self.b.buffer("hidden", self.config.hidden)
 

@@ -8,7 +8,13 @@ from typing import Literal
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.model_folder import CONFIG, ModelFolder
-from caudal.models.config import MAX_HEAD_DIM, check_epsilon, context_length, epsilon, positive
+from caudal.models.hyperparameters import (
+    MAX_HEAD_DIM,
+    check_epsilon,
+    context_length,
+    epsilon,
+    positive,
+)
 from caudal.models.pooling import POOLING_TYPES, Pooling, PoolingKind
 from caudal.models.program import ActivationName
 

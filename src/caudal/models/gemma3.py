@@ -7,8 +7,8 @@ sqrt(hidden). The "1 +" of Gemma's norm weights is already in the file.
 from __future__ import annotations
 
 from caudal.formats.gguf import GGUFFile
-from caudal.models.config import positive
 from caudal.models.decoder import Decoder
+from caudal.models.hyperparameters import positive
 from caudal.models.program import Program
 from caudal.models.rope import rope_table
 

@@ -7,8 +7,8 @@ family so that RoPE's pairs are neighbours.
 from __future__ import annotations
 
 from caudal.formats.gguf import GGUFFile
-from caudal.models.config import positive
 from caudal.models.decoder import Decoder
+from caudal.models.hyperparameters import positive
 from caudal.models.program import Program
 
 

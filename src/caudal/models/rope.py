@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
-from caudal.models.config import context_length
+from caudal.models.hyperparameters import context_length
 
 MOST = 1e15
 """No number of a model's is larger, nor smaller than its inverse: thousands of times what any

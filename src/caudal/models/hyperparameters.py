@@ -1,0 +1,57 @@
+"""Numbers of a model's configuration, checked before anything is computed with them."""
+
+from __future__ import annotations
+
+from caudal.errors import ModelLoadError
+from caudal.formats.gguf import GGUFFile
+
+MAX_HEAD_DIM = 1024
+MOST_OF_ANYTHING = 2**31 - 1
+"""No size of a model is larger."""
+
+
+def positive(file: GGUFFile, key: str, default: int | None = None) -> int:
+    """A whole number from 1 to 2³¹ - 1 from the file's metadata.
+
+    Raises:
+        ModelLoadError: The key is missing without a default, or has another value.
+    """
+    value = file.get_int(key) if default is None else file.get_int(key, default)
+    if not 0 < value <= MOST_OF_ANYTHING:
+        raise ModelLoadError(
+            str(file.path),
+            f"{key} must be positive and at most {MOST_OF_ANYTHING}, but is {value}",
+        )
+    return value
+
+
+def context_length(file: GGUFFile, key: str, default: int | None = None) -> int:
+    """A number of tokens; what is larger than 2³¹ - 1, such as 2³² - 1, stands for "no limit".
+
+    Raises:
+        ModelLoadError: The key is missing without a default, or isn't positive.
+    """
+    value = file.get_int(key) if default is None else file.get_int(key, default)
+    if value <= 0:
+        raise ModelLoadError(str(file.path), f"{key} must be positive, but is {value}")
+    return min(value, MOST_OF_ANYTHING)
+
+
+def epsilon(file: GGUFFile, key: str) -> float:
+    """What a norm adds before it takes the root.
+
+    Raises:
+        ModelLoadError: The key is missing, or not between 0 and 1.
+    """
+    return check_epsilon(str(file.path), key, file.get_float(key))
+
+
+def check_epsilon(source: str, key: str, value: float) -> float:
+    """The value, if a norm can use it.
+
+    Raises:
+        ModelLoadError: It isn't between 0 and 1.
+    """
+    if not 0 <= value < 1:
+        raise ModelLoadError(source, f"{key} must be between 0 and 1, but is {value}")
+    return value
