@@ -10,14 +10,12 @@ from benchmarks.workers.protocol import Done, Job, serve
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import Request
-from caudal.loading.load import LoadOptions, load_model
+from caudal.loading.load import load_model
+from caudal.loading.options import LoadOptions
 from caudal.sampling_params import SamplingParams
 
 BATCH_TOKENS = 512
 """Most tokens of one pass; as llama.cpp's default, since nobody waits for a stream here."""
-
-FACTS = ("tensors", "instruction_set", "threads", "activations", "kv_type")
-"""What a report says about how a model runs."""
 
 
 def load() -> tuple[Callable[[Job], Done], dict[str, str]]:
@@ -48,7 +46,14 @@ def load() -> tuple[Callable[[Job], Done], dict[str, str]]:
                     first = time.perf_counter() - start
         return Done(first, time.perf_counter() - start, generated)
 
-    return run, {name: loaded.facts[name] for name in FACTS}
+    executor = loaded.facts.executor
+    return run, {
+        "tensors": loaded.facts.tensors_text,
+        "instruction_set": executor.instruction_set,
+        "threads": str(executor.threads),
+        "activations": executor.activations,
+        "kv_type": executor.kv_type,
+    }
 
 
 if __name__ == "__main__":

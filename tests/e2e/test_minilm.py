@@ -14,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from caudal import LLM
-from caudal.loading.load import LoadOptions, load_model
+from caudal.loading.load import load_model
+from caudal.loading.options import LoadOptions
 from caudal.service.served_model import ServedModel
 from support.running_server import RunningServer, running_server
 

@@ -16,7 +16,8 @@ from caudal.bench.engine import BenchmarkError
 from caudal.bench.grammar import PROMPT, SCHEMA
 from caudal.bench.python_cost import PythonCost, measure_python
 from caudal.cli.app import app
-from caudal.loading.load import LoadOptions, load_model
+from caudal.loading.load import load_model
+from caudal.loading.options import LoadOptions
 
 
 def test_jump_ahead_makes_json_with_long_keys_faster(smollm2_path: Path) -> None:

@@ -164,14 +164,17 @@ def _use_stored(stored: Any) -> None:
     """Load a model, and run it for what its first tokens give."""
     from caudal.backends.base import Batch, PoolRows, SamplingRow, SequenceStep
     from caudal.backends.native.executor import NativeExecutor, NativeOptions
+    from caudal.backends.registry import find_backend
     from caudal.loading.files import open_model
-    from caudal.loading.load import LoadOptions, plan_engine
+    from caudal.loading.options import LoadOptions
+    from caudal.loading.planning import plan_run
     from caudal.sampling_params import SamplingParams
 
     with open_model(stored) as files:
         program = files.program
         files.tokenizer.encode(TEXT)
-        plan_engine(program, LoadOptions())
+        options = LoadOptions()
+        plan_run(program, options, find_backend(options.backend))
         executor = NativeExecutor(
             files.weights, program, NativeOptions(num_blocks=2, max_batch_tokens=16, threads=1)
         )

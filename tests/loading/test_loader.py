@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from caudal.errors import ModelLoadError, ParameterError
-from caudal.loading.load import LoadOptions, load_model
+from caudal.loading.load import load_model
+from caudal.loading.options import LoadOptions
 from support.reference_model import TinyModel
 from support.vocabularies import bpe_metadata
 

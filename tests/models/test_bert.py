@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from caudal.errors import InputTooLongError, ModelLoadError, ParameterError
-from caudal.loading.load import LoadOptions, load_model
+from caudal.loading.load import load_model
+from caudal.loading.options import LoadOptions
 from caudal.service.embedding import EmbeddingModel, PoolInput
 from support.tiny_bert import CLS, SEP, VOCABULARY, TinyBert
 

@@ -26,6 +26,7 @@ from caudal.backends.base import (
     TokenLogprob,
 )
 from caudal.models.pooling import PoolingKind
+from support.fake_facts import EXECUTOR_FACTS
 
 UNWRITTEN = -1
 
@@ -99,7 +100,7 @@ class FakeExecutor:
 
     @property
     def info(self) -> ExecutorInfo:
-        return ExecutorInfo(self.num_blocks, self.block_size, self.vocab_size, 64)
+        return ExecutorInfo(self.num_blocks, self.block_size, self.vocab_size, EXECUTOR_FACTS)
 
     def execute(self, batch: Batch) -> Sequence[StepResult]:
         _demand(len(batch.steps) > 0, "an empty batch")

@@ -17,8 +17,10 @@ from caudal.grammars.compiler import GrammarCompiler
 from caudal.models.pooling import Pooling
 from caudal.server.metrics import ServerMetrics
 from caudal.service.embedding import EmbeddingModel
+from caudal.service.facts import ServedFacts
 from caudal.service.served_model import ServedModel
 from support.fake_executor import FakeExecutor, allows
+from support.fake_facts import fake_facts
 
 END = 256
 """The control token that ends an answer."""
@@ -185,6 +187,12 @@ def serve_fake(
         embeddings=EmbeddingModel(engine, tokenizer, Pooling(kind="last", normalize=False), 1),
         tasks=frozenset(("generate", "embed", "score")),
         max_model_len=engine.config.max_model_len,
-        facts={"architecture": "fake"},
+        facts=ServedFacts(
+            loaded=fake_facts(
+                model=names[0],
+                vocab_size=ByteTokenizer.vocab_size,
+                max_model_len=engine.config.max_model_len,
+            )
+        ),
         metrics=ServerMetrics(engine.stats),
     )

@@ -9,13 +9,14 @@ take twice as long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caudal.backends.facts import ExecutorFacts
 from caudal.sampling_params import SamplingParams
 
 
@@ -156,21 +157,19 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorInfo:
-    """What an executor is and holds, for the banner, `/v1/models` and benchmark reports.
+    """What an executor is and holds.
 
     Attributes:
         num_blocks: Physical KV blocks in the pool.
         block_size: Tokens a block holds.
         vocab_size: Length of a row of logits.
-        bytes_per_token: KV bytes of one token over all layers.
-        facts: Further facts worth showing, e.g. instruction set, kernels, threads, KV type.
+        facts: What is worth showing of it.
     """
 
     num_blocks: int
     block_size: int
     vocab_size: int
-    bytes_per_token: int
-    facts: Mapping[str, str] = field(default_factory=dict)
+    facts: ExecutorFacts
 
 
 class Executor(Protocol):

@@ -85,7 +85,7 @@ def run_cases(
     Raises:
         BenchmarkError: The peer could not be run.
     """
-    threads = int(model.facts["threads"])
+    threads = model.facts.executor.threads
     executor = model.executor
     singles: Mapping[str, tuple[str, Callable[[], float]]] = {
         "prefill": (f"{PROMPT_TOKENS}-token prompt", lambda: prefill_rate(executor)),

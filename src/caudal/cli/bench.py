@@ -91,7 +91,8 @@ def engine(
     from caudal.bench.profile import profile_cases
     from caudal.bench.python_cost import measure_python
     from caudal.cli.pull_display import ensure_with_display
-    from caudal.loading.load import LoadOptions, load_model
+    from caudal.loading.load import load_model
+    from caudal.loading.options import LoadOptions
     from caudal.store import Store
 
     if grammar + profile + (llama_bench is not None) > 1:
@@ -106,10 +107,10 @@ def engine(
             max_num_batched_tokens=PROMPT_TOKENS,
         ),
     )
-    facts = loaded.facts
+    facts, executor = loaded.facts, loaded.facts.executor
     typer.echo(
-        f"{model}: {facts['tensors']}; {facts['instruction_set']} kernels, "
-        f"{facts['threads']} threads, "
+        f"{model}: {facts.tensors_text}; {executor.instruction_set} kernels, "
+        f"{executor.threads} threads, "
         + (f"cheapest of {10 * runs} runs" if profile else f"median of {runs} runs")
     )
     console = Console()
@@ -126,7 +127,7 @@ def engine(
         with console.status("profiling …"):
             cases = profile_cases(loaded.executor, 10 * runs)
         for case in cases:
-            console.print(_profile_table(case, int(facts["threads"])))
+            console.print(_profile_table(case, executor.threads))
         with console.status("serving …"):
             typer.echo(_python_table(measure_python(loaded, loaded.executor)))
         return

@@ -6,18 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from caudal.backends.native.executor import BLOCK_SIZE, BYTES_PER_ELEMENT
+from caudal.backends.registry import find_backend
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.gguf import GGUFFile, TensorInfo
 from caudal.formats.gguf_metadata import StringArray
 from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
 from caudal.formats.safetensors import SafetensorsFile
 from caudal.formats.tokenizer import Tokenizer
+from caudal.loading.facts import embedding_text
 from caudal.loading.files import open_weights
-from caudal.loading.load import LoadOptions, embedding_kind, size_kv_pool
+from caudal.loading.options import LoadOptions
+from caudal.loading.planning import plan_run
 from caudal.models import build_program
 from caudal.models.bert import build_encoder
-from caudal.models.program import Program, kv_bytes_per_token
+from caudal.models.program import Program
 from caudal.store import StoredModel
 
 
@@ -37,11 +39,11 @@ class TensorTypeShare:
 
 
 @dataclass(frozen=True, slots=True)
-class KVMemory:
+class DefaultKVPool:
     """What sequences cost in memory, and how many have room by default on this machine.
 
     Attributes:
-        bytes_per_token: Keys and values of one token over all layers, in half precision.
+        bytes_per_token: Keys and values of one token over all layers.
         bytes: The default KV pool.
         tokens: Tokens that fit in it.
         max_model_len: The longest sequence that would be served.
@@ -94,7 +96,7 @@ class ModelDescription:
     chat_template: bool
     embedding: str
     generates: bool
-    kv_memory: KVMemory | None
+    kv_memory: DefaultKVPool | None
     obstacle: str | None
 
 
@@ -112,7 +114,7 @@ def describe_model(model: StoredModel) -> ModelDescription:
         program, kv_memory, obstacle = None, None, None
         try:
             program = build_program(file)
-            kv_memory = None if program.is_encoder else _kv_memory(program)
+            kv_memory = None if program.is_encoder else _default_kv_pool(program)
         except ModelLoadError as error:
             obstacle = error.reason
         except ParameterError as error:
@@ -132,7 +134,7 @@ def describe_model(model: StoredModel) -> ModelDescription:
             tokenizer=_tokenizer(file),
             vocabulary=len(tokens) if isinstance(tokens, StringArray) else None,
             chat_template="tokenizer.chat_template" in file.metadata,
-            embedding="" if program is None else embedding_kind(program),
+            embedding=_embedding(program),
             generates=program is None or not program.is_encoder,
             kv_memory=kv_memory,
             obstacle=obstacle,
@@ -164,25 +166,27 @@ def _describe_folder(model: StoredModel, folder: ModelFolder) -> ModelDescriptio
         tokenizer="" if tokenizer is None else "WordPiece",
         vocabulary=None if tokenizer is None else tokenizer.vocab_size,
         chat_template=False,
-        embedding="" if program is None else embedding_kind(program),
+        embedding=_embedding(program),
         generates=False,
         kv_memory=None,
         obstacle=obstacle,
     )
 
 
-def _kv_memory(program: Program) -> KVMemory:
+def _default_kv_pool(program: Program) -> DefaultKVPool:
     options = LoadOptions()
-    num_blocks, max_model_len = size_kv_pool(program, options)
-    per_token = kv_bytes_per_token(program.kv_layers, BYTES_PER_ELEMENT[options.kv_type])
-    tokens = num_blocks * BLOCK_SIZE
-    return KVMemory(
-        bytes_per_token=per_token,
-        bytes=tokens * per_token,
-        tokens=tokens,
-        max_model_len=max_model_len,
-        sequences=tokens / max_model_len,
+    memory = plan_run(program, options, find_backend(options.backend)).memory
+    return DefaultKVPool(
+        bytes_per_token=memory.kv.bytes_per_token,
+        bytes=memory.kv.bytes,
+        tokens=memory.kv.tokens,
+        max_model_len=memory.max_model_len,
+        sequences=memory.kv.sequences(memory.max_model_len),
     )
+
+
+def _embedding(program: Program | None) -> str:
+    return "" if program is None else embedding_text(program.pooling, program.state.width)
 
 
 def _tensor_types(file_tensors: Iterable[TensorInfo]) -> dict[str, TensorTypeShare]:

@@ -15,7 +15,7 @@ _ENGINE = "How requests are scheduled"
 
 
 def _size(text: str) -> int:
-    from caudal.loading.load import parse_size
+    from caudal.loading.options import parse_size
 
     try:
         return parse_size(text)
@@ -71,7 +71,7 @@ Threads = Annotated[
         show_default=False,
     ),
 ]
-KvMemory = Annotated[
+PoolSize = Annotated[
     int | None,
     typer.Option(
         parser=_size,

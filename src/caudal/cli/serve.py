@@ -117,7 +117,7 @@ def serve(
     ] = "auto",
     max_model_len: options.MaxModelLen = None,
     chat_template: options.ChatTemplate = None,
-    kv_memory: options.KvMemory = None,
+    kv_memory: options.PoolSize = None,
     kv_type: options.KvType = "f16",
     activations: options.Activations = "auto",
     threads: options.Threads = None,
@@ -155,7 +155,8 @@ def serve(
 
     from caudal.chat.dialect import REASONING_PARSERS, TOOL_PARSERS
     from caudal.cli.pull_display import ensure_with_display
-    from caudal.loading.load import LoadOptions, load_model
+    from caudal.loading.load import load_model
+    from caudal.loading.options import LoadOptions
     from caudal.server import serving
     from caudal.service.served_model import ServedModel
     from caudal.store import Store
@@ -243,29 +244,32 @@ def _banner(served: ServedModel, address: str, *, needs_key: bool) -> str:
     from caudal.chat.dialect import NONE_KNOWN
     from caudal.cli.formatting import format_bytes
 
-    facts = served.facts
+    facts, loaded, executor = served.facts, served.facts.loaded, served.facts.loaded.executor
     lines = {
-        "model": f"{facts['model']}: {facts['architecture']}, {facts['tensors']}",
+        "model": f"{loaded.model}: {loaded.architecture}, {loaded.tensors_text}",
         "served as": ", ".join(served.names),
-        "tokenizer": facts["tokenizer"],
-        "computes with": f"{facts['backend']} ({facts['instruction_set']}), {facts['threads']} "
-        f"threads, activations {facts['activations']}, keys and values {facts['kv_type']}",
-        "embeddings": facts["embedding"],
+        "tokenizer": loaded.tokenizer_text,
+        "computes with": f"{executor.backend} ({executor.instruction_set}), {executor.threads} "
+        f"threads, activations {executor.activations}, keys and values {executor.kv_type}",
+        "embeddings": loaded.embedding_text,
     }
     generates = "generate" in served.tasks
-    if generates:
-        calls = f"tool calls as {facts['tool_parser']}"
-        if facts["tool_parser"] == NONE_KNOWN:
+    if loaded.chat_template is not None:
+        calls = f"tool calls as {facts.tool_parser}"
+        if facts.tool_parser == NONE_KNOWN:
             calls = "tool calls only where they are enforced (no parser known for this template)"
-        parsers = f"{calls}, reasoning as {facts['reasoning_parser']}"
         lines |= {
-            "chat template": facts["chat_template"],
-            "reads": parsers,
-            "KV memory": f"{format_bytes(int(facts['kv_bytes']))}: {facts['kv_tokens']} tokens, or "
-            f"{facts['kv_sequences']} sequences of the longest, {facts['max_model_len']}",
+            "chat template": loaded.chat_template,
+            "reads": f"{calls}, reasoning as {facts.reasoning_parser}",
         }
+    if loaded.kv is not None:
+        sequences = loaded.kv.sequences(loaded.max_model_len)
+        lines["KV memory"] = (
+            f"{format_bytes(loaded.kv.bytes)}: {loaded.kv.tokens} tokens, or "
+            f"{sequences:.1f} sequences of the longest, {loaded.max_model_len}"
+        )
     else:
-        lines["longest input"] = f"{facts['max_model_len']} tokens"
+        lines["longest input"] = f"{loaded.max_model_len} tokens"
     lines["address"] = f"{address}/v1"
     width = max(map(len, lines))
     table = [f"  {name:<{width}}  {value}" for name, value in lines.items()]

@@ -30,7 +30,8 @@ from caudal.library.results import (
     prompt_logprob_dicts,
 )
 from caudal.library.running import first_error, progress_bar, run
-from caudal.loading.load import LoadOptions, load_model
+from caudal.loading.load import load_model
+from caudal.loading.options import LoadOptions
 from caudal.sampling_params import SamplingParams
 from caudal.service.embedding import PoolInput, pair_texts
 from caudal.service.generation import Generation

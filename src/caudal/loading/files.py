@@ -42,11 +42,10 @@ class ModelFiles:
     tokenizer_kind: str
 
     @property
-    def tensor_mix(self) -> str:
-        """Matrices by type, most frequent first, e.g. `Q4_1 x210, Q8_0 x1`."""
+    def matrices(self) -> dict[str, int]:
+        """How many matrices have each tensor type, most frequent first."""
         matrices = [each for each in self.weights.tensors.values() if len(each.shape) > 1]
-        counts = Counter(tensor.type.name for tensor in matrices)
-        return ", ".join(f"{name} x{count}" for name, count in counts.most_common())
+        return dict(Counter(tensor.type.name for tensor in matrices).most_common())
 
 
 @contextlib.contextmanager

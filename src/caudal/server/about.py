@@ -45,9 +45,9 @@ async def server_info(request: Request) -> dict[str, Any]:
         "page_size": block_size,
         "schedule_policy": "lpm" if config.schedule == "prefix" else "fcfs",
         "disable_radix_cache": not config.prefix_cache,
-        "kv_cache_dtype": model.facts.get("kv_type"),
-        "tool_call_parser": model.facts.get("tool_parser"),
-        "reasoning_parser": model.facts.get("reasoning_parser"),
+        "kv_cache_dtype": model.facts.loaded.executor.kv_type,
+        "tool_call_parser": model.facts.tool_parser,
+        "reasoning_parser": model.facts.reasoning_parser,
         "is_embedding": "generate" not in model.tasks,
         "tp_size": 1,
         "dp_size": 1,
@@ -62,7 +62,7 @@ async def model_info(request: Request) -> dict[str, Any]:
     return {
         **_model_names(model),
         "is_generation": "generate" in model.tasks,
-        "model_type": model.facts.get("architecture"),
+        "model_type": model.facts.loaded.architecture,
         "preferred_sampling_params": None,
         "has_image_understanding": False,
         "has_audio_understanding": False,
@@ -71,5 +71,5 @@ async def model_info(request: Request) -> dict[str, Any]:
 
 def _model_names(model: ServedModel) -> dict[str, str]:
     """A model is one file: its tokenizer is where it is."""
-    path = model.facts.get("model", model.names[0])
+    path = model.facts.loaded.model
     return {"model_path": path, "tokenizer_path": path}

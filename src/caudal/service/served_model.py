@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 import uuid
@@ -13,7 +12,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from caudal import __version__
 from caudal.chat.conversation import Conversation
 from caudal.chat.generation import ChatGeneration
 from caudal.chat.model import ChatModel
@@ -33,6 +31,7 @@ from caudal.sampling_params import SamplingParams
 from caudal.server.errors import UnknownModelError, UnsupportedTaskError
 from caudal.server.metrics import ServerMetrics
 from caudal.service.embedding import EmbeddingModel
+from caudal.service.facts import ServedFacts
 from caudal.service.generation import Generation
 from caudal.service.threads import WorkThreads
 from caudal.service.tool_schemas import check_answer_form
@@ -55,17 +54,6 @@ REQUEST_TEMPLATES = 16
 
 MAX_DECODED_TOKENS = 2**18
 """As many tokens as this become text on request, however short the model's context."""
-
-_DECIDING_FACTS = (
-    "architecture",
-    "tensors",
-    "tokenizer",
-    "chat_template",
-    "backend",
-    "instruction_set",
-    "activations",
-    "kv_type",
-)
 
 _NICENESS = 10
 """Of requests' templates, so that they never slow down the answers of others much."""
@@ -100,7 +88,7 @@ class ServedModel:
         embeddings: Texts to vectors and scores.
         tasks: What requests may ask of the model.
         max_model_len: Most tokens of one sequence, prompt and answer together.
-        facts: What was loaded and what runs it, for `/v1/models`.
+        facts: What was loaded and what runs it.
         metrics: Told how each request goes.
         caps_answers: Whether a request may ask for more tokens than the context has room for: its
             answer ends there. Else it is refused.
@@ -115,7 +103,7 @@ class ServedModel:
     embeddings: EmbeddingModel
     tasks: frozenset[Task]
     max_model_len: int
-    facts: Mapping[str, str]
+    facts: ServedFacts
     metrics: ServerMetrics
     caps_answers: bool = True
     created: int = field(default_factory=lambda: int(time.time()))
@@ -159,7 +147,7 @@ class ServedModel:
             else None,
             max_model_len=loaded.max_model_len,
         )
-        parsers: Mapping[str, str] = {}
+        facts = ServedFacts(loaded=loaded.facts)
         if "generate" in loaded.tasks:
             chat.start()
             loaded.grammars.prepare()  # while nobody's answer has to wait for it
@@ -167,10 +155,11 @@ class ServedModel:
                 loaded.chat_template.check()
             except TemplateError as error:  # texts can be completed all the same
                 logger.warning("Chats will be refused: %s", error)
-            parsers = {
-                "tool_parser": chat.dialect.tool_parser,
-                "reasoning_parser": chat.dialect.reasoning_parser,
-            }
+            facts = replace(
+                facts,
+                tool_parser=chat.dialect.tool_parser,
+                reasoning_parser=chat.dialect.reasoning_parser,
+            )
         engine = loaded.start_engine()
         return cls(
             names=tuple(names or [loaded.name]),
@@ -181,17 +170,15 @@ class ServedModel:
             embeddings=loaded.embedding_model(engine),
             tasks=loaded.tasks,
             max_model_len=loaded.max_model_len,
-            facts={**loaded.facts, **parsers},
+            facts=facts,
             metrics=ServerMetrics(engine.stats),
             caps_answers=caps_answers,
         )
 
     @property
     def fingerprint(self) -> str:
-        """Changes when anything changes that may change answers: version, model or kernels."""
-        deciding = [self.facts.get(name) for name in _DECIDING_FACTS]
-        digest = hashlib.sha256(repr(deciding).encode()).hexdigest()
-        return f"caudal-{__version__}-{digest[:8]}"
+        """Changes when anything changes that may change answers."""
+        return self.facts.fingerprint
 
     def check_task(self, task: Task) -> None:
         """Raises `UnsupportedTaskError` where the model can't do what a route is for."""

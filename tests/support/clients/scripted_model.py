@@ -20,6 +20,7 @@ from caudal.loading.load import LoadedModel
 from caudal.service.served_model import ServedModel
 from caudal.store import Store
 from support.fake_executor import FakeExecutor, allows
+from support.fake_facts import fake_facts
 
 BLOCK_SIZE = 64
 
@@ -110,5 +111,6 @@ def scripted_model(
         program=program,
         executor=executor,
         engine_config=EngineConfig(max_model_len=max_model_len, max_num_batched_tokens=8192),
+        facts=fake_facts(model=name, vocab_size=tokenizer.vocab_size, max_model_len=max_model_len),
     )
     return ServedModel.from_loaded(loaded)

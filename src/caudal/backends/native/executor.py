@@ -19,6 +19,7 @@ from caudal.backends.base import (
     StepResult,
     TokenLogprob,
 )
+from caudal.backends.facts import ExecutorFacts
 from caudal.errors import ModelLoadError
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.program import (
@@ -34,7 +35,6 @@ from caudal.models.program import (
     RMSNorm,
     Rope,
     Softcap,
-    kv_bytes_per_token,
 )
 from caudal.models.rope import RopeTable
 
@@ -135,17 +135,14 @@ class NativeExecutor:
             num_blocks=options.num_blocks,
             block_size=BLOCK_SIZE,
             vocab_size=program.vocab_size,
-            bytes_per_token=kv_bytes_per_token(
-                program.kv_layers, BYTES_PER_ELEMENT[options.kv_type]
+            facts=ExecutorFacts(
+                backend="native",
+                instruction_set=_native.instruction_set(),
+                threads=options.threads,
+                activations=options.activations,
+                kv_type=options.kv_type,
+                weight_bytes=weights.bytes,
             ),
-            facts={
-                "backend": "native",
-                "instruction_set": _native.instruction_set(),
-                "threads": str(options.threads),
-                "activations": options.activations,
-                "kv_type": options.kv_type,
-                "weight_bytes": str(weights.bytes),
-            },
         )
 
     @property

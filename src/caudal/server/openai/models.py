@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from caudal.server.anthropic.errors import speaks_anthropic
 from caudal.server.anthropic.models import model_info, model_page
 from caudal.server.state import served_model
+from caudal.service.facts import ServedFacts
 from caudal.service.served_model import ServedModel
 
 router = APIRouter()
@@ -33,14 +34,7 @@ async def retrieve_model(name: str, request: Request) -> dict[str, Any]:
 
 def _card(model: ServedModel, name: str) -> dict[str, Any]:
     """A model, with what clients of vLLM (`max_model_len`) and llama.cpp (`meta`) look for."""
-    facts = model.facts
-    meta = {
-        "n_ctx": model.max_model_len,
-        "n_ctx_train": int(facts.get("context_length", model.max_model_len)),
-        "n_vocab": model.tokenizer.vocab_size,
-    }
-    if "weight_bytes" in facts:
-        meta["size"] = int(facts["weight_bytes"])
+    loaded = model.facts.loaded
     return {
         "id": name,
         "object": "model",
@@ -51,9 +45,48 @@ def _card(model: ServedModel, name: str) -> dict[str, Any]:
         "aliases": list(model.names),
         "max_model_len": model.max_model_len,
         "context_length": model.max_model_len,
-        "meta": meta,
+        "meta": {
+            "n_ctx": model.max_model_len,
+            "n_ctx_train": loaded.context_length,
+            "n_vocab": loaded.vocab_size,
+            "size": loaded.executor.weight_bytes,
+        },
         "capabilities": sorted(model.tasks),
         "max_num_seqs": model.engine.config.max_num_seqs,
         "max_queue": model.engine.config.max_queue,
-        "facts": dict(model.facts),
+        "facts": _texts(model.facts),
     }
+
+
+def _texts(facts: ServedFacts) -> dict[str, str]:
+    """What was loaded and what runs it, all as text."""
+    loaded, executor = facts.loaded, facts.loaded.executor
+    texts = {
+        "model": loaded.model,
+        "architecture": loaded.architecture,
+        "tasks": ", ".join(sorted(loaded.tasks)),
+        "tensors": loaded.tensors_text,
+        "tokenizer": loaded.tokenizer_text,
+        "embedding": loaded.embedding_text,
+        "max_model_len": str(loaded.max_model_len),
+        "context_length": str(loaded.context_length),
+        "backend": executor.backend,
+        "instruction_set": executor.instruction_set,
+        "threads": str(executor.threads),
+        "activations": executor.activations,
+        "kv_type": executor.kv_type,
+        "weight_bytes": str(executor.weight_bytes),
+    }
+    if loaded.chat_template is not None:
+        texts["chat_template"] = loaded.chat_template
+    if loaded.kv is not None:
+        texts |= {
+            "kv_tokens": str(loaded.kv.tokens),
+            "kv_sequences": f"{loaded.kv.sequences(loaded.max_model_len):.1f}",
+            "kv_bytes": str(loaded.kv.bytes),
+        }
+    if facts.tool_parser is not None:
+        texts["tool_parser"] = facts.tool_parser
+    if facts.reasoning_parser is not None:
+        texts["reasoning_parser"] = facts.reasoning_parser
+    return texts

@@ -1,0 +1,137 @@
+"""What a backend is to the rest: it says what memory a program needs here, and opens what runs it.
+
+Nobody else knows how large a block of keys and values is, what its elements are, or what memory
+there is to put it in. A new backend is a package with a class like this one and a line in
+`registry.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from caudal.backends.base import Executor
+from caudal.formats.tensor_file import TensorFile
+from caudal.models.program import Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOptions:
+    """What a user may choose that only backends understand. Each says which values it takes.
+
+    Attributes:
+        kv_type: Element type of keys and values.
+        activations: What matrices are multiplied by: `auto` for what is fastest.
+        threads: Threads that compute; default: the processors this process may use.
+    """
+
+    kv_type: str = "f16"
+    activations: str = "auto"
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """How much is going to run at once, which memory has to suffice for.
+
+    Attributes:
+        max_model_len: Most tokens of one sequence that the user asks for; None: as many as the
+            model was trained for, or as fit in the memory.
+        max_num_seqs: Most sequences of one iteration.
+        max_num_batched_tokens: Most tokens of one iteration.
+        kv_memory: Bytes for keys and values; None: the backend's share of what is available.
+    """
+
+    max_model_len: int | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_memory: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagedKV:
+    """A pool of blocks for the keys and values of all tokens.
+
+    Attributes:
+        num_blocks: Blocks there are.
+        block_size: Tokens that a block holds.
+        bytes_per_token: Bytes of one token over all layers.
+    """
+
+    num_blocks: int
+    block_size: int
+    bytes_per_token: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the pool holds."""
+        return self.num_blocks * self.block_size
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the pool takes once all of it has been used."""
+        return self.tokens * self.bytes_per_token
+
+    def sequences(self, length: int) -> float:
+        """How many sequences of so many tokens fit."""
+        return self.tokens / length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """What a program takes on a backend: a field for each kind of memory, and what fits in them.
+
+    Attributes:
+        options: The user's choices that it was made for.
+        limits: What it was made for.
+        kv: Where keys and values go.
+        max_model_len: Most tokens of one sequence: as asked for, or what fits.
+    """
+
+    options: BackendOptions
+    limits: RunLimits
+    kv: PagedKV
+    max_model_len: int
+
+
+class Backend(Protocol):
+    """Runs programs on some kind of hardware."""
+
+    def check_options(self, options: BackendOptions) -> None:
+        """Check what doesn't depend on a model.
+
+        Raises:
+            ParameterError: Names the option, and what it may be.
+        """
+
+    def plan(self, program: Program, options: BackendOptions, limits: RunLimits) -> MemoryPlan:
+        """Say what memory a program takes. Nothing is set aside yet, and no weights are read.
+
+        Args:
+            program: The model's computation.
+            options: Choices that `check_options` has passed.
+            limits: What is going to run at once.
+
+        Raises:
+            ParameterError: What is asked for can't be had here.
+        """
+
+    def open(
+        self,
+        weights: TensorFile,
+        program: Program,
+        plan: MemoryPlan,
+        progress: Callable[[float], None] | None = None,
+    ) -> Executor:
+        """Load the weights and set the memory aside.
+
+        Args:
+            weights: The model's tensors; they are not read again afterwards.
+            program: The model's computation.
+            plan: What `plan` made of it.
+            progress: Called with the share of weights loaded so far, 0 to 1.
+
+        Raises:
+            ModelLoadError: A tensor can't be used, or memory doesn't suffice.
+        """

@@ -1,0 +1,69 @@
+"""What was loaded, as far as it is worth showing; whoever shows it finds the words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from caudal.backends.backend import PagedKV
+from caudal.backends.facts import ExecutorFacts
+from caudal.models.pooling import Pooling
+from caudal.models.program import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """A loaded model, and what runs it.
+
+    Attributes:
+        model: Its name or path, as the user gave it.
+        architecture: The model family.
+        tasks: What requests may ask of it.
+        matrices: How many matrices have each tensor type, most frequent first.
+        tokenizer: The tokenizer's family, e.g. `gpt2 (smollm)`.
+        vocab_size: Tokens it knows.
+        pooling: How the model makes embeddings.
+        embedding_width: Components of an embedding.
+        max_model_len: Most tokens of one sequence, prompt and answer together.
+        context_length: Tokens the model was trained for.
+        executor: What runs it.
+        chat_template: Where the chat template is from; None for a model that doesn't generate.
+        kv: The pool of keys and values; None for a model that keeps none.
+    """
+
+    model: str
+    architecture: str
+    tasks: frozenset[Task]
+    matrices: Mapping[str, int]
+    tokenizer: str
+    vocab_size: int
+    pooling: Pooling
+    embedding_width: int
+    max_model_len: int
+    context_length: int
+    executor: ExecutorFacts
+    chat_template: str | None
+    kv: PagedKV | None
+
+    @property
+    def tensors_text(self) -> str:
+        """E.g. `Q4_1 x210, Q8_0 x1`."""
+        return ", ".join(f"{name} x{count}" for name, count in self.matrices.items())
+
+    @property
+    def tokenizer_text(self) -> str:
+        """E.g. `gpt2 (smollm), 49152 tokens`."""
+        return f"{self.tokenizer}, {self.vocab_size} tokens"
+
+    @property
+    def embedding_text(self) -> str:
+        """E.g. `mean, normalised, 384 dimensions`."""
+        return embedding_text(self.pooling, self.embedding_width)
+
+
+def embedding_text(pooling: Pooling, width: int) -> str:
+    """How a model makes embeddings of `width` components."""
+    if pooling.scores_pairs:
+        return "scores pairs"
+    normalised = ", normalised" if pooling.normalize else ""
+    return f"{pooling.kind}{normalised}, {width} dimensions"

@@ -1,0 +1,101 @@
+"""What a user may choose about how a model runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import get_args
+
+from caudal.backends.backend import BackendOptions
+from caudal.backends.registry import find_backend
+from caudal.engine.config import Batching, ScheduleOrder
+from caudal.errors import ParameterError
+
+_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)(i?B)?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions(BackendOptions):
+    """What a user may choose about how a model runs. None takes the default described.
+
+    Attributes:
+        backend: What runs it, by its name in `caudal.backends.registry`.
+        max_model_len: Most tokens of a sequence; default: what the model was trained for, or what
+            fits in the KV pool.
+        max_num_seqs: See `EngineConfig`.
+        max_num_batched_tokens: See `EngineConfig`.
+        kv_memory: Bytes for the KV pool; default: a part of the available memory.
+        prefix_cache: See `EngineConfig`.
+        schedule: See `EngineConfig`.
+        batching: See `EngineConfig`.
+        max_queue: See `EngineConfig`.
+        embedding_batch_size: See `EngineConfig`.
+        embedding_queue_delay: See `EngineConfig`.
+        chat_template: A Jinja template to use instead of the model's.
+    """
+
+    backend: str = "native"
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    kv_memory: int | None = None
+    prefix_cache: bool = True
+    schedule: ScheduleOrder = "prefix"
+    batching: Batching = "continuous"
+    max_queue: int | None = None
+    embedding_batch_size: int | None = None
+    embedding_queue_delay: float | None = None
+    chat_template: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what doesn't depend on a model.
+
+        Raises:
+            ParameterError: Names the option.
+        """
+        for name in (
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "kv_memory",
+            "max_queue",
+            "embedding_batch_size",
+        ):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise ParameterError(name, f"{name} must be an integer, but is {value!r}.")
+        delay = self.embedding_queue_delay
+        if delay is not None and (isinstance(delay, bool) or not isinstance(delay, int | float)):
+            raise ParameterError(
+                "embedding_queue_delay",
+                f"embedding_queue_delay must be a number of seconds, but is {delay!r}.",
+            )
+        if not isinstance(self.chat_template, str | None):
+            kind = type(self.chat_template).__name__
+            raise ParameterError("chat_template", f"chat_template must be text, not {kind}.")
+        for name, allowed in (
+            ("schedule", get_args(ScheduleOrder)),
+            ("batching", get_args(Batching)),
+            ("prefix_cache", (True, False)),
+        ):
+            if getattr(self, name) not in allowed:
+                options = " or ".join(map(repr, allowed))
+                raise ParameterError(
+                    name, f"{name} must be {options}, not {getattr(self, name)!r}."
+                )
+        find_backend(self.backend).check_options(self)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `512M`, `2GiB` or `1.5g`; units are powers of 1024.
+
+    Raises:
+        ParameterError: The text is no size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ParameterError(
+            "kv_memory", f"{text!r} is not a size; write a number and a unit, e.g. 512M or 2GiB."
+        )
+    return int(float(match["number"]) * _UNITS[match["unit"].upper()])

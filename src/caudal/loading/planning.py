@@ -1,0 +1,95 @@
+"""How a model is going to run here: what its program, the user's options and a backend come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from caudal.backends.backend import Backend, MemoryPlan, RunLimits
+from caudal.engine.config import EngineConfig
+from caudal.errors import ParameterError
+from caudal.loading.options import LoadOptions
+from caudal.models.program import Program
+
+ENCODER_BATCH = 512
+"""Tokens that an encoder computes at once by default: enough to make good use of a pass over the
+weights, few enough that those who come meanwhile don't wait long."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """How a model is going to run.
+
+    Attributes:
+        engine: Limits and policies of the engine.
+        memory: What it takes on the backend.
+    """
+
+    engine: EngineConfig
+    memory: MemoryPlan
+
+
+def plan_run(program: Program, options: LoadOptions, backend: Backend) -> RunPlan:
+    """Work out limits and memory; nothing is set aside yet.
+
+    Raises:
+        ParameterError: An option makes no sense, or doesn't fit this model.
+    """
+    if program.is_encoder:
+        _refuse_what_encoders_lack(options)
+    asked = _engine_config(program, options)
+    memory = backend.plan(
+        program,
+        options,
+        RunLimits(
+            max_model_len=options.max_model_len,
+            max_num_seqs=asked.max_num_seqs,
+            max_num_batched_tokens=asked.max_num_batched_tokens,
+            kv_memory=options.kv_memory,
+        ),
+    )
+    return RunPlan(replace(asked, max_model_len=memory.max_model_len), memory)
+
+
+def _engine_config(program: Program, options: LoadOptions) -> EngineConfig:
+    """The engine's limits, if memory sufficed for the longest sequence that may be asked for."""
+    context = program.context_length
+    if options.max_model_len is not None and not 2 <= options.max_model_len <= context:
+        raise ParameterError(
+            "max_model_len",
+            f"max_model_len must be between 2 and the {context} tokens that the model was trained "
+            f"for, but is {options.max_model_len}.",
+        )
+    max_model_len = options.max_model_len or context
+    chosen: dict[str, Any] = {
+        name: value
+        for name in (
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_queue",
+            "embedding_batch_size",
+            "embedding_queue_delay",
+        )
+        if (value := getattr(options, name)) is not None
+    }
+    if program.is_encoder:
+        chosen.setdefault("max_num_batched_tokens", max(ENCODER_BATCH, max_model_len))
+    return EngineConfig(
+        max_model_len=max_model_len,
+        prefix_cache=options.prefix_cache,
+        schedule=options.schedule,
+        batching=options.batching,
+        encoder=program.is_encoder,
+        **chosen,
+    )
+
+
+def _refuse_what_encoders_lack(options: LoadOptions) -> None:
+    if options.kv_memory is not None:
+        raise ParameterError(
+            "kv_memory", "This model keeps no keys and values; leave kv_memory out."
+        )
+    if options.batching != "continuous":
+        raise ParameterError(
+            "batching", "Embeddings are always batched dynamically; leave batching out."
+        )

@@ -1,0 +1,109 @@
+"""The loader runs a model on whichever backend is in the table, by what that one plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from caudal import LLM, SamplingParams
+from caudal.backends.backend import BackendOptions, MemoryPlan, PagedKV, RunLimits
+from caudal.backends.registry import BACKENDS
+from caudal.errors import ParameterError
+from caudal.formats.tensor_file import TensorFile
+from caudal.loading.load import load_model
+from caudal.loading.options import LoadOptions
+from caudal.models.program import Program
+from support.fake_executor import FakeExecutor, expected_output
+from support.fake_facts import EXECUTOR_FACTS
+from support.reference_model import TinyModel
+from support.tiny_bert import TinyBert
+from support.vocabularies import bpe_metadata
+
+
+class SmallBackend:
+    """A pool of 100 blocks of 3 tokens, and a fake executor."""
+
+    def check_options(self, options: BackendOptions) -> None:
+        if options.kv_type not in ("f16", "tokens"):
+            raise ParameterError("kv_type", "kv_type must be 'tokens'.")
+
+    def plan(self, program: Program, options: BackendOptions, limits: RunLimits) -> MemoryPlan:
+        kv = PagedKV(num_blocks=100, block_size=3, bytes_per_token=7)
+        length = limits.max_model_len or min(program.context_length, kv.tokens)
+        return MemoryPlan(options=options, limits=limits, kv=kv, max_model_len=length)
+
+    def open(
+        self,
+        weights: TensorFile,
+        program: Program,
+        plan: MemoryPlan,
+        progress: Callable[[float], None] | None = None,
+    ) -> FakeExecutor:
+        return FakeExecutor(plan.kv.num_blocks, plan.kv.block_size, program.vocab_size)
+
+
+@pytest.fixture(autouse=True)
+def small() -> Iterator[None]:
+    BACKENDS["small"] = SmallBackend
+    yield
+    del BACKENDS["small"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tiny = TinyModel(architecture="llama", vocab_size=259, layers=1, metadata=bpe_metadata())
+    return tiny.write(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+def test_a_model_runs_on_the_backend_that_is_asked_for(model: Path):
+    prompt = list(range(40))
+    params = SamplingParams(seed=5, max_tokens=20, ignore_eos=True)
+    with LLM(model, backend="small", kv_type="tokens") as llm:
+        assert llm.max_model_len == 300, "what fits into its pool"
+        [result] = llm.generate({"prompt_token_ids": prompt}, params)
+    assert result.outputs[0].token_ids == expected_output(prompt, seed=5, count=20, vocab_size=259)
+
+
+def test_facts_are_what_the_backend_planned(model: Path):
+    loaded = load_model(str(model), LoadOptions(backend="small", max_model_len=120))
+    assert loaded.facts.executor is EXECUTOR_FACTS
+    assert loaded.facts.max_model_len == loaded.engine_config.max_model_len == 120
+    assert loaded.facts.kv is not None
+    assert (loaded.facts.kv.tokens, loaded.facts.kv.bytes) == (300, 2100)
+    assert loaded.facts.kv.sequences(120) == 2.5
+
+
+def test_backends_and_what_they_understand_are_refused_by_name():
+    for options, message in (
+        ({"backend": "abacus"}, "backend must be 'native' or 'small', not 'abacus'"),
+        ({"backend": "small", "kv_type": "f32"}, "kv_type must be 'tokens'"),
+        ({"kv_type": "tokens"}, "kv_type must be 'f16' or 'f32', not 'tokens'"),
+        ({"activations": 1}, "activations must be 'auto' or 'f32', not 1"),
+        ({"threads": 0}, "threads must be 1 to 256, but is 0"),
+        ({"threads": True}, "threads must be an integer, but is True"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            LoadOptions(**options)  # type: ignore[arg-type]
+
+
+def test_the_native_pool_holds_what_its_memory_suffices_for(model: Path):
+    per_token = 2 * 2 * 16 * 2  # keys and values, two heads of 16, two bytes
+    loaded = load_model(str(model), LoadOptions(kv_memory=per_token * 100, threads=1))
+    loaded.executor.close()
+    assert loaded.facts.kv == PagedKV(num_blocks=6, block_size=16, bytes_per_token=per_token)
+    assert loaded.max_model_len == 96, "the context shrinks"
+    with pytest.raises(ParameterError, match="holds 96 tokens, but one sequence of 97 needs"):
+        load_model(str(model), LoadOptions(kv_memory=per_token * 100, max_model_len=97))
+
+
+def test_an_encoders_pool_holds_a_batch(tmp_path: Path):
+    folder = TinyBert().write_folder(tmp_path / "m")
+    loaded = load_model(str(folder), LoadOptions(threads=1, max_num_seqs=4))
+    loaded.executor.close()
+    assert loaded.engine_config.max_num_batched_tokens == 512
+    assert loaded.executor.info.num_blocks == 512 // 16 + 2 * 4
+    assert loaded.facts.kv is None
+    with pytest.raises(ParameterError, match="this model reads each input as a whole"):
+        load_model(str(folder), LoadOptions(threads=1, max_num_batched_tokens=40))
