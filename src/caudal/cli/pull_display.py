@@ -19,8 +19,8 @@ from rich.table import Column
 
 from caudal.cli.formatting import format_bytes
 from caudal.store import PullProgress, PullStage, Store, StoredModel
+from caudal.store.known_models import find_known_model
 from caudal.store.progress import ProgressCallback
-from caudal.store.registry import find_known_model
 
 _COUNTED = (PullStage.DOWNLOADING, PullStage.VERIFYING, PullStage.UNPACKING)
 

@@ -1,4 +1,4 @@
-"""GGUF model files: read bit by bit, and checked before anything in them is used."""
+"""GGUF model files: read piece by piece, and checked before anything in them is used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from caudal.errors import ModelLoadError
 from caudal.formats.byte_file import ByteFile
-from caudal.formats.gguf_header import Header, TensorInfo, parse_header
+from caudal.formats.gguf_header import Header, parse_header
 from caudal.formats.gguf_metadata import TypedMetadata
-
-__all__ = ["GGUFFile", "TensorInfo"]
+from caudal.formats.tensor_file import TensorInfo
 
 _SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII)
 

@@ -1,9 +1,8 @@
 """Parses the header of one GGUF file: everything before the tensors' bytes.
 
 The format: magic `GGUF`, version, number of tensors, number of metadata pairs; the pairs (key,
-type, value); the tensors' descriptions
-(name, dimensions, type, offset); then, aligned, the data. All is
-little-endian. Files come from strangers, so each number is checked against what is left of
+type, value); the tensors' descriptions (name, dimensions, type, offset); then, aligned, the data.
+All is little-endian. Files come from strangers, so each number is checked against what is left of
 the file before it is used, and counts are bounded before anything is allocated for them.
 """
 
@@ -17,6 +16,7 @@ from caudal.formats.foreign_files import describe_foreign_file
 from caudal.formats.gguf_cursor import Cursor
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.gguf_values import parse_value
+from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tensor_types import SUPPORTED_TYPES, TensorType
 
 MAGIC = b"GGUF"
@@ -34,32 +34,6 @@ MAX_TENSORS = 65536
 
 _SMALLEST_PAIR = 8 + 1 + 4 + 1  # a key of one byte and a value of one
 _SMALLEST_TENSOR = 8 + 1 + 4 + 8 + 4 + 8  # a name of one byte and one dimension
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """Where a tensor is and what it holds.
-
-    Attributes:
-        name: The tensor's name, e.g. `blk.0.attn_q.weight`.
-        shape: Dimensions in numpy order, the contiguous one last: (rows, columns) of a matrix.
-        type: The block format of its bytes.
-        offset: Where its bytes start in the file.
-        nbytes: How many bytes it has.
-        part: Which file of a split model holds it; 0 where there is one file.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    type: TensorType
-    offset: int
-    nbytes: int
-    part: int = 0
-
-    @property
-    def num_elements(self) -> int:
-        """Weights in the tensor."""
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

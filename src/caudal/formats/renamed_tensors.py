@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf_header import TensorInfo
 from caudal.formats.safetensors import SafetensorsFile
+from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tensor_names import TensorNames
 
 

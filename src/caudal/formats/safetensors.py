@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from caudal.errors import ModelLoadError
 from caudal.formats.byte_file import ByteFile
-from caudal.formats.gguf_header import TensorInfo
+from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tensor_types import TensorType
 
 MAX_HEADER_BYTES = 16 << 20

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from caudal.formats.gguf_header import TensorInfo
+from caudal.formats.tensor_types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor is and what it holds.
+
+    Attributes:
+        name: The tensor's name, e.g. `blk.0.attn_q.weight`.
+        shape: Dimensions in numpy order, the contiguous one last: (rows, columns) of a matrix.
+        type: The block format of its bytes.
+        offset: Where its bytes start in the file.
+        nbytes: How many bytes it has.
+        part: Which file of a split model holds it; 0 where there is one file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: TensorType
+    offset: int
+    nbytes: int
+    part: int = 0
+
+    @property
+    def num_elements(self) -> int:
+        """Weights in the tensor."""
+        return math.prod(self.shape)
 
 
 class TensorFile(Protocol):

@@ -1,4 +1,4 @@
-"""Tensor types of GGUF files: ggml's numbers and the geometry of their blocks."""
+"""Types of tensors, whichever file they come from: ggml's numbers and their blocks' geometry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text to token ids and back, as the model's own tokenizer does it, from what a GGUF file holds."""
+"""Text to token ids and back, as the model's own tokenizer does it, from what its files hold."""
 
 from __future__ import annotations
 

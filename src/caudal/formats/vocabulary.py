@@ -1,4 +1,4 @@
-"""The vocabulary of a GGUF file: token texts, their kinds, and which ids mean begin and end."""
+"""A model's vocabulary: token texts, their kinds, and which ids mean begin and end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_TOKEN_BYTES = 1000
 """Longest token; the longest of any published model has a fifth of that. Grammars can't have
 longer ones, and reading some vocabularies takes time quadratic in it."""
 
-SUPPORTED_MODELS: dict[str, str] = {
+SUPPORTED_TOKENIZERS: dict[str, str] = {
     "gpt2": "byte-level BPE",
     "llama": "SentencePiece",
     "bert": "WordPiece",
@@ -115,8 +115,8 @@ class Vocabulary:
         """
         source = str(file.path)
         model = file.get_str("tokenizer.ggml.model")
-        if model not in SUPPORTED_MODELS:
-            supported = ", ".join(f"{m} ({what})" for m, what in SUPPORTED_MODELS.items())
+        if model not in SUPPORTED_TOKENIZERS:
+            supported = ", ".join(f"{m} ({what})" for m, what in SUPPORTED_TOKENIZERS.items())
             raise ModelLoadError(
                 source,
                 f"tokenizer.ggml.model {model!r} is not supported; supported are {supported}",

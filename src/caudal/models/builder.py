@@ -246,9 +246,11 @@ def _ops(emitted: Sequence[_Emitted]) -> tuple[Op, ...]:
 
 def _read_from_before(emitted: Sequence[_Emitted]) -> tuple[Buffer, ...]:
     """The buffers whose values operations take over from those before them, by index."""
-    read: set[Buffer] = set()
-    written: set[Buffer] = set()
+    read: dict[int, Buffer] = {}
+    written: set[int] = set()
     for each in emitted:
-        read.update(buffer for buffer in each.reads if buffer not in written)
-        written.add(each.writes)
-    return tuple(sorted(read, key=lambda buffer: buffer.index))
+        for buffer in each.reads:
+            if buffer.index not in written:
+                read[buffer.index] = buffer
+        written.add(each.writes.index)
+    return tuple(read[index] for index in sorted(read))

@@ -14,11 +14,11 @@ from caudal.errors import StoreError
 from caudal.store.disk import move_into_place, require_free_space
 from caudal.store.download import Downloader
 from caudal.store.index import PackageIndex, WheelLink
+from caudal.store.known_models import KnownFile, KnownModel
 from caudal.store.manifest import Manifest, PackageSource, StoredFile, StoreLayout
 from caudal.store.names import PackageReference
 from caudal.store.pip_settings import read_pip_settings
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage
-from caudal.store.registry import KnownFile, KnownModel
 from caudal.store.wheel import (
     CarriedFile,
     CarriedModel,

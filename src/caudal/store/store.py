@@ -1,4 +1,4 @@
-"""The store: model names on one side, verified GGUF files on disk on the other."""
+"""The store: model names on one side, verified files on disk on the other."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from caudal.errors import ModelNotFoundError, StoreError
 from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
 from caudal.store.disk import exclusive_lock, explained_os_errors
+from caudal.store.known_models import KnownModel, find_known_model, known_names
 from caudal.store.manifest import Manifest, StoreLayout
 from caudal.store.names import (
     FileReference,
@@ -21,7 +22,6 @@ from caudal.store.names import (
     parse_model_name,
 )
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
-from caudal.store.registry import KnownModel, find_known_model, known_names
 
 _SPLIT_NAME = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.ASCII)
 
