@@ -16,7 +16,8 @@ from typing import Any, Literal
 import pytest
 
 from caudal.backends.base import Batch, SequenceStep
-from caudal.backends.native.executor import Activations, NativeExecutor, NativeOptions
+from caudal.backends.native.executor import NativeExecutor, NativeOptions
+from caudal.backends.native.options import Activations
 from caudal.formats.gguf import GGUFFile
 from caudal.models import build_program
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from caudal.engine.config import EngineConfig
+from caudal.backends.native import options as native
+from caudal.engine import config
 from caudal.errors import ParameterError
 
 _MODEL = "How the model is loaded"
@@ -31,7 +32,7 @@ def _chat_template(path: str) -> str:
 
 def _default(limit: str) -> str:
     """The engine's own default, for the help; None reaches the engine as just that."""
-    [value] = [field.default for field in fields(EngineConfig) if field.name == limit]
+    [value] = [field.default for field in fields(config.EngineConfig) if field.name == limit]
     return f"  [default: {value}]"
 
 
@@ -83,11 +84,11 @@ PoolSize = Annotated[
     ),
 ]
 KvType = Annotated[
-    Literal["f16", "f32"],
+    native.KVType,
     typer.Option(help="Number format of keys and values.", rich_help_panel=_MODEL),
 ]
 Activations = Annotated[
-    Literal["auto", "f32"],
+    native.Activations,
     typer.Option(
         help="`auto` computes with 8-bit activations where that is faster; `f32` is a slow "
         "reference.",
@@ -121,7 +122,7 @@ NoPrefixCache = Annotated[
     ),
 ]
 Schedule = Annotated[
-    Literal["prefix", "fcfs"],
+    config.ScheduleOrder,
     typer.Option(
         help="Who of those waiting is next: `prefix` prefers the longest cached prefix (nobody "
         "starves), `fcfs` goes by arrival.",
@@ -129,7 +130,7 @@ Schedule = Annotated[
     ),
 ]
 Batching = Annotated[
-    Literal["continuous", "dynamic", "static"],
+    config.Batching,
     typer.Option(
         help="When they may start: at every iteration, when a batch is worth starting, or when the "
         "previous batch has ended. The latter two are for comparison.",

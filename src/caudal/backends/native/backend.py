@@ -8,18 +8,18 @@ from typing import TypeVar, get_args
 from caudal.backends.backend import BackendOptions, MemoryPlan, PagedKV, RunLimits
 from caudal.backends.native.executor import (
     BLOCK_SIZE,
-    BYTES_PER_ELEMENT,
-    Activations,
-    KVType,
     NativeExecutor,
     NativeOptions,
 )
+from caudal.backends.native.options import Activations, KVType
 from caudal.errors import ParameterError
 from caudal.formats.tensor_file import TensorFile
 from caudal.machine import available_memory, total_memory, usable_processors
 from caudal.models.program import Program, kv_bytes_per_token
 
 _Name = TypeVar("_Name", bound=str)
+
+BYTES_PER_ELEMENT: dict[KVType, int] = {"f16": 2, "f32": 4}
 
 MAX_THREADS = 256
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from caudal.backends.base import (
     TokenLogprob,
 )
 from caudal.backends.facts import ExecutorFacts
+from caudal.backends.native.options import Activations, KVType
 from caudal.errors import ModelLoadError
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.program import (
@@ -38,15 +38,10 @@ from caudal.models.program import (
 )
 from caudal.models.rope import RopeTable
 
-KVType = Literal["f16", "f32"]
-Activations = Literal["auto", "f32"]
-
 BLOCK_SIZE: int = _native.BLOCK_TOKENS
 """Tokens of a KV block."""
 
 _NOTHING = np.empty(0)
-
-BYTES_PER_ELEMENT: dict[KVType, int] = {"f16": 2, "f32": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +53,7 @@ class NativeOptions:
         max_batch_tokens: Most tokens of one iteration; buffers are sized for it.
         threads: Threads that compute, the caller's included.
         kv_type: Element type of keys and values.
-        activations: `auto` quantises them where the weights' kernels are faster for it; `f32`
-            multiplies dequantised weights by plain floats: slow, a reference.
+        activations: What matrices are multiplied by.
     """
 
     num_blocks: int

@@ -1,0 +1,12 @@
+"""What a user may choose of the native backend; light to import, for the command line's help."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+KVType = Literal["f16", "f32"]
+"""Element type of keys and values."""
+
+Activations = Literal["auto", "f32"]
+"""`auto` quantises them where the weights' kernels are faster for it; `f32` multiplies dequantised
+weights by plain floats: slow, a reference."""
