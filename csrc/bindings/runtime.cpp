@@ -1,4 +1,5 @@
-// The runtime for Python: weights, programs, executors. caudal.backends.native.executor is its only user.
+// The runtime for Python: weights, programs, executors. caudal.backends.native.executor is its only
+// user.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -104,10 +105,13 @@ class PyBatch {
         batch_.copies.emplace_back(source, destination);
     }
 
-    // Draws from the logits of the last token of the sequence added last.
-    void add_sample(double temperature, int64_t top_k, double top_p, double min_p, double typical_p,
-                    uint64_t seed, uint32_t stream, uint32_t step, int32_t logprobs,
-                    const nb::bytes& allowed_tokens, std::vector<int32_t> banned_tokens) {
+    // Draws from the logits of token `index` of the sequence added last.
+    void add_sample(int64_t index, double temperature, int64_t top_k, double top_p, double min_p,
+                    double typical_p, uint64_t seed, uint32_t stream, uint32_t step,
+                    int32_t logprobs, const nb::bytes& allowed_tokens,
+                    std::vector<int32_t> banned_tokens) {
+        if (batch_.sequences.empty())
+            throw std::invalid_argument("there is no sequence to draw of");
         SamplingRow row;
         row.temperature = temperature;
         row.top_k = top_k;
@@ -123,7 +127,7 @@ class PyBatch {
             reinterpret_cast<const std::byte*>(allowed_tokens.c_str()),
             reinterpret_cast<const std::byte*>(allowed_tokens.c_str()) + allowed_tokens.size());
         extras.banned = std::move(banned_tokens);
-        batch_.samples.push_back({static_cast<int64_t>(tokens_.size()) - 1, row});
+        batch_.samples.push_back({batch_.sequences.back().first_token + index, row});
     }
 
     // Penalties and biases of the sample added last; most requests have none.
@@ -366,9 +370,9 @@ void bind_runtime(nb::module_& module) {
              "second_segment"_a)
         .def("add_pool", &PyBatch::add_pool, "first"_a, "count"_a, "carry"_a)
         .def("add_copy", &PyBatch::add_copy, "source"_a, "destination"_a)
-        .def("add_sample", &PyBatch::add_sample, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a,
-             "typical_p"_a, "seed"_a, "stream"_a, "step"_a, "logprobs"_a, "allowed_tokens"_a,
-             "banned_tokens"_a)
+        .def("add_sample", &PyBatch::add_sample, "index"_a, "temperature"_a, "top_k"_a, "top_p"_a,
+             "min_p"_a, "typical_p"_a, "seed"_a, "stream"_a, "step"_a, "logprobs"_a,
+             "allowed_tokens"_a, "banned_tokens"_a)
         .def("adjust_sample", &PyBatch::adjust_sample, "repetition_penalty"_a, "presence_penalty"_a,
              "frequency_penalty"_a, "prompt_tokens"_a, "output_tokens"_a, "logit_bias"_a)
         .def("add_score", &PyBatch::add_score, "index"_a, "target"_a, "top"_a);

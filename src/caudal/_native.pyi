@@ -186,6 +186,7 @@ class Batch:
     def add_copy(self, source: int, destination: int) -> None: ...
     def add_sample(
         self,
+        index: int,
         temperature: float,
         top_k: int,
         top_p: float,

@@ -143,6 +143,46 @@ def test_copied_blocks(runner: Runner, alone: list[TokenLogprob]) -> None:
     assert result.samples[0].logprob == alone[0]
 
 
+@pytest.mark.parametrize("wrong", range(ANSWER))
+def test_proposed_tokens(runner: Runner, alone: list[TokenLogprob], wrong: int) -> None:
+    """They count up to the first that isn't what is drawn anyway; the rest leaves no trace."""
+    table = list(range(40))[::-1]
+    answer = [scored.token for scored in alone]
+    guesses = answer[:-1]
+    if wrong < len(guesses):
+        guesses[wrong] = (guesses[wrong] + 1) % 320
+    runner.executor.execute(Batch([SequenceStep(PROMPT[:590], 0, table)]))
+    got: list[TokenLogprob | None] = []
+    tokens, context = PROMPT[590:], 590
+    while len(got) < ANSWER:
+        rows = [
+            SamplingRow(params=PARAMS, seed=5, stream=0, step=step)
+            for step in range(len(got), ANSWER)
+        ]
+        proposed = answer[len(got) : -1] if got else guesses
+        step = SequenceStep([*tokens, *proposed], context, table, rows, proposed=len(proposed))
+        others = [SequenceStep([1, 2], 0, [300], [rows[0]])]
+        samples = runner.executor.execute(Batch([*others, step]))[-1].samples
+        assert len(samples) == min(len(rows), wrong + 1 if not got else len(rows))
+        got += [sampled.logprob for sampled in samples]
+        context = len(PROMPT) + len(got) - 1
+        tokens = [answer[len(got) - 1]]
+    assert got == alone
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_what_fails_behind_a_proposed_token_is_left_to_be_drawn_again(
+    runner: Runner, alone: list[TokenLogprob], failing: int
+) -> None:
+    masks = [bytes(40) if place == failing else None for place in range(3)]
+    rows = [SamplingRow(PARAMS, 5, 0, place, allowed_tokens=masks[place]) for place in range(3)]
+    tokens = [*PROMPT, alone[0].token, alone[1].token]
+    step = SequenceStep(tokens, 0, list(range(40))[::-1], rows, proposed=2)
+    (result,) = runner.executor.execute(Batch([step]))
+    assert [sampled.logprob for sampled in result.samples] == alone[:failing]
+    assert (result.error is None) == (failing > 0)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -14,6 +14,7 @@ from caudal.errors import QueueFullError
 from caudal.models.pooling import PoolingKind
 from support.engine_harness import Harness
 from support.fake_executor import Batch
+from support.fake_grammar import SlotGrammar
 
 # Two tokens and few lengths: prompts share prefixes, diverge inside blocks and repeat.
 PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=14)
@@ -96,6 +97,44 @@ class EngineMachine(RuleBasedStateMachine):
             )
         except QueueFullError:
             assert self.harness.engine.num_requests >= 6
+
+    @rule(
+        prompt=PROMPTS,
+        n=st.integers(1, 2),
+        slots=st.lists(st.sets(st.integers(1, 3), min_size=1), min_size=1, max_size=9),
+        alike=st.sets(st.integers(0, 8)),
+        logprobs=st.sampled_from([None, 0]),
+        max_tokens=st.integers(1, 10),
+        penalty=st.sampled_from([1.0, 1.2]),
+        salt=st.sampled_from([None, None, "a"]),
+        seed=st.integers(0, 2),
+    )
+    def submit_constrained(
+        self,
+        prompt: list[int],
+        n: int,
+        slots: list[set[int]],
+        alike: set[int],
+        logprobs: int | None,
+        max_tokens: int,
+        penalty: float,
+        salt: str | None,
+        seed: int,
+    ) -> None:
+        """What is forced is appended; or with log-probabilities proposed, and drawn or not."""
+        # Without log-probabilities what stands for the same text is forced and not drawn.
+        grammar = SlotGrammar(slots, vocab_size=4, alike=() if logprobs is None else alike)
+        with contextlib.suppress(QueueFullError):
+            self.harness.submit(
+                prompt,
+                n=min(n, self.harness.engine.config.max_num_seqs),
+                grammar=grammar,
+                logprobs=logprobs,
+                max_tokens=max_tokens,
+                repetition_penalty=penalty,
+                cache_salt=salt,
+                seed=seed,
+            )
 
     @rule(
         prompt=PROMPTS,

@@ -8,13 +8,13 @@ from typing import Any
 
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
-from caudal.engine.grammar import Grammar
 from caudal.engine.radix import Node
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.engine.sequence import Status
 from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
 from support.fake_executor import FakeExecutor, expected_output, pooled_states, score
+from support.fake_grammar import SlotGrammar
 
 EOS = 0
 
@@ -48,6 +48,7 @@ class Harness:
             self.executor, EngineConfig(**config), frozenset({EOS}), clock=self.clock
         )
         self.requests: dict[str, Request] = {}
+        self.grammars: dict[str, SlotGrammar] = {}
         self.outputs: dict[tuple[str, int], list[int]] = {}
         self.ends: dict[tuple[str, int], SequenceUpdate] = {}
         self.prompt_logprobs: dict[str, Sequence[Any]] = {}
@@ -63,7 +64,7 @@ class Harness:
         first_token_deadline: float | None = None,
         deadline: float | None = None,
         pooling: PoolingKind | None = None,
-        grammar: Grammar | None = None,
+        grammar: SlotGrammar | None = None,
         **params: Any,
     ) -> str:
         """Submit a request and return its id; the seed is 7 unless given."""
@@ -83,6 +84,8 @@ class Harness:
         )
         self.engine.submit(request)
         self.requests[request.request_id] = request
+        if grammar is not None:
+            self.grammars[request.request_id] = grammar
         for index in range(request.params.n):
             self.outputs[request.request_id, index] = []
         return request.request_id
@@ -122,12 +125,16 @@ class Harness:
         request = self.requests[request_id]
         params = request.params
         room = self.engine.config.max_model_len - len(request.prompt)
+        count = room if params.max_tokens is None else min(params.max_tokens, room)
         assert params.seed is not None
+        if request_id in self.grammars:
+            grammar = self.grammars[request_id]
+            return grammar.answer(request.prompt, seed=params.seed, stream=index)[:count]
         return expected_output(
             request.prompt,
             seed=params.seed,
             stream=index,
-            count=room if params.max_tokens is None else params.max_tokens,
+            count=count,
             vocab_size=self.executor.vocab_size,
             stop=frozenset() if params.ignore_eos else frozenset({EOS}),
         )
@@ -152,6 +159,8 @@ class Harness:
             if end.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
                 assert output == expected, (request_id, index)
                 stopped = bool(expected) and expected[-1] == EOS
+                if request_id in self.grammars:  # it ends where its grammar does
+                    stopped = stopped or len(output) == len(self.grammars[request_id].slots)
                 ignored = self.requests[request_id].params.ignore_eos
                 assert (end.finish_reason is FinishReason.STOP) == (stopped and not ignored)
             else:

@@ -4,6 +4,7 @@ Its "KV" is the token itself: running a token writes it into its block's slot, a
 is sampled the whole context is read back through the block table and must spell the sequence's
 true history. The next token is a hash of that history and the sampling row, so that a request's
 tokens are the same however it was batched, chunked, cached, preempted or forked, or the test fails.
+What was written for proposed tokens that weren't drawn is struck out: nobody may read it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from caudal.models.pooling import PoolingKind
 from support.fake_facts import EXECUTOR_FACTS
 
 UNWRITTEN = -1
+REJECTED = -2
 
 
 class PagingFault(BaseException):
@@ -82,6 +84,8 @@ class FakeExecutor:
         gate: While cleared, holds the executor inside `execute`; `entered` says that it is there.
         batches: Number of tokens of each step of each batch that ran.
         copies: Blocks copied so far.
+        accepted: Proposed tokens that were drawn in their places, so far.
+        rejected: Proposed tokens that were not.
         closed: Whether `close` was called.
     """
 
@@ -92,6 +96,8 @@ class FakeExecutor:
     gate: threading.Event | None = None
     batches: list[list[int]] = field(default_factory=list)
     copies: int = 0
+    accepted: int = 0
+    rejected: int = 0
     closed: bool = False
 
     def __post_init__(self) -> None:
@@ -173,6 +179,7 @@ class FakeExecutor:
     def _result(self, step: SequenceStep) -> StepResult:
         context = self.context_of(step)
         _demand(UNWRITTEN not in context, f"KV that was never computed is read: {context}")
+        _demand(REJECTED not in context, f"KV of tokens that don't count is read: {context}")
         _demand(
             context[step.context :] == list(step.tokens),
             "two positions share a slot",
@@ -181,11 +188,35 @@ class FakeExecutor:
             self._logprob(context[: step.context + i + 1], target, step.score_top)
             for i, target in enumerate(step.score_targets)
         ]
-        samples = [self._sample(context, row) for row in step.samples]
-        chosen = [sampled for sampled in samples if sampled is not None]
-        if len(chosen) < len(samples):
+        chosen = self._choose(step, context)
+        if chosen is None:
             return StepResult(error="no token is allowed")
         return StepResult(chosen, scores, self._pool(step, context))
+
+    def _choose(self, step: SequenceStep, context: list[int]) -> list[SampledToken] | None:
+        """The tokens that count of those to be drawn; None where one can't be."""
+        _demand(0 <= step.proposed < len(step.tokens), "all tokens are proposed")
+        _demand(not step.proposed or len(step.samples) == step.proposed + 1, "rows and proposals")
+        certain = len(context) - step.proposed
+        chosen: list[SampledToken] = []
+        for row in step.samples:
+            history = context[: certain + min(len(chosen), step.proposed)]
+            sampled = self._sample(history, row)
+            if sampled is None and (not step.proposed or not chosen):
+                return None
+            if sampled is None:
+                break
+            chosen.append(sampled)
+            if len(chosen) <= step.proposed and sampled.token != context[len(history)]:
+                break
+        if step.proposed:
+            counting = certain + len(chosen) - 1
+            self.accepted += counting - certain
+            self.rejected += len(context) - counting
+            for position in range(counting, len(context)):
+                block = self.slots[step.block_table[position // self.block_size]]
+                block[position % self.block_size] = REJECTED
+        return chosen
 
     def _pool(self, step: SequenceStep, context: list[int]) -> NDArray[np.float64] | None:
         rows = step.pool

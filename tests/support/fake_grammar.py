@@ -16,12 +16,15 @@ class SlotGrammar:
     Attributes:
         slots: Tokens allowed at each place; an end-of-sequence among them means that an answer
             may end there.
+        alike: Places whose tokens stand for the same text, as real ones may: all are allowed, and
+            the lowest is forced.
         vocab_size: Tokens there are.
         broken: Methods that raise, once so many tokens were accepted.
     """
 
     slots: Sequence[Collection[int]]
     vocab_size: int = 50
+    alike: Collection[int] = ()
     broken: dict[str, int] = field(default_factory=dict)
 
     def matcher(self) -> SlotMatcher:
@@ -71,10 +74,11 @@ class SlotMatcher:
     def forced(self) -> Sequence[int]:
         self._break("forced")
         tokens: list[int] = []
-        for allowed in self._grammar.slots[self._place :]:
-            if len(allowed) != 1:
+        for place in range(self._place, len(self._grammar.slots)):
+            allowed = self._grammar.slots[place]
+            if len(allowed) != 1 and place not in self._grammar.alike:
                 break
-            tokens += allowed
+            tokens.append(min(allowed))
         return tokens
 
     def fork(self) -> SlotMatcher:

@@ -69,18 +69,25 @@ class PoolRows:
 class SequenceStep:
     """One sequence's part of an iteration: compute the KV of `tokens`, which follow `context`.
 
+    The last of the tokens may be *proposed*: guesses at what will be drawn, computed at once
+    instead of one after the other. What is drawn doesn't depend on them: a guess counts, with its
+    KV, where just that token is drawn in its place, and where another is, those after it don't.
+
     Attributes:
         tokens: The token ids to run, at positions `context`, `context + 1`, …; never empty.
         context: Tokens of this sequence whose KV is already in the pool.
         block_table: Physical block ids that cover `context + len(tokens)` positions at least.
-        samples: Tokens to draw from the last position's logits: none for a chunk that isn't a
-            prompt's last, one as a rule, `n` where sequences fork from a finished prompt.
+        samples: Tokens to draw. From the last position's logits: none for a chunk that isn't a
+            prompt's last, one as a rule, `n` where sequences fork from a finished prompt. Before
+            that one, one for each token proposed: what is drawn in its place, from the logits of
+            the token before it.
         score_targets: For prompt log-probabilities: `score_targets[i]` is the token that follows
             `tokens[i]`; empty, or as many as wanted from the start of `tokens`.
         score_top: Likeliest alternatives to return with each scored target.
         pool: The tokens whose final hidden states are summed up, or None.
         second_segment: Position at which the second text of a pair begins, for an encoder that
             tells them apart; None: there is only one.
+        proposed: How many of `tokens`, the last ones, are proposed; fewer than all.
     """
 
     tokens: Sequence[int]
@@ -91,6 +98,7 @@ class SequenceStep:
     score_top: int = 0
     pool: PoolRows | None = None
     second_segment: int | None = None
+    proposed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +147,16 @@ class SampledToken:
 
 @dataclass(slots=True)
 class StepResult:
-    """What came out of one `SequenceStep`: as many `samples` and `scores` as it asked for.
+    """What came out of one `SequenceStep`.
 
     Attributes:
-        samples: Chosen tokens.
-        scores: Log-probabilities of the score targets.
+        samples: Chosen tokens, one for each that was to be drawn; where tokens were proposed, up
+            to the first that isn't the one proposed in its place: those that count.
+        scores: Log-probabilities of the score targets, of all of them.
         pooled: The sum of the pooled states, shape (width,); None where none was asked for.
-        error: Set, with both empty, where this sequence alone failed (its logits are NaN, or a
-            grammar allows no token); the rest of the batch is unharmed.
+        error: Set, with all else empty, where this sequence alone failed (its logits are NaN, or a
+            grammar allows no token); the rest of the batch is unharmed. What fails behind a
+            proposed token doesn't count: it will be drawn again, with nothing before it.
     """
 
     samples: Sequence[SampledToken] = ()

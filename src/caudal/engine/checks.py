@@ -73,6 +73,11 @@ def check_result(step: SequenceStep, result: StepResult, vocab_size: int) -> Non
     if (result.pooled is None) != (step.pool is None):
         got, asked = ("no", "one") if result.pooled is None else ("a", "none")
         raise ValueError(f"the executor returned {got} sum of states where {asked} was asked for")
+    if step.proposed and 1 <= len(result.samples) <= samples:
+        accepted = [sampled.token for sampled in result.samples[:-1]]
+        if accepted != list(step.tokens[-step.proposed :][: len(accepted)]):
+            raise ValueError("the executor drew on behind a token other than the one proposed")
+        samples = len(result.samples)
     if len(result.samples) != samples or len(result.scores) != scores:
         raise ValueError(
             f"the executor returned {len(result.samples)} tokens and {len(result.scores)} "

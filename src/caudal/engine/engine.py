@@ -20,9 +20,9 @@ from caudal.backends.base import (
     SequenceStep,
     StepResult,
 )
+from caudal.engine.answer import grow, rows_to_draw
 from caudal.engine.checks import check_request, check_result, token_room
 from caudal.engine.config import EngineConfig
-from caudal.engine.constrained import advance, begin, only_end_is_left
 from caudal.engine.counters import Counters
 from caudal.engine.deadlines import Deadlines
 from caudal.engine.grammar import MatcherError
@@ -157,7 +157,7 @@ class Engine:
         self._scheduler.add(seq)
         self._deadlines.add(state)
         try:
-            begin(seq)
+            grow(seq, ())
         except MatcherError as error:
             self._fail([seq], str(error))
 
@@ -277,24 +277,22 @@ class Engine:
             except ValueError as error:
                 self._fail([seq], str(error))
                 continue
-            self._commit(seq, result, now)
+            self._commit(seq, step, result, now)
 
     def _prepare(self, planned: list[Sequence]) -> tuple[list[Sequence], list[SequenceStep]]:
         """Steps for those that can go on; ends those whose grammar has come to its end."""
         sequences, steps = [], []
         for seq in planned:
-            allowed = None
-            if seq.matcher is not None and seq.draws:
-                try:
-                    allowed = seq.matcher.allowed()
-                except MatcherError as error:
-                    self._fail([seq], str(error))
-                    continue
-                if only_end_is_left(allowed, seq):
-                    self._end(seq, FinishReason.STOP, self._clock())
-                    continue
+            try:
+                rows = rows_to_draw(seq)
+            except MatcherError as error:
+                self._fail([seq], str(error))
+                continue
+            if rows is None:
+                self._end(seq, FinishReason.STOP, self._clock())
+                continue
             sequences.append(seq)
-            steps.append(seq.step(allowed))
+            steps.append(seq.step(rows))
         return sequences, steps
 
     def _fail(self, sequences: Iterable[Sequence], error: str) -> None:
@@ -302,7 +300,7 @@ class Engine:
         for seq in sequences:
             self._end(seq, FinishReason.FAILED, now, error=error, keep=False)
 
-    def _commit(self, seq: Sequence, result: StepResult, now: float) -> None:
+    def _commit(self, seq: Sequence, step: SequenceStep, result: StepResult, now: float) -> None:
         """Take in what one sequence's step produced."""
         state = seq.state
         table = seq.table
@@ -315,18 +313,20 @@ class Engine:
             state.take_pooled(result.pooled, table.length)
         if table.copy is not None:
             self._memory.settle(table)
-        if seq.planned > 1 or len(seq.branches) > 1:  # what forks share is in the tree before
-            self._memory.publish(table, state.space, seq.keys)
-        if result.samples:
-            if len(seq.branches) > 1:
-                self._fork(seq, result.samples, now)
-            else:
-                self._append(seq, result.samples[0], now)
+        drawn = result.samples
+        if drawn and len(seq.branches) > 1:
+            self._publish(seq)  # what forks share is in the tree before
+            for twin, sampled in zip(self._fork(seq), drawn, strict=True):
+                self._grow(twin, step, (sampled,), now)
+        elif drawn:
+            self._grow(seq, step, drawn, now)
         elif table.length == len(seq.tokens):  # nothing was to be generated
             pooled = state.request.pooling is not None
             self._end(seq, FinishReason.STOP if pooled else FinishReason.LENGTH, now)
+        else:
+            self._publish(seq)
 
-    def _fork(self, seq: Sequence, samples: SequenceOf[SampledToken], now: float) -> None:
+    def _fork(self, seq: Sequence) -> list[Sequence]:
         """Let the sequences that one prompt stood for go their own ways."""
         indices = seq.branches
         seq.branches = indices[:1]
@@ -336,33 +336,33 @@ class Engine:
             seq.state.sequences[index] = twin
             self._scheduler.join(twin)
             family.append(twin)
-        for each, sampled in zip(family, samples, strict=True):
-            self._append(each, sampled, now)
+        return family
 
-    def _append(self, seq: Sequence, sampled: SampledToken, now: float) -> None:
+    def _grow(
+        self, seq: Sequence, step: SequenceStep, drawn: SequenceOf[SampledToken], now: float
+    ) -> None:
+        """Let an answer go on by the tokens that count of those drawn in a step."""
         state = seq.state
-        token = sampled.token
-        seq.append([token])
         if state.timing.first_token is None:
             state.timing.first_token = now
-        new = [*seq.unreported, sampled]
-        seq.unreported = []
-        stops = token in state.ending and len(seq.output) > state.request.params.min_tokens
-        if seq.matcher is not None and not stops:
-            try:
-                new += advance(seq, token)
-            except MatcherError as error:
-                self._fail([seq], str(error))
-                return
-        self._counters.generated_tokens += len(new)
-        if stops:
-            self._end(seq, FinishReason.STOP, now, tokens=new, stop_token=token)
-        elif seq.matcher is not None and seq.matcher.complete:
-            self._end(seq, FinishReason.STOP, now, tokens=new)
-        elif len(seq.output) >= state.room:
-            self._end(seq, FinishReason.LENGTH, now, tokens=new)
-        else:
-            self._news.append(state.update(seq.index, now, new))
+        try:
+            tokens, reason, stop_token = grow(seq, drawn)
+        except MatcherError as error:
+            self._fail([seq], str(error))
+            return
+        self._counters.generated_tokens += len(tokens)
+        if step.proposed:  # what was computed for other tokens than those of the answer is void
+            void = len(step.samples) - len(drawn)
+            self._memory.trim(seq.table, min(seq.table.length - void, len(seq.tokens)))
+        if reason is not None:
+            self._end(seq, reason, now, tokens=tokens, stop_token=stop_token)
+            return
+        if seq.planned > 1:
+            self._publish(seq)
+        self._news.append(state.update(seq.index, now, tokens))
+
+    def _publish(self, seq: Sequence) -> None:
+        self._memory.publish(seq.table, seq.state.space, seq.keys)
 
     # Ends
 

@@ -104,6 +104,16 @@ class KVMemory:
             blocks.append(self._take())
         return True
 
+    def trim(self, table: BlockTable, length: int) -> None:
+        """Only the first `length` tokens' KV counts: give back the blocks behind them.
+
+        What is given back was written in the iteration just run, by this sequence alone.
+        """
+        table.length = length
+        for block in table.blocks[self.pool.blocks_for(length) :]:
+            self._release_block(block)
+        del table.blocks[self.pool.blocks_for(length) :]
+
     def settle(self, table: BlockTable) -> None:
         """The pending copy has been made: let go of its source."""
         if table.copy is not None:

@@ -137,7 +137,7 @@ class Scheduler:
                 continue
             if seq.state.request.pooling is not None:
                 pooling.append(seq)
-            elif len(seq.tokens) - seq.table.length > 1:
+            elif seq.draft or len(seq.tokens) - seq.table.length > 1:
                 prefilling.append(seq)
             elif self._extend(seq, 1, now):
                 budget -= 1
@@ -183,15 +183,25 @@ class Scheduler:
             if seq.status is Status.RUNNING:
                 chunk = min(left, seq.remaining)
                 if self._extend(seq, chunk, now):
-                    left -= chunk
+                    left -= seq.planned
         # Room that a preemption has just made is for those who run.
         if left > 0 and len(lane.waiting) and self.num_preemptions == preemptions:
             left = self._admit(lane, left, now)
         return budget - left
 
     def _extend(self, seq: Sequence, count: int, now: float) -> bool:
-        """Plan `count` more tokens of a running sequence, preempting others for room."""
+        """Plan `count` more tokens of a running sequence, preempting others for blocks.
+
+        They are fewer where it gives up its draft before that.
+
+        Returns:
+            Whether it still runs.
+        """
         while not self._memory.extend(seq.table, seq.table.length + count):
+            if seq.draft:  # which may come to nothing: not worth another's place
+                seq.draft = []
+                count = min(count, seq.remaining)
+                continue
             rank = self._generating.waiting.rank
             victim = max(self.running, key=lambda other: rank(other, now))
             self._preempt(victim)
@@ -207,6 +217,7 @@ class Scheduler:
         seq.planned = 0
         seq.status = Status.WAITING
         seq.preempted = True
+        seq.draft = []
         seq.match = Match()
         seq.match_version = -1
         self._lane_of(seq).waiting.add(seq)
@@ -256,7 +267,7 @@ class Scheduler:
         Returns:
             The tokens planned; 0 if there is no room, with nothing changed.
         """
-        if self._config.encoder and len(seq.tokens) > budget:
+        if self._config.encoder and seq.extent > budget:
             return 0  # it is computed whole or not at all
         memory = self._memory
         table = memory.open(self._look_up(seq))
@@ -265,7 +276,7 @@ class Scheduler:
             if not self._fits(seq, table.blocks):
                 memory.close(table, seq.state.space, (), keep=False)
                 return 0
-        chunk = min(budget, len(seq.tokens) - table.length)
+        chunk = min(budget, seq.extent - table.length)
         if not memory.extend(table, table.length + chunk):
             raise RuntimeError("a sequence that fits found no blocks")
         lane.waiting.remove(seq)
@@ -278,7 +289,7 @@ class Scheduler:
     def _fits(self, seq: Sequence, held: list[int]) -> bool:
         memory = self._memory
         blocks_for = memory.pool.blocks_for
-        needed = blocks_for(len(seq.tokens)) - len(held)
+        needed = blocks_for(seq.extent) - len(held)
         if not self.running:
             return needed <= memory.num_available
         return needed + len(seq.branches) - 1 + self._owed() <= memory.num_available
@@ -287,7 +298,7 @@ class Scheduler:
         """Blocks that the running need for the rest of their prompts, and one more for each."""
         blocks_for = self._memory.pool.blocks_for
         return sum(
-            max(0, blocks_for(len(seq.tokens)) - len(seq.table.blocks)) + len(seq.branches)
+            max(0, blocks_for(seq.extent) - len(seq.table.blocks)) + len(seq.branches)
             for seq in self.running
         )
 

@@ -49,6 +49,7 @@ class RequestState:
         "arrival",
         "banned",
         "banned_at_first",
+        "draws_all",
         "ending",
         "eos_token_ids",
         "jumps",
@@ -100,14 +101,18 @@ class RequestState:
         banned = eos_token_ids if request.grammar is not None and params.ignore_eos else frozenset()
         self.banned = tuple(sorted(banned))
         self.banned_at_first = tuple(sorted(banned | self.ending))  # for `min_tokens`
-        # Tokens that are not drawn have no log-probability.
-        self.jumps = jump_ahead and request.grammar is not None and params.logprobs is None
+        self.jumps = jump_ahead and request.grammar is not None
+        self.draws_all = params.logprobs is not None  # what isn't drawn has no log-probability
         self.needs_history = (
             params.repetition_penalty != 1.0
             or params.presence_penalty != 0.0
             or params.frequency_penalty != 0.0
         )
         self.sequences: dict[int, Sequence] = {}  # by index, only those that have not ended
+
+    def banned_after(self, length: int) -> tuple[int, ...]:
+        """Tokens that may not be drawn next in an answer of `length` tokens."""
+        return self.banned_at_first if length < self.request.params.min_tokens else self.banned
 
     def take_pooled(self, total: NDArray[np.float64], end: int) -> None:
         """Note a sum of states; it is complete, or for the mean covers the tokens up to `end`."""
@@ -157,8 +162,10 @@ class Sequence:
         tokens: Prompt and answer.
         output: The answer alone.
         matcher: Where the answer is in the request's grammar; None without one.
-        unreported: The answer's first tokens, where the grammar forced them: they go out with the
-            first that is drawn.
+        reported: Tokens of the answer that have been reported. Those that the grammar forces at
+            first go out with the first that is drawn.
+        draft: Tokens proposed to follow: computed with the rest, and of the answer only where they
+            are drawn in their places too.
         table: Where its KV lives.
         planned: Tokens of it that the iteration being prepared computes.
         status: Where it is.
@@ -169,17 +176,18 @@ class Sequence:
 
     __slots__ = (
         "branches",
+        "draft",
         "match",
         "match_version",
         "matcher",
         "output",
         "planned",
         "preempted",
+        "reported",
         "state",
         "status",
         "table",
         "tokens",
-        "unreported",
     )
 
     def __init__(
@@ -190,7 +198,8 @@ class Sequence:
         self.tokens = state.prompt.copy()
         self.output: list[int] = []
         self.matcher = matcher
-        self.unreported: list[SampledToken] = []
+        self.reported = 0
+        self.draft: list[int] = []
         self.table = BlockTable()
         self.planned = 0
         self.status = Status.WAITING
@@ -209,9 +218,14 @@ class Sequence:
         return self.tokens
 
     @property
+    def extent(self) -> int:
+        """Tokens that it has, with those proposed."""
+        return len(self.tokens) + len(self.draft)
+
+    @property
     def remaining(self) -> int:
-        """Tokens whose KV is still to be computed: 1 while decoding, but for jumps ahead."""
-        return len(self.tokens) - self.table.length
+        """Tokens whose KV is still to be computed: 1 while decoding, but for jumps and drafts."""
+        return len(self.tokens) + len(self.draft) - self.table.length
 
     @property
     def match_limit(self) -> int:
@@ -234,33 +248,16 @@ class Sequence:
         twin = Sequence(self.state, [index], matcher)
         twin.tokens = self.tokens.copy()
         twin.output = self.output.copy()
-        twin.unreported = self.unreported.copy()
+        twin.reported = self.reported
         twin.table = table
         twin.status = self.status
         return twin
 
-    def append(self, tokens: SequenceOf[int]) -> None:
-        """The answer goes on by these tokens."""
-        self.tokens += tokens
-        self.output += tokens
-
-    @property
-    def draws(self) -> bool:
-        """Whether the planned tokens are its last, so that the next is drawn."""
-        return self.table.length + self.planned == len(self.tokens) and self.state.room > 0
-
-    @property
-    def banned(self) -> tuple[int, ...]:
-        """Tokens that may not be drawn next."""
-        state = self.state
-        at_first = len(self.output) < state.request.params.min_tokens
-        return state.banned_at_first if at_first else state.banned
-
-    def step(self, allowed: bytes | None = None) -> SequenceStep:
+    def step(self, rows: SequenceOf[SamplingRow] = ()) -> SequenceStep:
         """The part of a batch that computes the planned tokens.
 
         Args:
-            allowed: The mask of the tokens that the grammar allows next, where one `draws`.
+            rows: What is to be drawn; see `rows_to_draw`.
         """
         table = self.table
         tokens = self.tokens
@@ -275,19 +272,15 @@ class Sequence:
                 pool=self._pool_rows(context, end),
                 second_segment=state.request.second_segment,
             )
-        samples: SequenceOf[SamplingRow] = ()
-        if self.draws:
-            samples = [self._row(index, allowed) for index in self.branches]
-        if state.prompt_scores is None or context >= len(state.prompt) - 1:
-            return SequenceStep(tokens[context:end], context, table.blocks, samples)
-        return SequenceStep(
-            tokens[context:end],
-            context,
-            table.blocks,
-            samples,
-            tokens[context + 1 : min(end + 1, len(state.prompt))],
-            state.request.params.prompt_logprobs or 0,
-        )
+        step = SequenceStep(tokens[context:end], context, table.blocks, rows)
+        if state.prompt_scores is not None and context < len(state.prompt) - 1:
+            step.score_targets = tokens[context + 1 : min(end + 1, len(state.prompt))]
+            step.score_top = state.request.params.prompt_logprobs or 0
+        if end > len(tokens):
+            step.proposed = len(rows) - 1
+            step.tokens = [*step.tokens, *self.draft[: step.proposed]]
+            self.planned = len(step.tokens)
+        return step
 
     def _pool_rows(self, context: int, end: int) -> PoolRows | None:
         """Which states of the tokens from `context` to `end` are wanted and not yet known."""
@@ -305,11 +298,23 @@ class Sequence:
                     return PoolRows(end - context - 1, 1)
         return None
 
-    def _row(self, index: int, allowed: bytes | None) -> SamplingRow:
+    def row(self, index: int, allowed: bytes | None, proposed: SequenceOf[int] = ()) -> SamplingRow:
+        """How to draw the token that follows.
+
+        Args:
+            index: Which of the request's sequences it is drawn for.
+            allowed: The mask of the tokens that the grammar allows, if there is one.
+            proposed: Tokens taken for granted behind the sequence's last.
+        """
         state = self.state
         params = state.request.params
-        step = len(self.output)
-        history: tuple[SequenceOf[int], SequenceOf[int]] = ((), ())
+        output: SequenceOf[int] = self.output
+        if proposed:
+            output = [*output, *proposed]
+        length = len(output)
+        banned = state.banned_after(length)
         if state.needs_history:
-            history = (state.prompt, self.output)
-        return SamplingRow(params, state.seed, index, step, *history, self.banned, allowed)
+            return SamplingRow(
+                params, state.seed, index, length, state.prompt, output, banned, allowed
+            )
+        return SamplingRow(params, state.seed, index, length, (), (), banned, allowed)

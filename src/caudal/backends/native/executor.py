@@ -15,6 +15,7 @@ from caudal.backends.base import (
     ExecutorInfo,
     SampledToken,
     SamplingRow,
+    SequenceStep,
     StepResult,
     TokenLogprob,
 )
@@ -161,6 +162,7 @@ class NativeExecutor:
                 results.append(_drawn(*next(next_sample)))  # as nearly always
                 continue
             result = _step_result(
+                step,
                 [next(next_sample) for _ in step.samples],
                 [next(next_score) for _ in step.score_targets],
                 None if step.pool is None else next(next_pool),
@@ -193,8 +195,11 @@ def _pack(batch: Batch) -> _native.Batch:
         if step.pool is not None:
             carry = _NOTHING if step.pool.carry is None else step.pool.carry
             native.add_pool(step.pool.first, step.pool.count, carry)
+        last = len(step.tokens) - 1
+        index = last - step.proposed
         for row in step.samples:
-            _add_sample(native, row)
+            _add_sample(native, index, row)
+            index = min(index + 1, last)
         for index, target in enumerate(step.score_targets):
             native.add_score(index, target, step.score_top)
     return native
@@ -204,9 +209,10 @@ LEAST_TOP_P = 1e-9
 """Stands for 0: the likeliest token reaches it alone."""
 
 
-def _add_sample(native: _native.Batch, row: SamplingRow) -> None:
+def _add_sample(native: _native.Batch, index: int, row: SamplingRow) -> None:
     params = row.params
     native.add_sample(
+        index,
         params.temperature,
         params.top_k,
         max(params.top_p, LEAST_TOP_P),
@@ -245,10 +251,12 @@ def _drawn(token: int, score: _native.ScoreTuple | None, error: str | None) -> S
 
 
 def _step_result(
+    step: SequenceStep,
     samples: Sequence[_native.SampleTuple],
     scores: Sequence[_native.ScoredTuple],
     pooled: NDArray[np.float64] | None,
 ) -> StepResult:
+    samples = _accepted(step, samples)
     for *_, error in samples:
         if error is not None:
             return StepResult(error=error)
@@ -260,6 +268,21 @@ def _step_result(
         scores=[_token_logprob(score) for score, _ in scores if score is not None],
         pooled=pooled,
     )
+
+
+def _accepted(
+    step: SequenceStep, samples: Sequence[_native.SampleTuple]
+) -> Sequence[_native.SampleTuple]:
+    """Those of the tokens drawn that count; see `StepResult`."""
+    if not step.proposed:
+        return samples
+    proposals = [*step.tokens[-step.proposed :], None]
+    for place, ((token, _, error), proposal) in enumerate(zip(samples, proposals, strict=True)):
+        if error is not None:
+            return samples[: max(place, 1)]
+        if token != proposal:
+            return samples[: place + 1]
+    raise AssertionError("the last token drawn has no proposal to be equal to")
 
 
 def _token_logprob(score: _native.ScoreTuple) -> TokenLogprob:

@@ -1,4 +1,4 @@
-"""Answers of a given form: masks, jumps ahead, forks, preemption, ends and failures."""
+"""How answers grow: masks, jumps ahead, proposed tokens, forks, preemption, ends and failures."""
 
 from __future__ import annotations
 
@@ -175,6 +175,51 @@ def test_with_log_probabilities_every_token_is_drawn() -> None:
     assert all(token.logprob is not None for token in sampled)
 
 
+def test_with_log_probabilities_what_is_forced_is_drawn_in_one_iteration() -> None:
+    harness = Harness()
+    grammar = SlotGrammar(slots(1, 2, FREE, *[3] * 7, FREE, 5, 6))
+    request = harness.submit(PROMPT, grammar=grammar, max_tokens=50, logprobs=0)
+    harness.run()
+    assert harness.output(request) == grammar.answer(PROMPT)
+    assert harness.executor.batches == [[7], [8], [2]]
+    assert list(map(len, tokens_of_updates(harness, request))) == [3, 8, 2]
+    assert (harness.executor.accepted, harness.executor.rejected) == (10, 0)
+    harness.check_invariants()
+
+
+def test_where_another_token_is_drawn_what_was_proposed_behind_it_does_not_count() -> None:
+    harness = Harness(block_size=2)  # proposals fill blocks of their own
+    allowed = slots(FREE, *[[3, 26]] * 12, FREE)
+    grammar = SlotGrammar(allowed, alike=range(1, 13))
+    request = harness.submit(PROMPT, grammar=grammar, max_tokens=50, logprobs=0)
+    while harness.engine.has_work:
+        harness.step()
+        harness.check_invariants()
+    answer = grammar.answer(PROMPT)
+    assert harness.output(request) == answer
+    assert harness.executor.rejected > 10
+    assert harness.executor.accepted > 0
+    scores = [token.logprob for update in harness.updates for token in update.tokens]
+    assert [score.token for score in scores if score is not None] == answer
+    follow_up = harness.submit([*PROMPT, *answer, 1], max_tokens=1)
+    harness.run()
+    assert harness.cached(follow_up) == len(PROMPT) + len(answer) - 1
+    harness.check_outputs()
+
+
+def test_a_proposal_takes_nobodys_place() -> None:
+    harness = Harness(num_blocks=8, block_size=4, max_model_len=32, max_num_seqs=2)
+    other = harness.submit([41, 42], max_tokens=14, ignore_eos=True)
+    harness.step()
+    grammar = SlotGrammar(slots(FREE, *[3] * 18))
+    request = harness.submit(PROMPT, grammar=grammar, max_tokens=50, logprobs=0)
+    harness.run()
+    assert harness.engine.stats().preemptions == 0
+    assert harness.executor.accepted > 0
+    assert harness.output(request) == grammar.answer(PROMPT)
+    assert harness.output(other) == harness.expected(other)
+
+
 def test_prompt_scores_are_of_the_prompt_alone() -> None:
     harness = Harness()
     grammar = SlotGrammar(slots(1, 2, 3, FREE, 4))
@@ -264,6 +309,7 @@ slot_lists = st.lists(
     num_blocks=st.integers(16, 40),
     budget=st.integers(6, 30),
     n=st.integers(1, 3),
+    alike=st.none() | st.sets(st.integers(0, 24)),
 )
 def test_an_answer_is_the_same_however_it_is_batched(
     grammars: list[Sequence[Collection[int]]],
@@ -272,7 +318,9 @@ def test_an_answer_is_the_same_however_it_is_batched(
     num_blocks: int,
     budget: int,
     n: int,
+    alike: set[int] | None,
 ) -> None:
+    """With log-probabilities tokens are proposed, and not always drawn where others are alike."""
     harness = Harness(
         num_blocks=num_blocks,
         block_size=2,
@@ -282,9 +330,10 @@ def test_an_answer_is_the_same_however_it_is_batched(
         prefix_cache=prefix_cache,
         jump_ahead=jump_ahead,
     )
+    logprobs = None if alike is None else 0
     requests = [
-        (harness.submit(PROMPT, grammar=grammar, n=n, max_tokens=25), grammar)
-        for grammar in map(SlotGrammar, grammars)
+        (harness.submit(PROMPT, grammar=grammar, n=n, max_tokens=25, logprobs=logprobs), grammar)
+        for grammar in (SlotGrammar(each, alike=alike or ()) for each in grammars)
     ]
     harness.run()
     for request, grammar in requests:
