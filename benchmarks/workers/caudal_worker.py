@@ -9,7 +9,7 @@ from collections.abc import Callable
 from benchmarks.workers.protocol import Done, Job, serve
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
-from caudal.engine.request import Request
+from caudal.engine.request import Generate, Request
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.sampling_params import SamplingParams
@@ -35,7 +35,7 @@ def load() -> tuple[Callable[[Job], Done], dict[str, str]]:
         engine = Engine(loaded.executor, config, loaded.tokenizer.eos_ids)
         params = SamplingParams(temperature=0.0, max_tokens=job.generated, ignore_eos=True)
         for number, prompt in enumerate(job.prompts):
-            engine.submit(Request(request_id=str(number), prompt=prompt, params=params))
+            engine.submit(Request(request_id=str(number), prompt=prompt, work=Generate(params)))
         waiting, first, generated = set(map(str, range(len(job.prompts)))), 0.0, 0
         start = time.perf_counter()
         while engine.has_work:

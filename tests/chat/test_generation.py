@@ -11,30 +11,30 @@ from caudal.backends.base import SampledToken, TokenLogprob
 from caudal.chat.conversation import Conversation, Message, Tool
 from caudal.chat.events import ContentDelta
 from caudal.chat.generation import ChatDelta, ChatGeneration
-from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.sampling_params import SamplingParams
-from caudal.service.generation import Generation, UpdateStream
+from caudal.service.generation import Generation
 from support.fake_model import END, ByteTokenizer
 from support.fake_template import tool_chat
 
 CALL = '<tool_call>{"name": "get", "arguments": {}}</tool_call>'
 
 
-class OneUpdate:
-    """An engine whose news of an answer come all at once, or token by token."""
+class Updates:
+    """Those of an answer, all at once or token by token."""
 
     def __init__(self, text: str, size: int) -> None:
         tokens = [*text.encode(), END]
         sampled = [SampledToken(token, TokenLogprob(token, -1.0, 1, [])) for token in tokens]
         self._batches = [sampled[start : start + size] for start in range(0, len(sampled), size)]
 
-    def submit(self, request: Request) -> UpdateStream:
-        return self._updates()  # type: ignore[return-value]
-
     def cancel(self, *_: object) -> None:
         pass
 
-    async def _updates(self) -> AsyncIterator[Sequence[SequenceUpdate]]:
+    async def aclose(self) -> None:
+        pass
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[SequenceUpdate]]:
         for batch in self._batches:
             ended = batch is self._batches[-1]
             yield [
@@ -54,12 +54,12 @@ def deltas(text: str, size: int, *, logprobs: int | None) -> list[ChatDelta]:
     )
     prompt = tool_chat().prepare(conversation)
     params = SamplingParams(max_tokens=None, logprobs=logprobs)
-    engine, tokenizer = OneUpdate(text, size), ByteTokenizer()
-    request = Request(request_id="r", prompt=prompt.tokens, params=params)
-    fakes: Any = (engine, tokenizer)
+    tokenizer: Any = ByteTokenizer()
+    request = Request(request_id="r", prompt=prompt.tokens, work=Generate(params))
+    generation = Generation(request, Updates(text, size), tokenizer)
 
     async def collect() -> list[ChatDelta]:
-        chat = ChatGeneration(Generation(*fakes, request), prompt.new_parser)
+        chat = ChatGeneration(generation, prompt.new_parser)
         async with contextlib.aclosing(chat.deltas()) as stream:
             return [delta async for batch in stream for delta in batch]
 

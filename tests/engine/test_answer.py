@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caudal.engine.request import FinishReason, Request
+from caudal.engine.config import EngineConfig
+from caudal.engine.engine import Engine
+from caudal.engine.request import FinishReason, Generate, Request
 from caudal.sampling_params import SamplingParams
 from caudal.structured_outputs import StructuredOutputsParams
 from support.engine_harness import EOS, Harness
+from support.fake_executor import FakeExecutor
 from support.fake_grammar import SlotGrammar
 
 PROMPT = [11, 12, 13, 14, 15]
@@ -274,9 +277,11 @@ def test_a_grammar_that_allows_nothing_fails_its_request_alone() -> None:
 
 def test_a_form_that_was_not_compiled_is_not_forgotten() -> None:
     params = SamplingParams(structured_outputs=StructuredOutputsParams(json_object=True))
-    request = Request(request_id="r", prompt=PROMPT, params=params)
-    with pytest.raises(ValueError, match="compiled"):
-        Harness().engine.submit(request)
+    request = Request(request_id="r", prompt=PROMPT, work=Generate(params))
+    engine = Engine(FakeExecutor(), EngineConfig(max_model_len=100), frozenset())
+    with pytest.raises(ValueError, match="takes a grammar"):
+        engine.submit(request)
+    assert not engine.has_work
 
 
 def test_cancelling_works_before_and_after_a_jump() -> None:

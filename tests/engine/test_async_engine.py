@@ -16,18 +16,22 @@ from caudal.backends.base import Batch
 from caudal.engine.async_engine import AsyncEngine, RequestStream
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
-from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.grammar import Grammar, Grammars
+from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.engine.stats import EngineStats
 from caudal.errors import EngineDeadError, ParameterError, QueueFullError
 from caudal.sampling_params import SamplingParams
+from caudal.structured_outputs import StructuredOutputsParams
 from support.fake_executor import FakeExecutor, expected_output
+from support.fake_grammar import FakeGrammars, SlotGrammar
 
 PROMPT = [3, 1, 4, 1, 5]
 
 
 def request(name: str = "r", prompt: list[int] | None = None, **params: Any) -> Request:
     params = {"max_tokens": 5, "seed": 1, "ignore_eos": True, **params}
-    return Request(request_id=name, prompt=prompt or PROMPT, params=SamplingParams(**params))
+    work = Generate(SamplingParams(**params))
+    return Request(request_id=name, prompt=prompt or PROMPT, work=work)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -35,10 +39,11 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 @asynccontextmanager
-async def serving(executor: FakeExecutor, **config: Any) -> AsyncIterator[AsyncEngine]:
-    engine = AsyncEngine(
-        Engine(executor, EngineConfig(**{"max_model_len": 200, **config}), frozenset({0}))
-    )
+async def serving(
+    executor: FakeExecutor, grammars: Grammars | None = None, **config: Any
+) -> AsyncIterator[AsyncEngine]:
+    limits = EngineConfig(**{"max_model_len": 200, **config})
+    engine = AsyncEngine(Engine(executor, limits, frozenset({0}), grammars))
     try:
         yield engine
     finally:
@@ -79,7 +84,7 @@ def test_who_is_told_of_an_end_finds_it_counted() -> None:
             SlowToCount(FakeExecutor(), EngineConfig(max_model_len=200), frozenset({0}))
         )
         try:
-            await collect(engine.submit(request()))
+            await collect(await engine.submit(request()))
             stats = engine.stats()
             assert (stats.running, stats.blocks_used) == (0, 0)
             assert (stats.finished[FinishReason.LENGTH], stats.generated_tokens) == (1, 5)
@@ -92,7 +97,7 @@ def test_who_is_told_of_an_end_finds_it_counted() -> None:
 def test_a_stream_yields_everything_and_ends() -> None:
     async def main() -> None:
         async with serving(FakeExecutor()) as engine:
-            updates = await collect(engine.submit(request(n=2)))
+            updates = await collect(await engine.submit(request(n=2)))
             for index in (0, 1):
                 assert tokens(updates, index) == expected_output(
                     PROMPT, seed=1, stream=index, count=5, vocab_size=50
@@ -107,7 +112,9 @@ def test_many_streams_at_once() -> None:
     async def main() -> None:
         async with serving(FakeExecutor(num_blocks=60), max_num_seqs=8) as engine:
             streams = [
-                engine.submit(request(f"r{i}", [i % 5 + 1] * (i % 9 + 1), max_tokens=20, seed=i))
+                await engine.submit(
+                    request(f"r{i}", [i % 5 + 1] * (i % 9 + 1), max_tokens=20, seed=i)
+                )
                 for i in range(60)
             ]
             results = await asyncio.gather(*map(collect, streams))
@@ -124,19 +131,76 @@ def test_errors_are_raised_by_submit_itself() -> None:
         executor = FakeExecutor(gate=threading.Event())
         async with serving(executor, max_num_seqs=1, max_queue=1) as engine:
             with pytest.raises(ParameterError):
-                engine.submit(request(prompt=[99]))
-            first = engine.submit(request("a"))
+                await engine.submit(request(prompt=[99]))
+            first = await engine.submit(request("a"))
             with pytest.raises(ValueError, match="in use"):
-                engine.submit(request("a"))
-            second = engine.submit(request("b"))
+                await engine.submit(request("a"))
+            second = await engine.submit(request("b"))
             with pytest.raises(QueueFullError):
-                engine.submit(request("c"))
+                await engine.submit(request("c"))
             await in_thread(executor.entered.wait)
             with pytest.raises(QueueFullError):  # the same once the engine has taken them in
-                engine.submit(request("c"))
+                await engine.submit(request("c"))
             assert executor.gate is not None
             executor.gate.set()
             await asyncio.gather(collect(first), collect(second))
+
+    run(main)
+
+
+class SlowGrammars(FakeGrammars):
+    """Makes grammars when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def compile(self, work: Generate) -> Grammar:
+        self.asked.set()
+        await self.go_on.wait()
+        return self.compile_now(work)
+
+
+def test_only_a_grammar_is_waited_for() -> None:
+    async def main() -> None:
+        async with serving(FakeExecutor()) as engine:
+            with pytest.raises(StopIteration) as done:  # in one go, without a turn of the loop
+                engine.submit(request()).send(None)
+            assert len(tokens(await collect(done.value.value))) == 5
+
+    run(main)
+
+
+def test_a_grammar_is_made_before_anything_is_queued() -> None:
+    async def main() -> None:
+        grammars = SlowGrammars()
+        form = grammars.form(SlotGrammar([[1], [2]]))
+        wrong = StructuredOutputsParams(grammar="99")
+        async with serving(FakeExecutor(), grammars, max_num_seqs=1, max_queue=1) as engine:
+            with pytest.raises(ParameterError):  # for which no grammar is worth making
+                await engine.submit(request(prompt=[99], structured_outputs=form))
+            assert not grammars.asked.is_set()
+            submitting = [
+                asyncio.create_task(engine.submit(request(name, structured_outputs=each)))
+                for name, each in [("a", form), ("b", form), ("c", form), ("d", wrong)]
+            ]
+            await grammars.asked.wait()
+            assert not engine._mailboxes
+            other = await engine.submit(request("b", max_tokens=150))
+            submitting[0].cancel()
+            grammars.go_on.set()
+            results = await asyncio.gather(*submitting, return_exceptions=True)
+            assert [type(result) for result in results] == [
+                asyncio.CancelledError,
+                ValueError,  # the id was taken meanwhile
+                RequestStream,
+                IndexError,
+            ]
+            assert isinstance(results[2], RequestStream)
+            assert tokens(await collect(results[2])) == [1, 2]
+            await collect(other)
+            assert sum(engine.stats().finished.values()) == 2
 
     run(main)
 
@@ -145,10 +209,10 @@ def test_submitting_and_reading_stats_do_not_wait_for_an_iteration() -> None:
     async def main() -> None:
         executor = FakeExecutor(gate=threading.Event())
         async with serving(executor) as engine:
-            first = engine.submit(request("a"))
+            first = await engine.submit(request("a"))
             await in_thread(executor.entered.wait)
             began = time.perf_counter()
-            second = engine.submit(request("b"))
+            second = await engine.submit(request("b"))
             engine.cancel("b")
             assert engine.stats().blocks_total == 64
             assert time.perf_counter() - began < 1.0  # the gate holds the iteration for 30 s
@@ -168,21 +232,21 @@ def test_leaving_early_cancels_the_request(way: str) -> None:
             reading = asyncio.Event()
 
             async def read() -> None:
-                async for _ in engine.submit(endless):
+                async for _ in await engine.submit(endless):
                     reading.set()
 
             if way == "async with":
-                async with engine.submit(endless) as stream:
+                async with await engine.submit(endless) as stream:
                     await anext(stream)
             elif way == "aclose":
-                stream = engine.submit(endless)
+                stream = await engine.submit(endless)
                 await anext(stream)
                 await stream.aclose()
                 await stream.aclose()
                 with pytest.raises(StopAsyncIteration):
                     await anext(stream)
             elif way == "drop":
-                async for _ in engine.submit(endless):
+                async for _ in await engine.submit(endless):
                     break
                 gc.collect()
             else:
@@ -197,7 +261,7 @@ def test_leaving_early_cancels_the_request(way: str) -> None:
             assert (stats.running, stats.blocks_used) == (0, 0)
             assert stats.generated_tokens < 7000
             await until(lambda: not engine._mailboxes)
-            assert len(tokens(await collect(engine.submit(request())))) == 5  # the id is free
+            assert len(tokens(await collect(await engine.submit(request())))) == 5  # the id is free
 
     run(main)
 
@@ -206,7 +270,7 @@ def test_a_read_that_times_out_does_not_lose_the_stream() -> None:
     async def main() -> None:
         executor = FakeExecutor(gate=threading.Event())
         async with serving(executor) as engine:
-            stream = engine.submit(request())
+            stream = await engine.submit(request())
             for _ in range(3):  # as a server does that sends a sign of life meanwhile
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(anext(stream), 0.01)
@@ -220,7 +284,7 @@ def test_a_read_that_times_out_does_not_lose_the_stream() -> None:
 def test_cancel_ends_one_sequence_or_all() -> None:
     async def main() -> None:
         async with serving(FakeExecutor(num_blocks=2000), max_model_len=8000) as engine:
-            stream = engine.submit(request(n=2, max_tokens=7000))
+            stream = await engine.submit(request(n=2, max_tokens=7000))
             await anext(stream)
             engine.cancel("r", 0, FinishReason.STOP)
             engine.cancel("r", 1)
@@ -238,12 +302,12 @@ def test_a_failing_executor_fails_its_requests_and_serves_the_next() -> None:
 
         executor = FakeExecutor(fail=fail)
         async with serving(executor) as engine:
-            updates = await collect(engine.submit(request()))
+            updates = await collect(await engine.submit(request()))
             assert updates[-1].finish_reason is FinishReason.FAILED
             assert updates[-1].error == "RuntimeError: broken"
             assert engine.healthy
             executor.fail = None
-            assert len(tokens(await collect(engine.submit(request())))) == 5
+            assert len(tokens(await collect(await engine.submit(request())))) == 5
 
     run(main)
 
@@ -258,13 +322,13 @@ def test_when_the_thread_dies_every_stream_raises_and_nothing_is_taken() -> None
 
         executor = FakeExecutor(fail=die)
         async with serving(executor) as engine:
-            streams = [engine.submit(request(f"r{i}")) for i in range(3)]
+            streams = [await engine.submit(request(f"r{i}")) for i in range(3)]
             for stream in streams:
                 with pytest.raises(EngineDeadError, match="Fatal: no way on"):
                     await collect(stream)
             assert not engine.healthy
             with pytest.raises(EngineDeadError, match="no way on"):
-                engine.submit(request())
+                await engine.submit(request())
             await until(lambda: executor.closed)
 
     run(main)
@@ -275,12 +339,12 @@ def test_shutdown_finishes_or_cancels_what_lives(drain: bool) -> None:
     async def main() -> None:
         executor = FakeExecutor(num_blocks=100, gate=threading.Event())
         async with serving(executor, max_model_len=400) as engine:
-            stream = engine.submit(request(max_tokens=100))
+            stream = await engine.submit(request(max_tokens=100))
             await in_thread(executor.entered.wait)
             shutdown = asyncio.create_task(engine.shutdown(drain=drain))
             await until(lambda: not engine.healthy)
             with pytest.raises(EngineDeadError, match="shutting down"):
-                engine.submit(request("late"))
+                await engine.submit(request("late"))
             assert executor.gate is not None
             executor.gate.set()
             updates = await collect(stream)
@@ -302,7 +366,7 @@ def test_deadlines_and_dynamic_batching_need_no_submission_to_go_on() -> None:
             max_queue_delay=0.05,
             first_token_deadline=20.0,
         ) as engine:
-            assert len(tokens(await collect(engine.submit(request())))) == 5
+            assert len(tokens(await collect(await engine.submit(request())))) == 5
 
     run(main)
 
@@ -310,7 +374,7 @@ def test_deadlines_and_dynamic_batching_need_no_submission_to_go_on() -> None:
 def test_an_idle_engine_uses_no_cpu() -> None:
     async def main() -> None:
         async with serving(FakeExecutor()) as engine:
-            await collect(engine.submit(request()))
+            await collect(await engine.submit(request()))
             before = time.process_time()
             await asyncio.sleep(0.3)
             assert time.process_time() - before < 0.05
@@ -325,14 +389,14 @@ def test_a_closed_event_loop_ends_its_requests() -> None:
     kept: list[RequestStream] = []
 
     async def abandon() -> None:
-        kept.append(engine.submit(request(max_tokens=7000)))
+        kept.append(await engine.submit(request(max_tokens=7000)))
         await anext(kept[0])
 
     asyncio.run(abandon())
 
     async def main() -> None:
         await until(lambda: engine.stats().finished[FinishReason.CANCELLED] == 1)
-        assert len(tokens(await collect(engine.submit(request("next"))))) == 5
+        assert len(tokens(await collect(await engine.submit(request("next"))))) == 5
         await engine.shutdown(drain=True)
 
     run(main)

@@ -7,10 +7,9 @@ import random
 import pytest
 
 from caudal.engine.config import EngineConfig
-from caudal.engine.request import FinishReason, Request
+from caudal.engine.request import FinishReason
 from caudal.errors import ParameterError
 from caudal.models.pooling import PoolingKind
-from caudal.sampling_params import SamplingParams
 from support.engine_harness import Harness
 
 KINDS: tuple[PoolingKind, ...] = ("mean", "cls", "last")
@@ -150,11 +149,3 @@ def test_a_failing_executor_fails_the_request() -> None:
     end = harness.ends[request_id, 0]
     assert end.finish_reason is FinishReason.FAILED
     assert end.pooled is None
-
-
-def test_pooling_and_generating_exclude_each_other() -> None:
-    harness = Harness()
-    with pytest.raises(ValueError, match="generates nothing"):
-        harness.engine.submit(
-            Request(request_id="r", prompt=[1], params=SamplingParams(max_tokens=1), pooling="mean")
-        )

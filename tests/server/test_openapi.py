@@ -24,11 +24,8 @@ from schemathesis.specs.openapi.checks import (
 from caudal.chat.model import ChatModel
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.template_workers import TemplateWorkers
-from caudal.grammars.compiler import GrammarCompiler
-from caudal.models.pooling import Pooling
 from caudal.server.app import create_app
 from caudal.server.state import ModelSlot
-from caudal.service.embedding import EmbeddingModel
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.running_server import RunningServer, running_server
 from support.vocabularies import bpe_metadata, make_tokenizer
@@ -87,16 +84,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     executor = ScriptedExecutor(
         script=ANSWER.encode(), num_blocks=2048, vocab_size=tokenizer.vocab_size
     )
-    model = serve_fake(executor, max_model_len=4096)
+    model = serve_fake(executor, tokenizer=tokenizer, max_model_len=4096)
     model = replace(
         model,
-        tokenizer=tokenizer,
         chat=ChatModel(
             ChatTemplate(TEMPLATE, tokenizer), tokenizer, request_templates=TemplateWorkers()
-        ),
-        grammars=GrammarCompiler(tokenizer),
-        embeddings=EmbeddingModel(
-            model.engine, tokenizer, Pooling(kind="last", normalize=False), 1
         ),
     )
     with running_server(model) as running:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caudal.backends.base import Batch, SampledToken
-from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.errors import EngineDeadError, RequestFailedError
 from caudal.sampling_params import SamplingParams
 from caudal.service.generation import Delta, Generation, SequenceText
@@ -138,8 +138,8 @@ async def collect(generation: Generation) -> list[Delta]:
 def generate(executor: ScriptedExecutor, params: SamplingParams) -> tuple[list[Delta], Generation]:
     async def main() -> tuple[list[Delta], Generation]:
         engine = start_engine(executor)
-        request = Request(request_id="r", prompt=list(b"prompt"), params=params)
-        generation = Generation(engine, TOKENIZER, request)
+        request = Request(request_id="r", prompt=list(b"prompt"), work=Generate(params))
+        generation = Generation(request, await engine.submit(request), TOKENIZER)
         try:
             return await collect(generation), generation
         finally:
@@ -187,8 +187,8 @@ def test_an_executor_failure_is_the_requests_failure():
 def test_shutting_the_engine_down_ends_the_stream_with_an_error():
     async def main() -> str | None:
         engine = start_engine(PacedExecutor(script=[ord("x")] * 500))
-        request = Request(request_id="r", prompt=[1], params=SamplingParams(max_tokens=500))
-        generation = Generation(engine, TOKENIZER, request)
+        request = Request(request_id="r", prompt=[1], work=Generate(SamplingParams(max_tokens=500)))
+        generation = Generation(request, await engine.submit(request), TOKENIZER)
         async with contextlib.aclosing(generation.deltas()) as stream:
             await anext(stream)
             await engine.shutdown(drain=False)
@@ -203,8 +203,8 @@ def test_shutting_the_engine_down_ends_the_stream_with_an_error():
 def test_giving_a_request_up_before_reading_it_cancels_it():
     async def main() -> tuple[str | None, int]:
         engine = start_engine(PacedExecutor(script=[ord("x")] * 500))
-        request = Request(request_id="r", prompt=[1], params=SamplingParams(max_tokens=500))
-        generation = Generation(engine, TOKENIZER, request)
+        request = Request(request_id="r", prompt=[1], work=Generate(SamplingParams(max_tokens=500)))
+        generation = Generation(request, await engine.submit(request), TOKENIZER)
         await generation.aclose()
         await engine.shutdown(drain=True)
         return generation.outcome, engine.stats().generated_tokens

@@ -9,12 +9,12 @@ from typing import Any
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.radix import Node
-from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.request import FinishReason, Generate, Pool, Request, SequenceUpdate
 from caudal.engine.sequence import Status
 from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
 from support.fake_executor import FakeExecutor, expected_output, pooled_states, score
-from support.fake_grammar import SlotGrammar
+from support.fake_grammar import FakeGrammars, SlotGrammar
 
 EOS = 0
 
@@ -44,11 +44,16 @@ class Harness:
         config.setdefault("embedding_queue_delay", 0.0)  # the clock stands still
         self.executor = FakeExecutor(num_blocks, block_size, vocab_size)
         self.clock = Clock()
+        self.grammars = FakeGrammars()
         self.engine = Engine(
-            self.executor, EngineConfig(**config), frozenset({EOS}), clock=self.clock
+            self.executor,
+            EngineConfig(**config),
+            frozenset({EOS}),
+            self.grammars,
+            clock=self.clock,
         )
         self.requests: dict[str, Request] = {}
-        self.grammars: dict[str, SlotGrammar] = {}
+        self.asked: dict[str, SlotGrammar] = {}
         self.outputs: dict[tuple[str, int], list[int]] = {}
         self.ends: dict[tuple[str, int], SequenceUpdate] = {}
         self.prompt_logprobs: dict[str, Sequence[Any]] = {}
@@ -68,25 +73,23 @@ class Harness:
         **params: Any,
     ) -> str:
         """Submit a request and return its id; the seed is 7 unless given."""
-        if pooling is not None:
-            params["max_tokens"] = 0
+        if grammar is not None:
+            params["structured_outputs"] = self.grammars.form(grammar)
         params.setdefault("seed", 7)
         request = Request(
             request_id=name if name is not None else f"r{len(self.requests)}",
             prompt=prompt,
-            params=SamplingParams(**params),
-            grammar=grammar,
+            work=Generate(SamplingParams(**params)) if pooling is None else Pool(pooling),
             priority=priority,
             cache_salt=cache_salt,
             first_token_deadline=first_token_deadline,
             deadline=deadline,
-            pooling=pooling,
         )
         self.engine.submit(request)
         self.requests[request.request_id] = request
         if grammar is not None:
-            self.grammars[request.request_id] = grammar
-        for index in range(request.params.n):
+            self.asked[request.request_id] = grammar
+        for index in range(request.num_sequences):
             self.outputs[request.request_id, index] = []
         return request.request_id
 
@@ -123,12 +126,13 @@ class Harness:
     def expected(self, request_id: str, index: int = 0) -> list[int]:
         """What the request's tokens must be, had it run alone to its end."""
         request = self.requests[request_id]
-        params = request.params
+        assert isinstance(request.work, Generate)
+        params = request.work.params
         room = self.engine.config.max_model_len - len(request.prompt)
         count = room if params.max_tokens is None else min(params.max_tokens, room)
         assert params.seed is not None
-        if request_id in self.grammars:
-            grammar = self.grammars[request_id]
+        if request_id in self.asked:
+            grammar = self.asked[request_id]
             return grammar.answer(request.prompt, seed=params.seed, stream=index)[:count]
         return expected_output(
             request.prompt,
@@ -143,8 +147,8 @@ class Harness:
         assert end.tokens == ()
         if end.finish_reason is FinishReason.STOP:
             assert end.pooled is not None
-            assert request.pooling is not None
-            assert end.pooled.tolist() == [pooled_states(request.prompt, request.pooling)]
+            assert isinstance(request.work, Pool)
+            assert end.pooled.tolist() == [pooled_states(request.prompt, request.work.kind)]
         else:
             assert end.pooled is None
 
@@ -152,16 +156,17 @@ class Harness:
         """Every sequence has ended; those that ran to their end said what they would alone."""
         for (request_id, index), output in self.outputs.items():
             end = self.ends[request_id, index]
-            if self.requests[request_id].pooling is not None:
+            work = self.requests[request_id].work
+            if isinstance(work, Pool):
                 self._check_pooled(self.requests[request_id], end)
                 continue
             expected = self.expected(request_id, index)
             if end.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
                 assert output == expected, (request_id, index)
                 stopped = bool(expected) and expected[-1] == EOS
-                if request_id in self.grammars:  # it ends where its grammar does
-                    stopped = stopped or len(output) == len(self.grammars[request_id].slots)
-                ignored = self.requests[request_id].params.ignore_eos
+                if request_id in self.asked:  # it ends where its grammar does
+                    stopped = stopped or len(output) == len(self.asked[request_id].slots)
+                ignored = work.params.ignore_eos
                 assert (end.finish_reason is FinishReason.STOP) == (stopped and not ignored)
             else:
                 assert output == expected[: len(output)], (request_id, index)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from caudal.engine.grammar import MatcherError
+from caudal.engine.grammar import Grammar, MatcherError
+from caudal.engine.request import Generate
+from caudal.structured_outputs import StructuredOutputsParams
 from support.fake_executor import next_token
 
 
@@ -43,6 +45,27 @@ class SlotGrammar:
             if token == 0:
                 break
         return history[len(prompt) :]
+
+
+class FakeGrammars:
+    """Hands an engine the grammars that a test has made itself (see `engine.grammar.Grammars`)."""
+
+    def __init__(self) -> None:
+        self._grammars: list[Grammar] = []
+
+    def form(self, grammar: Grammar) -> StructuredOutputsParams:
+        """What a request asks for to get this grammar."""
+        self._grammars.append(grammar)
+        return StructuredOutputsParams(grammar=str(len(self._grammars) - 1))
+
+    async def compile(self, work: Generate) -> Grammar:
+        return self.compile_now(work)
+
+    def compile_now(self, work: Generate) -> Grammar:
+        form = work.params.structured_outputs
+        assert form is not None
+        assert form.grammar is not None
+        return self._grammars[int(form.grammar)]
 
 
 class SlotMatcher:

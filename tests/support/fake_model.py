@@ -12,8 +12,10 @@ from caudal.chat.model import ChatModel
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
+from caudal.engine.grammar import Grammars
 from caudal.errors import ParameterError, TemplateError
 from caudal.grammars.compiler import GrammarCompiler
+from caudal.grammars.requests import RequestGrammars
 from caudal.models.pooling import Pooling
 from caudal.server.metrics import ServerMetrics
 from caudal.service.embedding import EmbeddingModel
@@ -158,10 +160,15 @@ class ScriptedExecutor(FakeExecutor):
         return SampledToken(token, logprob)
 
 
-def start_engine(executor: FakeExecutor, **limits: Any) -> AsyncEngine:
+def start_engine(
+    executor: FakeExecutor, grammars: Grammars | None = None, **limits: Any
+) -> AsyncEngine:
     """An engine on a fake model."""
     config = EngineConfig(**{"max_model_len": 512, "max_num_seqs": 8} | limits)
-    return AsyncEngine(Engine(executor, config, ByteTokenizer.eos_ids))
+    if grammars is None:
+        tokenizer: Any = ByteTokenizer()
+        grammars = RequestGrammars(tokenizer, GrammarCompiler(tokenizer))
+    return AsyncEngine(Engine(executor, config, ByteTokenizer.eos_ids, grammars))
 
 
 def serve_fake(
@@ -170,11 +177,13 @@ def serve_fake(
     *,
     tool_parser: str = "auto",
     reasoning_parser: str = "auto",
+    tokenizer: Any = None,
     **limits: Any,
 ) -> ServedModel:
-    """A served model on a fake one."""
-    engine = start_engine(executor, **limits)
-    tokenizer: Any = ByteTokenizer()
+    """A served model on a fake one; its tokenizer is a `ByteTokenizer` unless given."""
+    tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
+    grammars = GrammarCompiler(tokenizer)
+    engine = start_engine(executor, RequestGrammars(tokenizer, grammars), **limits)
     template: Any = RoleTemplate()
     return ServedModel(
         names=names,
@@ -182,7 +191,7 @@ def serve_fake(
         chat=ChatModel(
             template, tokenizer, tool_parser=tool_parser, reasoning_parser=reasoning_parser
         ),
-        grammars=GrammarCompiler(tokenizer),
+        grammars=grammars,
         engine=engine,
         embeddings=EmbeddingModel(engine, tokenizer, Pooling(kind="last", normalize=False), 1),
         tasks=frozenset(("generate", "embed", "score")),

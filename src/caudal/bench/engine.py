@@ -20,7 +20,7 @@ from pathlib import Path
 from caudal.backends.base import Batch, Executor, SamplingRow, SequenceStep
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
-from caudal.engine.request import Request
+from caudal.engine.request import Generate, Request
 from caudal.errors import CaudalError
 from caudal.loading.load import LoadedModel
 from caudal.sampling_params import SamplingParams
@@ -142,7 +142,7 @@ def batch_rate(model: LoadedModel, size: int) -> float:
     params = SamplingParams(temperature=0.0, max_tokens=BATCH_OUTPUT + 1, ignore_eos=True)
     for number in range(size):
         prompt = random_prompt(model.executor.info.vocab_size, BATCH_PROMPT, seed=number)
-        engine.submit(Request(request_id=str(number), prompt=prompt, params=params))
+        engine.submit(Request(request_id=str(number), prompt=prompt, work=Generate(params)))
     start = time.perf_counter()
     while engine.has_work:
         engine.step()

@@ -11,7 +11,8 @@ from typing import Any
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.grammar import Grammar
-from caudal.engine.request import Request
+from caudal.engine.request import Generate, Request
+from caudal.grammars.requests import RequestGrammars
 from caudal.loading.load import LoadedModel
 from caudal.sampling_params import SamplingParams
 from caudal.structured_outputs import StructuredOutputsParams
@@ -107,8 +108,8 @@ def measure_grammar(
     answer: list[int] = []
     for run in range(runs + 1):
         progress(f"answers, run {run} of {runs}" if run else "answers, to warm up")
-        one_by_one, seconds_drawn = _answer(model, prompt, grammar, jump_ahead=False)
-        answer, seconds_jumped = _answer(model, prompt, grammar, jump_ahead=True)
+        one_by_one, seconds_drawn = _answer(model, prompt, wanted, jump_ahead=False)
+        answer, seconds_jumped = _answer(model, prompt, wanted, jump_ahead=True)
         mask = _mask_microseconds(grammar, one_by_one)
         if run:
             drawn.append(seconds_drawn)
@@ -126,7 +127,7 @@ def measure_grammar(
 
 
 def _answer(
-    model: LoadedModel, prompt: list[int], grammar: Grammar, *, jump_ahead: bool
+    model: LoadedModel, prompt: list[int], form: StructuredOutputsParams, *, jump_ahead: bool
 ) -> tuple[list[int], float]:
     """A greedy answer and the seconds from submission to its end, prompt included."""
     config = EngineConfig(
@@ -136,10 +137,11 @@ def _answer(
         prefix_cache=False,
         jump_ahead=jump_ahead,
     )
-    engine = Engine(model.executor, config, model.tokenizer.eos_ids)
-    params = SamplingParams(temperature=0.0, max_tokens=ANSWER_TOKENS)
+    grammars = RequestGrammars(model.tokenizer, model.grammars)
+    engine = Engine(model.executor, config, model.tokenizer.eos_ids, grammars)
+    params = SamplingParams(temperature=0.0, max_tokens=ANSWER_TOKENS, structured_outputs=form)
     start = time.perf_counter()
-    engine.submit(Request(request_id="answer", prompt=prompt, params=params, grammar=grammar))
+    engine.submit(Request(request_id="answer", prompt=prompt, work=Generate(params)))
     tokens: list[int] = []
     while engine.has_work:
         for update in engine.step():

@@ -100,13 +100,6 @@ class Dialect:
         return "none" if self.reasoning is None else self.reasoning.name
 
     @property
-    def reasoning_end(self) -> str | None:
-        """What ends reasoning; None where it isn't told."""
-        if self.harmony_reasoning:
-            return harmony.REASONING_END
-        return None if self.reasoning is None else self.reasoning.end
-
-    @property
     def markers(self) -> Sequence[str]:
         """Texts that have to be seen to read an answer without calls."""
         if self.is_harmony:

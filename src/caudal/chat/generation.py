@@ -84,7 +84,7 @@ class ChatGeneration:
         self.generation = generation
         self._single_call = single_call
         self._include_reasoning = include_reasoning
-        self._sequences = [_Sequence(new_parser()) for _ in range(generation.request.params.n)]
+        self._sequences = [_Sequence(new_parser()) for _ in range(generation.params.n)]
 
     @property
     def num_reasoning_tokens(self) -> int:
@@ -140,7 +140,7 @@ class ChatGeneration:
         sequence = self._sequences[delta.index]
         begin, length, tokens = sequence.read, len(delta.text), delta.tokens
         sequence.read += length
-        matters = self._single_call or self.generation.request.params.logprobs is not None
+        matters = self._single_call or self.generation.params.logprobs is not None
         if not matters or len(tokens) < 2:
             yield delta
             return

@@ -21,6 +21,7 @@ from caudal.chat.calls.reading import (
 from caudal.chat.event_writer import EventWriter
 from caudal.chat.events import ChatEvent
 from caudal.chat.markers import find_marker, held_back
+from caudal.engine.thinking import ThinkingMessages
 
 NAME = "openai"
 """In `--tool-parser`; in `--reasoning-parser`, `openai_gptoss` means the same."""
@@ -45,10 +46,37 @@ REASONING_END = f"<|end|>{START}assistant"
 
 MAX_HEADER = 1024
 
+_HEADER_BEGINS = (CHANNEL, START, MESSAGE, "to=functions.")
 _RECIPIENT = re.compile(r"to=functions\.([^\s<]+)")
 _CHANNEL = re.compile(re.escape(CHANNEL) + r"\s*(\w+)")
 
+_ANALYSIS = (
+    rf"(?:(?!{re.escape(CHANNEL)}\s*\w)[\s\S])*"  # the first channel that is named counts
+    rf"{re.escape(CHANNEL)}\s*analysis(?!\w)"
+)
+
 _Body = Literal["content", "reasoning", "call"]
+
+
+def thinking(*, with_calls: bool, prompt_end: str) -> ThinkingMessages:
+    """How reasoning is told, for those who bound it: as by a `HarmonyParser` with reasoning."""
+    calls = rf"(?![\s\S]*{_RECIPIENT.pattern})" if with_calls else ""
+    return ThinkingMessages(
+        start=START,
+        body=MESSAGE,
+        ends=ENDS,
+        header_begins=_HEADER_BEGINS,
+        max_header=MAX_HEADER,
+        pattern=calls + _ANALYSIS,
+        ending=REASONING_END,
+        begun=_begun_header(prompt_end),
+    )
+
+
+def _begun_header(prompt_end: str) -> str:
+    """Of a message that is to be continued, only the header matters: its text is not ours."""
+    header, message, _ = prompt_end.rpartition(MESSAGE)
+    return header + message if message else prompt_end
 
 
 class HarmonyParser:
@@ -92,9 +120,7 @@ class HarmonyParser:
         self._spans: list[tuple[int, int]] = []  # of reasoning, in the text
         self._begin = 0  # of the message being read
         if prompt_end:
-            # Of a message that is to be continued, only the header matters: its text is not ours.
-            header, message, _ = prompt_end.rpartition(MESSAGE)
-            self.push(header + message if message else prompt_end)
+            self.push(_begun_header(prompt_end))
             self._read = self._begin = 0
 
     def push(self, text: str) -> list[ChatEvent]:
@@ -175,9 +201,10 @@ class HarmonyParser:
 
     @staticmethod
     def _may_be_header(text: str) -> bool:
-        begins = (CHANNEL, START, MESSAGE, "to=functions.")
         stripped = text.lstrip()
-        return any(stripped.startswith(begin) or begin.startswith(stripped) for begin in begins)
+        return any(
+            stripped.startswith(begin) or begin.startswith(stripped) for begin in _HEADER_BEGINS
+        )
 
     def _begin_body(self) -> None:
         channel = _CHANNEL.search(self._header)

@@ -14,8 +14,9 @@ from caudal.chat.dialect import Dialect
 from caudal.chat.event_writer import EventWriter
 from caudal.chat.harmony import HarmonyParser
 from caudal.chat.parser import AnswerParser, MarkedAnswerParser, new_call_id
-from caudal.chat.reasoning import ReasoningSplitter
+from caudal.chat.reasoning import ReasoningFormat, ReasoningSplitter
 from caudal.chat.tool_prompt import text_of
+from caudal.engine.thinking import ThinkingLimit, ThinkingMarkers, ThinkingSyntax
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
 from caudal.structured_outputs import StructuredOutputsParams
@@ -33,6 +34,7 @@ class ChatPrompt:
         new_parser: Makes what reads an answer; one for each sequence.
         visible_tokens: Control tokens that the parser needs to see in the text.
         structured_outputs: The form that the answer is held to, if any.
+        thinking: How the model's thinking is told, for those who bound it; None where it isn't.
         ignored: What the conversation asks for that has no effect on this model, named as in
             OpenAI's API.
     """
@@ -41,7 +43,16 @@ class ChatPrompt:
     new_parser: Callable[[], AnswerParser]
     visible_tokens: frozenset[int]
     structured_outputs: StructuredOutputsParams | None
+    thinking: ThinkingSyntax | None = None
     ignored: Sequence[str] = ()
+
+    def thinking_limit(self, max_tokens: int | None) -> ThinkingLimit | None:
+        """A bound on the model's thinking; None without one, or where thinking isn't told."""
+        if max_tokens is None or self.thinking is None:
+            return None
+        return ThinkingLimit(
+            max_tokens=max_tokens, syntax=self.thinking, visible_tokens=self.visible_tokens
+        )
 
 
 class AnswerPlan:
@@ -88,6 +99,7 @@ class AnswerPlan:
             new_parser=self._parser_factory(),
             visible_tokens=frozenset(special.values()),
             structured_outputs=self._form(special),
+            thinking=self._thinking(),
         )
 
     @property
@@ -111,6 +123,23 @@ class AnswerPlan:
             if len(text) > 1 and any(text in marker for marker in markers)
         }
 
+    @property
+    def _with_harmony_calls(self) -> bool:
+        return self._dialect.harmony_tools and bool(self._tools)
+
+    def _thinking(self) -> ThinkingSyntax | None:
+        """How thinking is told: as the parser tells it."""
+        if self._dialect.harmony_reasoning:
+            return harmony.thinking(
+                with_calls=self._with_harmony_calls, prompt_end=self._harmony_prompt_end()
+            )
+        reasoning, open_already = self._reasoning_format(), self._reasoning_is_open()
+        if reasoning is None:
+            return None
+        return ThinkingMarkers(
+            begins=reasoning.begins, end=reasoning.end, open_already=open_already
+        )
+
     def _parser_factory(self) -> Callable[[], AnswerParser]:
         dialect, live = self._dialect, self._live
         tools = {tool.name: tool for tool in self._tools}
@@ -118,7 +147,7 @@ class AnswerPlan:
             tool.name: tool.text_input for tool in self._tools if tool.text_input is not None
         }
         if dialect.is_harmony:
-            with_calls = dialect.harmony_tools and bool(self._tools)
+            with_calls = self._with_harmony_calls
             prompt_end = self._harmony_prompt_end()
             return lambda: HarmonyParser(
                 EventWriter(new_call_id, live=live, text_inputs=text_inputs),
@@ -130,7 +159,7 @@ class AnswerPlan:
                 prompt_end=prompt_end,
             )
         tool_format = self._format
-        open_already, prefilled = self._reasoning_is_open(), self._prefill != ""
+        reasoning, open_already = self._reasoning_format(), self._reasoning_is_open()
         place: CallsPlace = "among"
         if self._required:
             place = "only"
@@ -140,8 +169,8 @@ class AnswerPlan:
         def new_parser() -> AnswerParser:
             writer = EventWriter(new_call_id, live=live, text_inputs=text_inputs)
             splitter = None
-            if dialect.reasoning is not None and (open_already or not prefilled):
-                splitter = ReasoningSplitter(dialect.reasoning, open_already=open_already)
+            if reasoning is not None:
+                splitter = ReasoningSplitter(reasoning, open_already=open_already)
             scanner = None
             if tool_format is not None and tools:
                 scanner = ToolScanner(tool_format, tools, writer, live=live, place=place)
@@ -193,9 +222,8 @@ class AnswerPlan:
             return ReasoningSyntax(
                 begin=harmony.REASONING_BEGIN, end=harmony.REASONING_END, open_already=False
             )
-        reasoning = self._dialect.reasoning
-        open_already = self._reasoning_is_open()
-        if reasoning is None or (self._prefill and not open_already):
+        reasoning, open_already = self._reasoning_format(), self._reasoning_is_open()
+        if reasoning is None:
             return None
         return ReasoningSyntax(
             begin=reasoning.begins[0], end=reasoning.end, open_already=open_already
@@ -207,6 +235,11 @@ class AnswerPlan:
         if not self._conversation.continue_final_message:
             return ""
         return text_of(self._conversation.messages[-1])
+
+    def _reasoning_format(self) -> ReasoningFormat | None:
+        """How reasoning is marked; None where none is looked for: a client's text is content."""
+        expected = not self._prefill or self._reasoning_is_open()
+        return self._dialect.reasoning if expected else None
 
     def _reasoning_is_open(self) -> bool:
         """Whether the prompt ends within reasoning: templates or clients may begin it."""

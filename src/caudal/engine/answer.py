@@ -76,7 +76,7 @@ def grow(
         token = sampled.token
         seq.tokens.append(token)
         output.append(token)
-        if token in state.ending and len(output) > state.request.params.min_tokens:
+        if token in state.ending and len(output) > state.min_tokens:
             reason, stop_token = FinishReason.STOP, token
         elif matcher is not None:
             matcher.accept([token])

@@ -17,7 +17,8 @@ from types import TracebackType
 from caudal.backends.base import ExecutorInfo
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
-from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.grammar import Grammar
+from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.engine.stats import EngineStats
 from caudal.errors import EngineDeadError
 
@@ -70,10 +71,10 @@ class RequestStream:
         EngineDeadError: From iteration, when the engine stops before the request has ended.
     """
 
-    def __init__(self, request_id: str, mailbox: _Mailbox, leave: Callable[[str], None]) -> None:
+    def __init__(self, request_id: str, mailbox: _Mailbox, engine: AsyncEngine) -> None:
         self.request_id = request_id
         self._mailbox = mailbox
-        self._leave = leave
+        self._engine = engine
         self._closed = False
 
     def __aiter__(self) -> RequestStream:
@@ -110,13 +111,17 @@ class RequestStream:
         """Stop reading; a request that has not ended is cancelled. Safe to call twice."""
         if not self._closed:
             self._closed = True
-            self._leave(self.request_id)
+            self._engine._leave(self.request_id)
+
+    def cancel(self, index: int, reason: FinishReason = FinishReason.CANCELLED) -> None:
+        """End one of the request's sequences; see `AsyncEngine.cancel`."""
+        self._engine.cancel(self.request_id, index, reason)
 
     def __del__(self) -> None:
         if not self._closed and not self._mailbox.loop.is_closed():
             # May run in any thread and amid any lock: only leave a note with the event loop.
             with contextlib.suppress(RuntimeError):  # closed just now
-                self._mailbox.loop.call_soon_threadsafe(self._leave, self.request_id)
+                self._mailbox.loop.call_soon_threadsafe(self._engine._leave, self.request_id)
 
 
 class AsyncEngine:
@@ -158,32 +163,48 @@ class AsyncEngine:
         """The engine's statistics as of its latest iteration. Never waits."""
         return self._stats
 
-    def submit(self, request: Request) -> RequestStream:
-        """Queue a request. Call from a running event loop; returns at once.
+    async def submit(self, request: Request) -> RequestStream:
+        """Queue a request. Without a grammar to make, nothing is waited for.
+
+        A call that is cancelled has queued nothing.
 
         Raises:
             ContextOverflowError, ParameterError, QueueFullError, ValueError: See `Engine.check`.
+            ParameterError: What its answer is to be held to can't be enforced.
             EngineDeadError: The engine has failed or is shutting down.
         """
-        loop = asyncio.get_running_loop()
+        engine, work = self._engine, request.work
+        submitted = engine.now()
         with self._guard:  # held for microseconds, and never by the engine's iteration
-            if self._refusal is not None:
-                raise EngineDeadError(self._refusal)
-            if request.request_id in self._mailboxes:
-                raise ValueError(f"request id {request.request_id!r} is in use")
-            self._engine.check(request, self._arriving)
-            mailbox = _Mailbox(loop, request.params.n)
-            self._mailboxes[request.request_id] = mailbox
-            self._arriving += 1
-            submitted = self._engine.now()
+            self._check_open(request)
+            engine.check(request, self._arriving)
+            if not isinstance(work, Generate) or not work.is_constrained:
+                return self._queue(request, submitted, None)
+        grammar = await engine.grammars.compile(work)
+        with self._guard:
+            self._check_open(request)  # others may have come meanwhile
+            engine.check_queue(request, self._arriving)
+            return self._queue(request, submitted, grammar)
 
-            def accept() -> None:
-                self._engine.accept(request, submitted)
-                with self._guard:
-                    self._arriving -= 1
+    def _check_open(self, request: Request) -> None:
+        if self._refusal is not None:
+            raise EngineDeadError(self._refusal)
+        if request.request_id in self._mailboxes:
+            raise ValueError(f"request id {request.request_id!r} is in use")
 
-            self._post(accept)
-        return RequestStream(request.request_id, mailbox, self._leave)
+    def _queue(self, request: Request, submitted: float, grammar: Grammar | None) -> RequestStream:
+        """Bring a checked request on its way to the engine; the guard is held."""
+        mailbox = _Mailbox(asyncio.get_running_loop(), request.num_sequences)
+        self._mailboxes[request.request_id] = mailbox
+        self._arriving += 1
+
+        def accept() -> None:
+            self._engine.accept(request, submitted, grammar)
+            with self._guard:
+                self._arriving -= 1
+
+        self._post(accept)
+        return RequestStream(request.request_id, mailbox, self)
 
     def cancel(
         self,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from caudal.backends.base import SequenceStep, StepResult
 from caudal.engine.config import EngineConfig
-from caudal.engine.request import Request
+from caudal.engine.request import Generate, Request
 from caudal.errors import ContextOverflowError, ParameterError
+from caudal.sampling_params import SamplingParams
 
 
 def check_request(request: Request, config: EngineConfig, vocab_size: int) -> None:
@@ -16,11 +17,8 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
             answer may ask for more tokens than there is room for: it ends where the context does.
         ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a deadline is
             not a positive number; or the model can't generate.
-        ValueError: The form that the answer must have was not compiled, or a pooling request
-            generates.
     """
     prompt = request.prompt
-    params = request.params
     if len(prompt) == 0:
         raise ParameterError("prompt", "prompt must have at least one token.")
     _check_context(request, config.max_model_len)
@@ -33,21 +31,8 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
             f"prompt has token id {low if low < 0 else high}, but this model's ids are 0 to "
             f"{vocab_size - 1}.",
         )
-    params.validate_for_vocabulary(vocab_size)
-    if request.grammar is None:
-        for name in ("structured_outputs", "allowed_token_ids", "bad_words"):
-            if getattr(params, name):
-                raise ValueError(f"{name} must be compiled into the request's grammar")
-    if request.pooling is not None and (params.max_tokens != 0 or params.n != 1):
-        raise ValueError("a pooling request generates nothing: max_tokens must be 0 and n 1")
-    if config.encoder and request.pooling is None:
-        raise ParameterError("model", "This model makes embeddings; it can't generate text.")
-    if params.n > config.max_num_seqs:
-        raise ParameterError(
-            "n",
-            f"n must not exceed the {config.max_num_seqs} sequences that this server runs at once, "
-            f"but is {params.n}.",
-        )
+    if isinstance(request.work, Generate):
+        _check_params(request.work.params, config, vocab_size)
     for name in ("first_token_deadline", "deadline"):
         seconds = getattr(request, name)
         if seconds is not None and not 0 < seconds < float("inf"):
@@ -56,8 +41,10 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
 
 def token_room(request: Request, max_model_len: int) -> int:
     """Most tokens that each sequence of a checked request may generate."""
+    if not isinstance(request.work, Generate):
+        return 0
     room = max_model_len - len(request.prompt)
-    max_tokens = request.params.max_tokens
+    max_tokens = request.work.params.max_tokens
     return room if max_tokens is None else min(room, max_tokens)
 
 
@@ -88,11 +75,24 @@ def check_result(step: SequenceStep, result: StepResult, vocab_size: int) -> Non
             raise ValueError(f"the executor returned token {sampled.token}")
 
 
+def _check_params(params: SamplingParams, config: EngineConfig, vocab_size: int) -> None:
+    params.validate_for_vocabulary(vocab_size)
+    if config.encoder:
+        raise ParameterError("model", "This model makes embeddings; it can't generate text.")
+    if params.n > config.max_num_seqs:
+        raise ParameterError(
+            "n",
+            f"n must not exceed the {config.max_num_seqs} sequences that this server runs at once, "
+            f"but is {params.n}.",
+        )
+
+
 def _check_context(request: Request, max_model_len: int) -> None:
     prompt_tokens = len(request.prompt)
-    params = request.params
     room = max_model_len - prompt_tokens
-    if room < 0 or (room < 1 and params.max_tokens != 0):
+    params = request.work.params if isinstance(request.work, Generate) else None
+    generates = params is not None and params.max_tokens != 0
+    if room < generates:
         raise ContextOverflowError("prompt", max_model_len, prompt_tokens)
-    if room < params.min_tokens:
+    if params is not None and room < params.min_tokens:
         raise ContextOverflowError("min_tokens", max_model_len, prompt_tokens, params.min_tokens)

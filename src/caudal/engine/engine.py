@@ -25,9 +25,9 @@ from caudal.engine.checks import check_request, check_result, token_room
 from caudal.engine.config import EngineConfig
 from caudal.engine.counters import Counters
 from caudal.engine.deadlines import Deadlines
-from caudal.engine.grammar import MatcherError
+from caudal.engine.grammar import Grammar, Grammars, MatcherError, NoGrammars
 from caudal.engine.memory import KVMemory
-from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import RequestState, Sequence
 from caudal.engine.stats import EngineStats
@@ -45,7 +45,12 @@ class Engine:
         executor: Runs the batches. The engine owns it and closes it.
         config: Limits and policies.
         eos_token_ids: Tokens that end an answer unless a request ignores them.
+        grammars: Makes the grammars that requests ask for.
         clock: Seconds that never go back; tests pass their own.
+
+    Attributes:
+        config: Limits and policies.
+        grammars: Makes the grammars that requests ask for.
 
     Raises:
         ParameterError: The executor's pool cannot hold one sequence of `max_model_len`.
@@ -56,10 +61,12 @@ class Engine:
         executor: Executor,
         config: EngineConfig,
         eos_token_ids: frozenset[int],
+        grammars: Grammars | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         info = executor.info
         self.config = config
+        self.grammars = NoGrammars() if grammars is None else grammars
         self._executor = executor
         self._info = info
         self._eos_token_ids = eos_token_ids
@@ -104,6 +111,8 @@ class Engine:
     def check(self, request: Request, arriving: int = 0) -> None:
         """Raise what `submit` would raise, and change nothing. Safe to call from other threads.
 
+        Whether a grammar can be made of what the request asks for is not found out.
+
         Args:
             request: The request.
             arriving: Requests that were checked and are not accepted yet; they count as waiting.
@@ -111,9 +120,13 @@ class Engine:
         Raises:
             ContextOverflowError, ParameterError: See `check_request`.
             QueueFullError: As many requests wait as may.
-            ValueError: A live request has the same id, or its grammar was not compiled.
+            ValueError: A live request has the same id.
         """
         check_request(request, self.config, self._info.vocab_size)
+        self.check_queue(request, arriving)
+
+    def check_queue(self, request: Request, arriving: int = 0) -> None:
+        """The part of `check` that may turn out otherwise a moment later."""
         if request.request_id in self._requests:
             raise ValueError(f"request id {request.request_id!r} is in use")
         queued = self._scheduler.num_new + arriving - max(0, self._scheduler.free_places)
@@ -122,23 +135,32 @@ class Engine:
             raise QueueFullError(self.config.max_queue, after)
 
     def submit(self, request: Request) -> None:
-        """Queue a request.
+        """Queue a request, once its grammar is made.
 
         Raises:
             ContextOverflowError, ParameterError, QueueFullError, ValueError: See `check`.
+            ParameterError: What its answer is to be held to can't be enforced.
         """
+        submitted = self._clock()
         self.check(request)
-        self.accept(request, self._clock())
+        work = request.work
+        grammar = None
+        if isinstance(work, Generate) and work.is_constrained:
+            grammar = self.grammars.compile_now(work)
+        self.accept(request, submitted, grammar)
 
-    def accept(self, request: Request, submitted: float) -> None:
+    def accept(self, request: Request, submitted: float, grammar: Grammar | None) -> None:
         """Queue a request that `check` has passed.
 
         Args:
             request: The request.
             submitted: When it came in, on the engine's clock; its deadlines count from there.
+            grammar: What was made of its work, where that `is_constrained`.
         """
-        params = request.params
-        seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
+        work = request.work
+        seed = work.params.seed if isinstance(work, Generate) else 0  # nothing is drawn
+        if seed is None:
+            seed = int.from_bytes(os.urandom(8), "little")
         self._arrivals += 1
         state = RequestState(
             request,
@@ -147,10 +169,11 @@ class Engine:
             seed=seed,
             room=token_room(request, self.config.max_model_len),
             eos_token_ids=self._eos_token_ids,
+            constrained=grammar is not None,
             jump_ahead=self.config.jump_ahead,
         )
-        matcher = None if request.grammar is None else request.grammar.matcher()
-        seq = Sequence(state, list(range(params.n)), matcher)
+        matcher = None if grammar is None else grammar.matcher()
+        seq = Sequence(state, list(range(request.num_sequences)), matcher)
         for index in seq.branches:
             state.sequences[index] = seq
         self._requests[request.request_id] = state
@@ -321,8 +344,8 @@ class Engine:
         elif drawn:
             self._grow(seq, step, drawn, now)
         elif table.length == len(seq.tokens):  # nothing was to be generated
-            pooled = state.request.pooling is not None
-            self._end(seq, FinishReason.STOP if pooled else FinishReason.LENGTH, now)
+            reason = FinishReason.LENGTH if state.pool is None else FinishReason.STOP
+            self._end(seq, reason, now)
         else:
             self._publish(seq)
 

@@ -1,13 +1,16 @@
 """What the engine needs of a grammar: masks, progress, and the tokens that can only follow.
 
-Whoever submits a request compiles its grammar (`caudal.grammars.compiler`); the engine gives every
-sequence a matcher of its own, which stays with it until it ends, through preemption too.
+A request says in plain data what its answer is held to. The engine has that compiled by the
+`Grammars` that it was given, before the request is queued, and gives every sequence a matcher of
+its own, which stays with it until it ends, through preemption too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
+
+from caudal.engine.request import Generate
 
 
 class MatcherError(Exception):
@@ -52,3 +55,29 @@ class Grammar(Protocol):
 
     def matcher(self) -> Matcher:
         """A matcher at the grammar's start."""
+
+
+class Grammars(Protocol):
+    """Makes the grammars of requests. Safe to use from several threads."""
+
+    async def compile(self, work: Generate) -> Grammar:
+        """The grammar of a request that `is_constrained`, made beside the event loop.
+
+        Raises:
+            ParameterError: What it asks for can't be enforced; names the field.
+        """
+
+    def compile_now(self, work: Generate) -> Grammar:
+        """The same for callers that may wait."""
+
+
+class NoGrammars:
+    """For an engine none of whose requests takes a grammar."""
+
+    async def compile(self, work: Generate) -> Grammar:
+        """See `compile_now`."""
+        return self.compile_now(work)
+
+    def compile_now(self, work: Generate) -> Grammar:
+        """Raises `ValueError`: what an answer is held to must not be forgotten."""
+        raise ValueError("this request takes a grammar, but the engine was given none to make it")

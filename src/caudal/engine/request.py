@@ -6,11 +6,12 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from caudal.backends.base import SampledToken, TokenLogprob
-from caudal.engine.grammar import Grammar
+from caudal.engine.thinking import ThinkingLimit
 from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
 
@@ -30,36 +31,67 @@ class FinishReason(enum.Enum):
     """The executor failed; `SequenceUpdate.error` says how."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What the engine is asked to do. Immutable: progress lives in the engine.
+class Generate(msgspec.Struct, frozen=True, tag="generate"):
+    """Go on from the prompt.
 
     Attributes:
-        request_id: Unique among live requests.
-        prompt: Token ids, at least one, all inside the vocabulary.
         params: Sampling parameters.
-        grammar: What holds the answer to `params.structured_outputs`, `allowed_token_ids` and
-            `bad_words`.
-        priority: Lower runs first (vLLM's convention).
-        cache_salt: Requests share cached prefixes only with those of the same salt.
-        first_token_deadline: Seconds from submission in which the first token must come.
-        deadline: Seconds from submission in which the whole request must end.
-        pooling: Sum up states of the prompt's tokens instead of generating (for an embedding);
-            `params.max_tokens` is 0 then.
+        thinking: Bounds the model's thinking.
+    """
+
+    params: SamplingParams
+    thinking: ThinkingLimit | None = None
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether it takes a grammar to say which tokens may come next."""
+        params = self.params
+        return (
+            params.structured_outputs is not None
+            or params.allowed_token_ids is not None
+            or bool(params.bad_words)
+            or self.thinking is not None
+        )
+
+
+class Pool(msgspec.Struct, frozen=True, tag="pool"):
+    """Sum up states of the prompt's tokens, for an embedding or a score.
+
+    Attributes:
+        kind: Which tokens' states.
         second_segment: Where the second text of a pair begins in the prompt, for an encoder that
             tells the two apart.
     """
 
+    kind: PoolingKind
+    second_segment: int | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine is asked to do: plain data. Immutable: progress lives in the engine.
+
+    Attributes:
+        request_id: Unique among live requests.
+        prompt: Token ids, at least one, all inside the vocabulary.
+        work: What to do with the prompt.
+        priority: Lower runs first (vLLM's convention).
+        cache_salt: Requests share cached prefixes only with those of the same salt.
+        first_token_deadline: Seconds from submission in which the first token must come.
+        deadline: Seconds from submission in which the whole request must end.
+    """
+
     request_id: str
     prompt: Sequence[int]
-    params: SamplingParams
-    grammar: Grammar | None = None
+    work: Generate | Pool
     priority: int = 0
     cache_salt: str | None = None
     first_token_deadline: float | None = None
     deadline: float | None = None
-    pooling: PoolingKind | None = None
-    second_segment: int | None = None
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that it has, each with an end of its own."""
+        return self.work.params.n if isinstance(self.work, Generate) else 1
 
 
 class RequestTiming:

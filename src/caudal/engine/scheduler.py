@@ -135,7 +135,7 @@ class Scheduler:
             seq.planned = 0
             if seq.status is not Status.RUNNING:
                 continue
-            if seq.state.request.pooling is not None:
+            if seq.state.pool is not None:
                 pooling.append(seq)
             elif seq.draft or len(seq.tokens) - seq.table.length > 1:
                 prefilling.append(seq)
@@ -162,7 +162,7 @@ class Scheduler:
         )
 
     def _lane_of(self, seq: Sequence) -> Lane:
-        return self._generating if seq.state.request.pooling is None else self._pooling
+        return self._generating if seq.state.pool is None else self._pooling
 
     def _free_places(self, lane: Lane) -> int:
         taken = sum(len(seq.branches) for seq in self.running if self._lane_of(seq) is lane)

@@ -18,8 +18,17 @@ from caudal.backends.base import (
 from caudal.engine.grammar import Matcher
 from caudal.engine.memory import BlockTable
 from caudal.engine.radix import Match
-from caudal.engine.request import FinishReason, Request, RequestTiming, SequenceUpdate
+from caudal.engine.request import (
+    FinishReason,
+    Generate,
+    Pool,
+    Request,
+    RequestTiming,
+    SequenceUpdate,
+)
 from caudal.engine.space import Space
+from caudal.models.pooling import PoolingKind
+from caudal.sampling_params import SamplingParams
 
 _SEED_MASK = 2**64 - 1
 
@@ -42,7 +51,12 @@ class RequestState:
         seed: Key of its random numbers.
         room: Most tokens a sequence of it may generate.
         eos_token_ids: The model's end-of-sequence tokens.
+        constrained: Whether a grammar says which tokens may come next.
         jump_ahead: See `EngineConfig`.
+
+    Attributes:
+        params: How it generates; None where it pools.
+        pool: What it pools; None where it generates.
     """
 
     __slots__ = (
@@ -53,14 +67,18 @@ class RequestState:
         "ending",
         "eos_token_ids",
         "jumps",
+        "min_tokens",
         "needs_history",
         "num_cached",
+        "params",
+        "pool",
         "pooled",
         "pooled_tokens",
         "prompt",
         "prompt_scores",
         "request",
         "room",
+        "score_top",
         "scores_reported",
         "seed",
         "sequences",
@@ -77,10 +95,13 @@ class RequestState:
         seed: int,
         room: int,
         eos_token_ids: frozenset[int],
+        constrained: bool,
         jump_ahead: bool,
     ) -> None:
-        params = request.params
+        work = request.work
         self.request = request
+        self.params = params = work.params if isinstance(work, Generate) else None
+        self.pool = work if isinstance(work, Pool) else None
         self.prompt = list(request.prompt)
         self.space = Space.of(request.cache_salt)
         self.arrival = arrival
@@ -88,36 +109,50 @@ class RequestState:
         self.room = room
         self.timing = RequestTiming(submitted)
         self.num_cached: int | None = None
-        self.prompt_scores: list[TokenLogprob] | None = (
-            None if params.prompt_logprobs is None else []
-        )
+        self.prompt_scores: list[TokenLogprob] | None = None
+        self.score_top = 0
         self.scores_reported = False
         self.pooled: NDArray[np.float64] | None = None
         self.pooled_tokens = 0
-        stop = frozenset(params.stop_token_ids)
-        self.ending = stop if params.ignore_eos else stop | eos_token_ids
         self.eos_token_ids = eos_token_ids
+        self.ending: frozenset[int] = frozenset()
+        self.banned: tuple[int, ...] = ()
+        self.banned_at_first: tuple[int, ...] = ()  # for `min_tokens`
+        self.min_tokens = 0
+        self.jumps = self.draws_all = self.needs_history = False
+        if params is not None:
+            self._prepare(params, constrained=constrained, jump_ahead=jump_ahead)
+        self.sequences: dict[int, Sequence] = {}  # by index, only those that have not ended
+
+    def _prepare(self, params: SamplingParams, *, constrained: bool, jump_ahead: bool) -> None:
+        """Note what generating takes."""
+        if params.prompt_logprobs is not None:
+            self.prompt_scores = []
+            self.score_top = params.prompt_logprobs
+        stop = frozenset(params.stop_token_ids)
+        self.ending = stop if params.ignore_eos else stop | self.eos_token_ids
         # A grammar has no room for an end of sequence that ends nothing.
-        banned = eos_token_ids if request.grammar is not None and params.ignore_eos else frozenset()
+        banned = self.eos_token_ids if constrained and params.ignore_eos else frozenset()
         self.banned = tuple(sorted(banned))
-        self.banned_at_first = tuple(sorted(banned | self.ending))  # for `min_tokens`
-        self.jumps = jump_ahead and request.grammar is not None
+        self.banned_at_first = tuple(sorted(banned | self.ending))
+        self.min_tokens = params.min_tokens
+        self.jumps = jump_ahead and constrained
         self.draws_all = params.logprobs is not None  # what isn't drawn has no log-probability
         self.needs_history = (
             params.repetition_penalty != 1.0
             or params.presence_penalty != 0.0
             or params.frequency_penalty != 0.0
         )
-        self.sequences: dict[int, Sequence] = {}  # by index, only those that have not ended
 
     def banned_after(self, length: int) -> tuple[int, ...]:
         """Tokens that may not be drawn next in an answer of `length` tokens."""
-        return self.banned_at_first if length < self.request.params.min_tokens else self.banned
+        return self.banned_at_first if length < self.min_tokens else self.banned
 
     def take_pooled(self, total: NDArray[np.float64], end: int) -> None:
         """Note a sum of states; it is complete, or for the mean covers the tokens up to `end`."""
         self.pooled = total
-        self.pooled_tokens = end if self.request.pooling == "mean" else len(self.prompt)
+        is_mean = self.pool is not None and self.pool.kind == "mean"
+        self.pooled_tokens = end if is_mean else len(self.prompt)
 
     def update(
         self,
@@ -238,7 +273,8 @@ class Sequence:
         scores = self.state.prompt_scores
         if scores is not None and len(scores) < len(self.state.prompt) - 1:
             limit = min(limit, len(scores))
-        if self.state.request.pooling in ("mean", "cls"):
+        pool = self.state.pool
+        if pool is not None and pool.kind != "last":
             limit = min(limit, self.state.pooled_tokens)
         return limit
 
@@ -264,28 +300,28 @@ class Sequence:
         context = table.length
         end = context + self.planned
         state = self.state
-        if state.request.pooling is not None:
+        if state.pool is not None:
             return SequenceStep(
                 tokens[context:end],
                 context,
                 table.blocks,
-                pool=self._pool_rows(context, end),
-                second_segment=state.request.second_segment,
+                pool=self._pool_rows(state.pool.kind, context, end),
+                second_segment=state.pool.second_segment,
             )
         step = SequenceStep(tokens[context:end], context, table.blocks, rows)
         if state.prompt_scores is not None and context < len(state.prompt) - 1:
             step.score_targets = tokens[context + 1 : min(end + 1, len(state.prompt))]
-            step.score_top = state.request.params.prompt_logprobs or 0
+            step.score_top = state.score_top
         if end > len(tokens):
             step.proposed = len(rows) - 1
             step.tokens = [*step.tokens, *self.draft[: step.proposed]]
             self.planned = len(step.tokens)
         return step
 
-    def _pool_rows(self, context: int, end: int) -> PoolRows | None:
+    def _pool_rows(self, kind: PoolingKind, context: int, end: int) -> PoolRows | None:
         """Which states of the tokens from `context` to `end` are wanted and not yet known."""
         state = self.state
-        match state.request.pooling:
+        match kind:
             case "mean":
                 first = state.pooled_tokens
                 if first < end:
@@ -307,7 +343,8 @@ class Sequence:
             proposed: Tokens taken for granted behind the sequence's last.
         """
         state = self.state
-        params = state.request.params
+        params = state.params
+        assert params is not None, "what pools draws no tokens"
         output: SequenceOf[int] = self.output
         if proposed:
             output = [*output, *proposed]

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from caudal.engine.request import Request
+from caudal.engine.request import Generate, Request
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
-from caudal.grammars.token_rules import with_token_rules
 from caudal.library.prompts import Message, Prompt, as_conversations, as_list, parse_prompt
 from caudal.library.results import (
     CompletionOutput,
@@ -305,16 +304,13 @@ class LLM:
         )
 
     async def _start(self, prompt: _EncodedPrompt, params: SamplingParams) -> Generation:
-        wanted = params.structured_outputs
-        grammar = None if wanted is None else await self._model.grammars.compile(wanted)
         request = Request(
             request_id=str(next(self._ids)),
             prompt=prompt.tokens,
-            params=params,
-            grammar=with_token_rules(params, self._model.tokenizer, grammar),
+            work=Generate(params),
             cache_salt=prompt.cache_salt,
         )
-        return Generation(self._engine, self._model.tokenizer, request)
+        return Generation(request, await self._engine.submit(request), self._model.tokenizer)
 
     async def _stream(
         self, prompt: _EncodedPrompt, params: SamplingParams | None
@@ -374,14 +370,14 @@ class LLM:
 
     async def _collect(self, generation: Generation, text: str | None) -> RequestOutput:
         tokenizer = self._model.tokenizer
-        request = generation.request
-        outputs = [CompletionOutput(index) for index in range(request.params.n)]
+        request, params = generation.request, generation.params
+        outputs = [CompletionOutput(index) for index in range(params.n)]
         async with contextlib.aclosing(generation.deltas()) as stream:
             async for deltas in stream:
                 for delta in deltas:
                     outputs[delta.index].append(delta, tokenizer)
         prompt_logprobs = None
-        if request.params.prompt_logprobs is not None:
+        if params.prompt_logprobs is not None:
             prompt_logprobs = prompt_logprob_dicts(generation.prompt_logprobs, tokenizer)
         return RequestOutput(
             request_id=request.request_id,

@@ -14,6 +14,7 @@ from caudal.engine.engine import Engine
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
+from caudal.grammars.requests import RequestGrammars
 from caudal.loading.facts import ModelFacts
 from caudal.loading.files import ModelFiles, open_model
 from caudal.loading.options import LoadOptions
@@ -66,7 +67,10 @@ class LoadedModel:
 
     def start_engine(self) -> AsyncEngine:
         """Start the one engine that runs this model; shutting it down closes the executor."""
-        return AsyncEngine(Engine(self.executor, self.engine_config, self.tokenizer.eos_ids))
+        grammars = RequestGrammars(self.tokenizer, self.grammars)
+        return AsyncEngine(
+            Engine(self.executor, self.engine_config, self.tokenizer.eos_ids, grammars)
+        )
 
 
 def load_model(

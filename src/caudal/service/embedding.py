@@ -18,20 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caudal.engine.config import EngineConfig
-from caudal.engine.request import FinishReason, Request
+from caudal.engine.request import Pool, Request
 from caudal.errors import (
     EngineDeadError,
     InputTooLongError,
     ParameterError,
-    RequestFailedError,
-    RequestTimeoutError,
 )
 from caudal.formats.tokenizer import Tokenizer
 from caudal.models.pooling import Pooling, cosine_similarity
-from caudal.sampling_params import SamplingParams
-from caudal.service.generation import UpdateStream
+from caudal.service.generation import UpdateStream, check_end
 
-_NO_TOKENS = SamplingParams(max_tokens=0)
 _CHARS_PER_TOKEN = 128
 _COUNTED_CHARS = 1 << 20
 
@@ -62,7 +58,7 @@ class PoolingEngine(Protocol):
     def config(self) -> EngineConfig:
         """The engine's limits."""
 
-    def submit(self, request: Request) -> UpdateStream:
+    async def submit(self, request: Request) -> UpdateStream:
         """Queue a request; raises `ParameterError` or `QueueFullError` before anything runs."""
 
 
@@ -356,11 +352,9 @@ class EmbeddingModel:
                     Request(
                         request_id=f"{prefix}-{next(numbers)}",
                         prompt=each.tokens,
-                        params=_NO_TOKENS,
+                        work=Pool(self.pooling.kind, each.second_segment),
                         priority=priority,
                         cache_salt=each.cache_salt,
-                        pooling=self.pooling.kind,
-                        second_segment=each.second_segment,
                     )
                 )
             on_done()
@@ -374,15 +368,11 @@ class EmbeddingModel:
         return [task.result() for task in tasks]
 
     async def _pool(self, request: Request) -> NDArray[np.float64]:
-        stream = self._engine.submit(request)
+        stream = await self._engine.submit(request)
         async with contextlib.aclosing(stream):
             async for updates in stream:
                 for update in updates:
-                    match update.finish_reason:
-                        case FinishReason.STOP if update.pooled is not None:
-                            return update.pooled
-                        case FinishReason.TIMEOUT:
-                            raise RequestTimeoutError(update.error or "The deadline passed.")
-                        case FinishReason.FAILED:
-                            raise RequestFailedError(update.error or "The model failed.")
+                    check_end(update)
+                    if update.pooled is not None:
+                        return update.pooled
         raise EngineDeadError("The engine stopped before the embedding was complete.")

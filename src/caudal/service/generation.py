@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from caudal.backends.base import SampledToken, TokenLogprob
-from caudal.engine.request import FinishReason, Request, SequenceUpdate
+from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.errors import (
     CaudalError,
     EngineDeadError,
@@ -26,33 +26,38 @@ from caudal.service.stop_strings import StopMatcher
 
 
 class UpdateStream(Protocol):
-    """The engine's news about one request, a list per iteration. Closing it cancels the request."""
+    """The updates of a submitted request, a list per iteration. Closing it cancels the request."""
 
     def __aiter__(self) -> AsyncIterator[Sequence[SequenceUpdate]]: ...
+
+    def cancel(self, index: int, reason: FinishReason = FinishReason.CANCELLED) -> object:
+        """End one of the request's sequences at the next iteration."""
 
     async def aclose(self) -> None: ...
 
 
-class TokenSource(Protocol):
-    """What generating text needs of an engine."""
+def check_end(update: SequenceUpdate) -> None:
+    """Raise where a sequence has ended otherwise than with what was asked for.
 
-    def submit(self, request: Request) -> UpdateStream:
-        """Queue a request; raises `ParameterError` or `QueueFullError` before anything runs."""
-
-    def cancel(
-        self,
-        request_id: str,
-        index: int | None = None,
-        reason: FinishReason = FinishReason.CANCELLED,
-    ) -> object:
-        """End one of a request's sequences, or all, at the next iteration."""
+    Raises:
+        RequestTimeoutError: A deadline passed.
+        RequestFailedError: The executor failed.
+        EngineDeadError: The engine was shut down: who cancels a request reads no more of it.
+    """
+    match update.finish_reason:
+        case FinishReason.TIMEOUT:
+            raise RequestTimeoutError(update.error or "The request's deadline passed.")
+        case FinishReason.FAILED:
+            raise RequestFailedError(update.error or "The model could not be run.")
+        case FinishReason.CANCELLED:
+            raise EngineDeadError("The engine was shut down before the answer was complete.")
 
 
 class GenerationObserver(Protocol):
     """Hears of a request's progress, for metrics."""
 
     def on_update(self, update: SequenceUpdate) -> None:
-        """The engine has news of a sequence that has not ended."""
+        """A sequence that has not ended got on."""
 
     def on_end(self, generation: Generation) -> None:
         """The request has ended, well or not: see `Generation.outcome`. Called once."""
@@ -214,46 +219,45 @@ class Generation:
     """A submitted request, as a stream of text.
 
     Args:
-        engine: Runs it.
+        request: What was submitted: to generate.
+        updates: What submitting it returned.
         tokenizer: The model's.
-        request: What is asked.
         observer: Hears of its progress.
         visible_tokens: Control tokens that are part of the text whatever the request says.
 
     Attributes:
-        request: What was asked.
+        request: What was submitted.
+        params: The request's sampling parameters.
         num_cached_tokens: Prompt tokens taken from the prefix cache, known with the first delta.
         prompt_logprobs: One per prompt token after the first, where asked for; known with the
             first delta.
         outcome: None while it runs; then "stop", "length" (if any sequence ended so), "cancelled",
             "timeout" or "failed".
-
-    Raises:
-        ParameterError: The engine refuses the request.
-        QueueFullError: Too many requests are waiting.
     """
 
     def __init__(
         self,
-        engine: TokenSource,
-        tokenizer: Tokenizer,
         request: Request,
+        updates: UpdateStream,
+        tokenizer: Tokenizer,
         observer: GenerationObserver | None = None,
         *,
         visible_tokens: Collection[int] = (),
     ) -> None:
+        if not isinstance(request.work, Generate):
+            raise TypeError("what pools has no text")
         self.request = request
+        self.params = request.work.params
         self.num_cached_tokens = 0
         self.prompt_logprobs: Sequence[TokenLogprob] = ()
         self.outcome: str | None = None
-        self._engine = engine
+        self._updates = updates
         self._observer = observer
         self._sequences = [
-            SequenceText(tokenizer, request.params, index, visible_tokens=visible_tokens)
-            for index in range(request.params.n)
+            SequenceText(tokenizer, self.params, index, visible_tokens=visible_tokens)
+            for index in range(self.params.n)
         ]
         self._unfinished = len(self._sequences)
-        self._updates = engine.submit(request)
 
     @property
     def num_output_tokens(self) -> int:
@@ -320,28 +324,21 @@ class Generation:
         if update.prompt_logprobs is not None:
             self.prompt_logprobs = update.prompt_logprobs
         if update.finish_reason is not None:
-            self._check_end(update)
+            try:
+                check_end(update)
+            except RequestTimeoutError:
+                self._end("timeout")
+                raise
         if self._observer is not None:
             self._observer.on_update(update)
         return sequence.push(update)
-
-    def _check_end(self, update: SequenceUpdate) -> None:
-        """Raises where a sequence has ended otherwise than with a complete answer."""
-        match update.finish_reason:
-            case FinishReason.TIMEOUT:
-                self._end("timeout")
-                raise RequestTimeoutError(update.error or "The request's deadline passed.")
-            case FinishReason.FAILED:
-                raise RequestFailedError(update.error or "The model could not be run.")
-            case FinishReason.CANCELLED:  # not by us: we would not be reading
-                raise EngineDeadError("The engine was shut down before the answer was complete.")
 
     def _stop_sequence(self, index: int, *, ended: bool) -> None:
         """A sequence is complete; `ended` says whether for the engine too."""
         self._unfinished -= 1
         # Closing the stream cancels the last one.
         if not ended and self._unfinished:
-            self._engine.cancel(self.request.request_id, index, FinishReason.STOP)
+            self._updates.cancel(index, FinishReason.STOP)
 
     def _end(self, outcome: str) -> None:
         if self.outcome is None:

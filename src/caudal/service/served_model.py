@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,16 +15,13 @@ from caudal.chat.conversation import Conversation
 from caudal.chat.generation import ChatGeneration
 from caudal.chat.model import ChatModel
 from caudal.chat.prompt import ChatPrompt
-from caudal.chat.thinking_budget import ThinkingBudget
 from caudal.engine.async_engine import AsyncEngine
-from caudal.engine.grammar import Grammar
-from caudal.engine.request import Request
+from caudal.engine.request import Generate, Request
+from caudal.engine.thinking import ThinkingLimit
 from caudal.errors import ContextOverflowError, ParameterError, TemplateError
-from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.template_workers import PROCESSES, TemplateWorkers
 from caudal.formats.tokenizer import COUNTED_CHARS, Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
-from caudal.grammars.token_rules import with_token_rules
 from caudal.machine import usable_processors
 from caudal.sampling_params import SamplingParams
 from caudal.server.errors import UnknownModelError, UnsupportedTaskError
@@ -359,7 +355,7 @@ class ServedModel:
             prompt.tokens,
             params,
             visible_tokens=prompt.visible_tokens,
-            budget=self._budget(prompt, thinking_budget),
+            thinking=prompt.thinking_limit(thinking_budget),
             field_names=names,
             priority=priority,
             cache_salt=cache_salt,
@@ -370,21 +366,6 @@ class ServedModel:
             prompt.new_parser,
             include_reasoning=conversation.include_reasoning,
             single_call=not conversation.parallel_tool_calls,
-        )
-
-    def _budget(self, prompt: ChatPrompt, tokens: int | None) -> ThinkingBudget | None:
-        """What bounds a model's thinking, where it thinks and there is a bound."""
-        end = self.chat.dialect.reasoning_end
-        if tokens is None or end is None:
-            return None
-        return ThinkingBudget(
-            tokens=tokens,
-            ending=self.tokenizer.encode(end, add_special=False, parse_special=True),
-            vocab_size=self.tokenizer.vocab_size,
-            new_parser=prompt.new_parser,
-            new_detokenizer=partial(
-                IncrementalDetokenizer, self.tokenizer, visible_tokens=prompt.visible_tokens
-            ),
         )
 
     def check_count(self, prompts: int) -> None:
@@ -432,19 +413,19 @@ class ServedModel:
         params: SamplingParams,
         *,
         visible_tokens: Collection[int] = (),
-        budget: ThinkingBudget | None = None,
+        thinking: ThinkingLimit | None = None,
         field_names: Mapping[str, str] = MappingProxyType({}),
         priority: int | None = None,
         cache_salt: str | None = None,
         user: str | None = None,
     ) -> Generation:
-        """Compile the grammar of `params`, where there is one, and submit a prompt.
+        """Submit a prompt.
 
         Args:
             prompt: Token ids.
             params: Sampling parameters.
             visible_tokens: See `Generation`.
-            budget: Bounds the model's thinking.
+            thinking: Bounds the model's thinking.
             field_names: What the API calls `prompt`, `max_tokens` and so on, where it
                 differs.
             priority: Lower runs first.
@@ -456,33 +437,21 @@ class ServedModel:
                 grammar can't be enforced.
             QueueFullError: Too many requests are waiting.
         """
-        wanted = params.structured_outputs
+        observer = self.metrics.observer(user)
         try:
             self._check_room(len(prompt), params)
-            grammar: Grammar | None = None
-            if wanted is not None:
-                grammar = await self.grammars.compile(wanted)
-            grammar = with_token_rules(params, self.tokenizer, grammar)
-            if budget is not None:
-                grammar = replace(budget, inner=grammar)
             request = Request(
                 request_id=uuid.uuid4().hex,
                 prompt=prompt,
-                params=params,
-                grammar=grammar,
+                work=Generate(params, thinking),
                 priority=priority or 0,
                 cache_salt=cache_salt,
             )
-            return Generation(
-                self.engine,
-                self.tokenizer,
-                request,
-                self.metrics.observer(user),
-                visible_tokens=visible_tokens,
-            )
+            updates = await self.engine.submit(request)
         except ParameterError as error:
             error.param = field_names.get(error.param, error.param)
             raise
+        return Generation(request, updates, self.tokenizer, observer, visible_tokens=visible_tokens)
 
     async def submit_all(
         self,

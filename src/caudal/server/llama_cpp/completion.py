@@ -144,7 +144,7 @@ class _Answer:
     def _final(self) -> dict[str, Any]:
         assert self._end is not None
         generation = self._generation
-        params = generation.request.params
+        params = generation.params
         word = self._end.stop_reason
         stopped_by = "limit" if self._end.finish_reason == "length" else "eos"
         cut = self._end.finish_reason == "length" and (

@@ -76,7 +76,7 @@ async def _merge(generations: Sequence[Generation]) -> AsyncGenerator[list[Delta
     arrivals: asyncio.Queue[list[Delta] | Exception | None] = asyncio.Queue()
 
     async def forward(place: int, generation: Generation) -> None:
-        first = place * generation.request.params.n
+        first = place * generation.params.n
         try:
             async with contextlib.aclosing(generation.deltas()) as stream:
                 async for deltas in stream:

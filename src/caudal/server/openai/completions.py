@@ -99,7 +99,7 @@ class _Choices:
     def chunk(self, delta: Delta) -> dict[str, Any]:
         """The choice of a delta."""
         index = delta.index
-        place = index // self._generations[0].request.params.n
+        place = index // self._generations[0].params.n
         generation = self._generations[place]
         echo = self._echo[place]
         begins = index not in self._begun
@@ -127,7 +127,7 @@ class _Choices:
 
     def complete(self, choice: dict[str, Any]) -> dict[str, Any]:
         """A whole choice, with what belongs to its prompt; vLLM's clients read even the nulls."""
-        generation = self._generations[choice["index"] // self._generations[0].request.params.n]
+        generation = self._generations[choice["index"] // self._generations[0].params.n]
         scores = None
         if self._prompt_top is not None:
             scores = prompt_logprobs(self._tokenizer, generation.prompt_logprobs, self._prompt_top)

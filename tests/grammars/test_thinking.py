@@ -1,18 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import pytest
 
-from caudal.chat.event_writer import EventWriter
-from caudal.chat.parser import MarkedAnswerParser
-from caudal.chat.reasoning import REASONING_FORMATS, ReasoningSplitter
-from caudal.chat.thinking_budget import ThinkingBudget
-from caudal.engine.grammar import Matcher
-from caudal.formats.detokenizer import IncrementalDetokenizer
+from caudal.engine.grammar import Grammar, Matcher
+from caudal.engine.thinking import ThinkingLimit, ThinkingMarkers
 from caudal.grammars.compiler import GrammarCompiler
+from caudal.grammars.thinking import limit_thinking
 from caudal.structured_outputs import StructuredOutputsParams
 from support.fake_executor import allows
 from support.fake_model import ByteTokenizer
@@ -20,21 +16,10 @@ from support.fake_model import ByteTokenizer
 END = b"</think>"
 
 
-def budget(tokens: int, *, open_already: bool = False, inner: Any = None) -> ThinkingBudget:
+def budget(tokens: int, *, open_already: bool = False, inner: Any = None) -> Grammar:
     tokenizer: Any = ByteTokenizer()
-
-    def new_parser() -> MarkedAnswerParser:
-        splitter = ReasoningSplitter(REASONING_FORMATS["think"], open_already=open_already)
-        return MarkedAnswerParser(splitter, None, EventWriter(str, live=False))
-
-    return ThinkingBudget(
-        tokens=tokens,
-        ending=list(END),
-        vocab_size=tokenizer.vocab_size,
-        new_parser=new_parser,
-        new_detokenizer=partial(IncrementalDetokenizer, tokenizer),
-        inner=inner,
-    )
+    syntax = ThinkingMarkers(begins=("<think>",), end=END.decode(), open_already=open_already)
+    return limit_thinking(ThinkingLimit(max_tokens=tokens, syntax=syntax), tokenizer, inner)
 
 
 def choices(matcher: Matcher) -> list[int]:
