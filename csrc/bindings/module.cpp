@@ -5,5 +5,6 @@ NB_MODULE(_native, module) {
     nanobind::set_leak_warnings(false);
     caudal::bind_kernels(module);
     caudal::bind_sampling(module);
+    caudal::bind_program(module);
     caudal::bind_runtime(module);
 }

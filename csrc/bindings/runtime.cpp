@@ -1,9 +1,7 @@
-// The runtime for Python: weights, programs, executors. caudal.backends.native.executor is its only
-// user.
+// The runtime for Python: weights, batches, executors. caudal.backends.native is its only user.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
@@ -69,14 +67,14 @@ class PyWeights {
     }
 
     const KernelTable& kernels() const { return kernels_; }
-    ThreadPool& threads() { return threads_; }
+    ThreadTeam& threads() { return threads_; }
     const Weights& weights() const { return weights_; }
 
   private:
     static constexpr size_t kAlignment = 64;
 
     const KernelTable& kernels_;
-    ThreadPool threads_;
+    ThreadTeam threads_;
     Weights weights_;
 };
 
@@ -94,11 +92,11 @@ class PyBatch {
     }
 
     // Sums the states of `count` tokens of the sequence added last, from its `first` on.
-    void add_pool(int64_t first, int64_t count, const Doubles& carry) {
+    void add_pooling(int64_t first, int64_t count, const Doubles& carry) {
         if (batch_.sequences.empty()) throw std::invalid_argument("there is no sequence to pool");
-        batch_.pools.push_back({batch_.sequences.back().first_token + first,
-                                count,
-                                {carry.data(), carry.data() + carry.size()}});
+        batch_.pooling.push_back({batch_.sequences.back().first_token + first,
+                                  count,
+                                  {carry.data(), carry.data() + carry.size()}});
     }
 
     void add_copy(int32_t source, int32_t destination) {
@@ -233,9 +231,9 @@ class PyExecutor {
             if (ok) score = score_tuple(scored.score);
             scores.append(nb::make_tuple(score, message(ok, scored.status)));
         }
-        nb::list pools;
-        for (std::vector<double>& sum : result.pools) pools.append(to_array(std::move(sum)));
-        return nb::make_tuple(samples, scores, pools);
+        nb::list pooled;
+        for (std::vector<double>& sum : result.pooled) pooled.append(to_array(std::move(sum)));
+        return nb::make_tuple(samples, scores, pooled);
     }
 
   private:
@@ -262,22 +260,6 @@ class PyExecutor {
     Executor executor_;
 };
 
-Activation parse_activation(const std::string& name) {
-    if (name == "silu") return Activation::Silu;
-    if (name == "gelu_tanh") return Activation::GeluTanh;
-    if (name == "gelu") return Activation::Gelu;
-    if (name == "relu") return Activation::Relu;
-    if (name == "tanh") return Activation::Tanh;
-    throw std::invalid_argument("unknown activation '" + name + "'");
-}
-
-EmbedBy parse_embed_by(const std::string& name) {
-    if (name == "token") return EmbedBy::Token;
-    if (name == "position") return EmbedBy::Position;
-    if (name == "segment") return EmbedBy::Segment;
-    throw std::invalid_argument("unknown embedding by '" + name + "'");
-}
-
 }  // namespace
 
 void bind_runtime(nb::module_& module) {
@@ -285,77 +267,6 @@ void bind_runtime(nb::module_& module) {
         "instruction_set", [] { return select_kernels().name; },
         "Name of the kernels that run on this machine.");
     module.attr("BLOCK_TOKENS") = kBlockTokens;
-
-    nb::class_<EmbedOp>(module, "EmbedOp")
-        .def(
-            "__init__",
-            [](EmbedOp* self, int out, int matrix, float scale, const std::string& by) {
-                new (self) EmbedOp{out, matrix, scale, parse_embed_by(by)};
-            },
-            "out"_a, "matrix"_a, "scale"_a, "by"_a);
-    nb::class_<RmsNormOp>(module, "RmsNormOp")
-        .def(nb::init<int, int, int, float>(), "out"_a, "x"_a, "weight"_a, "eps"_a);
-    nb::class_<LayerNormOp>(module, "LayerNormOp")
-        .def(nb::init<int, int, int, int, float>(), "out"_a, "x"_a, "weight"_a, "bias"_a, "eps"_a);
-    nb::class_<LinearOp>(module, "LinearOp")
-        .def(nb::init<int, int, int, int, bool>(), "out"_a, "x"_a, "matrix"_a, "bias"_a,
-             "accumulate"_a);
-    nb::class_<RopeOp>(module, "RopeOp")
-        .def(nb::init<int, int, int>(), "x"_a, "head_dim"_a, "table"_a);
-    nb::class_<AttentionOp>(module, "AttentionOp")
-        .def(
-            "__init__",
-            [](AttentionOp* self, int out, int q, int k, int v, int layer, int64_t heads,
-               float scale, int64_t window, bool causal) {
-                new (self)
-                    AttentionOp{out, q, k, v, layer, AttentionShape{heads, scale, window, causal}};
-            },
-            "out"_a, "q"_a, "k"_a, "v"_a, "layer"_a, "heads"_a, "scale"_a, "window"_a, "causal"_a);
-    nb::class_<GatedOp>(module, "GatedOp")
-        .def(
-            "__init__",
-            [](GatedOp* self, int out, int gate, int up, const std::string& activation) {
-                new (self) GatedOp{out, gate, up, parse_activation(activation)};
-            },
-            "out"_a, "gate"_a, "up"_a, "activation"_a);
-    nb::class_<ActivateOp>(module, "ActivateOp")
-        .def(
-            "__init__",
-            [](ActivateOp* self, int x, const std::string& activation) {
-                new (self) ActivateOp{x, parse_activation(activation)};
-            },
-            "x"_a, "activation"_a);
-    nb::class_<AddOp>(module, "AddOp").def(nb::init<int, int, int>(), "out"_a, "a"_a, "b"_a);
-    nb::class_<SoftcapOp>(module, "SoftcapOp").def(nb::init<int, float>(), "x"_a, "cap"_a);
-
-    nb::class_<Program>(module, "Program")
-        .def(
-            "__init__",
-            [](Program* self, std::vector<int64_t> buffer_widths,
-               const std::vector<std::tuple<std::vector<float>, float, bool>>& rope_tables,
-               const std::vector<std::tuple<int64_t, int64_t>>& kv_layers, std::vector<Op> body,
-               std::vector<Op> tail, std::vector<Op> head, std::vector<Op> states,
-               std::vector<int> carried, int hidden, int logits, int state) {
-                Program program;
-                program.buffer_widths = std::move(buffer_widths);
-                for (const auto& [frequencies, magnitude, interleaved] : rope_tables) {
-                    program.rope_tables.push_back({frequencies, magnitude, interleaved});
-                }
-                for (const auto& [kv_heads, head_dim] : kv_layers) {
-                    program.kv_layers.push_back({kv_heads, head_dim});
-                }
-                program.body = std::move(body);
-                program.tail = std::move(tail);
-                program.head = std::move(head);
-                program.states = std::move(states);
-                program.carried = std::move(carried);
-                program.hidden = hidden;
-                program.logits = logits;
-                program.state = state;
-                new (self) Program(std::move(program));
-            },
-            "buffer_widths"_a, "rope_tables"_a, "kv_layers"_a, "body"_a, "tail"_a, "head"_a,
-            "states"_a, "carried"_a, "hidden"_a, "logits"_a, "state"_a);
 
     nb::class_<PyWeights>(module, "Weights")
         .def(nb::init<int>(), "threads"_a)
@@ -368,7 +279,7 @@ void bind_runtime(nb::module_& module) {
         .def(nb::init<>())
         .def("add_sequence", &PyBatch::add_sequence, "tokens"_a, "context"_a, "block_table"_a,
              "second_segment"_a)
-        .def("add_pool", &PyBatch::add_pool, "first"_a, "count"_a, "carry"_a)
+        .def("add_pooling", &PyBatch::add_pooling, "first"_a, "count"_a, "carry"_a)
         .def("add_copy", &PyBatch::add_copy, "source"_a, "destination"_a)
         .def("add_sample", &PyBatch::add_sample, "index"_a, "temperature"_a, "top_k"_a, "top_p"_a,
              "min_p"_a, "typical_p"_a, "seed"_a, "stream"_a, "step"_a, "logprobs"_a,

@@ -105,14 +105,14 @@ std::vector<const KernelTable*> runnable_kernels() {
 
 const KernelTable& select_kernels() {
     const std::vector<const KernelTable*> tables = runnable_kernels();
-    const char* wanted = std::getenv("CAUDAL_ISA");
-    if (wanted == nullptr || *wanted == '\0') return *tables.front();
+    const char* chosen = std::getenv("CAUDAL_ISA");
+    if (chosen == nullptr || *chosen == '\0') return *tables.front();
     std::string names;
     for (const KernelTable* table : tables) {
-        if (std::string_view(wanted) == table->name) return *table;
+        if (std::string_view(chosen) == table->name) return *table;
         names += names.empty() ? table->name : std::string(", ") + table->name;
     }
-    throw std::invalid_argument("CAUDAL_ISA=" + std::string(wanted) +
+    throw std::invalid_argument("CAUDAL_ISA=" + std::string(chosen) +
                                 " can't run on this machine; it has: " + names);
 }
 

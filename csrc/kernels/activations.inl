@@ -84,16 +84,16 @@ CAUDAL_INLINE i32x8 sum_pairs(i32x8 codes) {
 CAUDAL_INLINE void convert_group(const float* x, int64_t stride, int64_t rows, Int8Group& group) {
     i32x8 bytes[kTileRows] = {};
     group = Int8Group{};
-    for (int64_t slot = 0; slot < rows; ++slot) {
+    for (int64_t row = 0; row < rows; ++row) {
         i32x8 codes[4];
-        const float scale = quantize_group(x + slot * stride, 127.0f, codes);
-        bytes[slot] = narrow_to_bytes(codes);
-        const i32x8 pairs = sum_pairs(bytes[slot]);
+        const float scale = quantize_group(x + row * stride, 127.0f, codes);
+        bytes[row] = narrow_to_bytes(codes);
+        const i32x8 pairs = sum_pairs(bytes[row]);
         const i32x8 totals = multiply_pairs(pairs, repeat_s16(1));
-        std::memcpy(group.pair_sums[0][slot], &pairs, 4);
-        std::memcpy(group.pair_sums[1][slot], reinterpret_cast<const char*>(&pairs) + 16, 4);
-        group.scale[slot] = scale;
-        group.sum[slot] = scale * static_cast<float>(totals[0] + totals[4]);
+        std::memcpy(group.pair_sums[0][row], &pairs, 4);
+        std::memcpy(group.pair_sums[1][row], reinterpret_cast<const char*>(&pairs) + 16, 4);
+        group.scale[row] = scale;
+        group.sum[row] = scale * static_cast<float>(totals[0] + totals[4]);
     }
     i32x8 columns[4];
     interleave(bytes, columns);
@@ -105,15 +105,15 @@ CAUDAL_INLINE void convert_group(const float* x, int64_t stride, int64_t rows, I
 #if defined(CAUDAL_NEON)
     i32x8 upper[kTileRows] = {};
     i32x8 lower[kTileRows] = {};
-    for (int64_t slot = 0; slot < rows; ++slot) {
+    for (int64_t row = 0; row < rows; ++row) {
         i32x8 codes[4];
         i32x8 bytes[4];
-        group.scale[slot] = quantize_group(x + slot * stride, 32767.0f, codes);
+        group.scale[row] = quantize_group(x + row * stride, 32767.0f, codes);
         for (int i = 0; i < 4; ++i) bytes[i] = codes[i] >> 8;
-        upper[slot] = narrow_to_bytes(bytes);
+        upper[row] = narrow_to_bytes(bytes);
         for (int i = 0; i < 4; ++i) bytes[i] = codes[i] & 0xff;
-        lower[slot] = narrow_to_bytes(bytes);
-        group.lower_sum[slot] = sum_lanes((bytes[0] + bytes[1]) + (bytes[2] + bytes[3]));
+        lower[row] = narrow_to_bytes(bytes);
+        group.lower_sum[row] = sum_lanes((bytes[0] + bytes[1]) + (bytes[2] + bytes[3]));
     }
     i32x8 columns[4];
     interleave(upper, columns);
@@ -122,13 +122,13 @@ CAUDAL_INLINE void convert_group(const float* x, int64_t stride, int64_t rows, I
     std::memcpy(group.lower, columns, sizeof(columns));
 #else
     i32x8 numbers[2][kTileRows] = {};
-    for (int64_t slot = 0; slot < rows; ++slot) {
+    for (int64_t row = 0; row < rows; ++row) {
         i32x8 codes[4];
-        group.scale[slot] = quantize_group(x + slot * stride, 32767.0f, codes);
-        numbers[0][slot] = narrow_to_16(codes[0], codes[1]);
-        numbers[1][slot] = narrow_to_16(codes[2], codes[3]);
+        group.scale[row] = quantize_group(x + row * stride, 32767.0f, codes);
+        numbers[0][row] = narrow_to_16(codes[0], codes[1]);
+        numbers[1][row] = narrow_to_16(codes[2], codes[3]);
         const i32x8 sums = (codes[0] + codes[1]) + (codes[2] + codes[3]);
-        group.sum[slot] = sum_lanes(sums);
+        group.sum[row] = sum_lanes(sums);
     }
     for (int half = 0; half < 2; ++half) {
         i32x8 columns[4];
@@ -141,10 +141,10 @@ CAUDAL_INLINE void convert_group(const float* x, int64_t stride, int64_t rows, I
 // x minus what the group stands for, 32 values of up to four rows.
 static void subtract_group(const float* x, int64_t stride, int64_t rows, const Int8Group& group,
                            float (&rest)[kTileRows][kGroup]) {
-    for (int64_t slot = 0; slot < rows; ++slot) {
+    for (int64_t row = 0; row < rows; ++row) {
         for (int64_t i = 0; i < kGroup; ++i) {
-            const auto code = static_cast<float>(group.codes[i / 4][slot][i % 4]);
-            rest[slot][i] = x[slot * stride + i] - group.scale[slot] * code;
+            const auto code = static_cast<float>(group.codes[i / 4][row][i % 4]);
+            rest[row][i] = x[row * stride + i] - group.scale[row] * code;
         }
     }
 }

@@ -19,11 +19,11 @@ struct RowsOfGroup {
 
 CAUDAL_INLINE RowsOfGroup load_rows(const float* x, int64_t stride, int64_t rows) {
     RowsOfGroup group;
-    for (int64_t slot = 0; slot < kTileRows; ++slot) {
+    for (int64_t row = 0; row < kTileRows; ++row) {
         for (int64_t half = 0; half < 2; ++half) {
-            group.halves[slot][half] = splat_as<f32x16>(0.0f);
-            if (slot < rows) {
-                std::memcpy(&group.halves[slot][half], x + slot * stride + half * 16, 64);
+            group.halves[row][half] = splat_as<f32x16>(0.0f);
+            if (row < rows) {
+                std::memcpy(&group.halves[row][half], x + row * stride + half * 16, 64);
             }
         }
     }
@@ -44,10 +44,10 @@ CAUDAL_INLINE __m512i reduce_rows(const __m512i (&rows)[kTileRows], Combine comb
     return combine(all, _mm512_shuffle_i64x2(all, all, 0b10110001));
 }
 
-// Lane `slot` of each 128 bits, everywhere.
-template <int slot>
-CAUDAL_INLINE f32x16 repeat_slot(__m512 v) {
-    return (f32x16)_mm512_permute_ps(v, slot * 0b01010101);
+// Lane `lane` of each 128 bits, everywhere.
+template <int lane>
+CAUDAL_INLINE f32x16 repeat_lane(__m512 v) {
+    return (f32x16)_mm512_permute_ps(v, lane * 0b01010101);
 }
 
 // A group's four rows as integers of at most ±limit.
@@ -60,10 +60,10 @@ struct CodesOfGroup {
 CAUDAL_INLINE CodesOfGroup round_rows(const RowsOfGroup& group, float limit) {
     __m512i magnitudes[kTileRows];
     const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
-    for (int slot = 0; slot < kTileRows; ++slot) {
-        magnitudes[slot] =
-            _mm512_max_epi32(_mm512_and_si512((__m512i)group.halves[slot][0], no_sign),
-                             _mm512_and_si512((__m512i)group.halves[slot][1], no_sign));
+    for (int row = 0; row < kTileRows; ++row) {
+        magnitudes[row] =
+            _mm512_max_epi32(_mm512_and_si512((__m512i)group.halves[row][0], no_sign),
+                             _mm512_and_si512((__m512i)group.halves[row][1], no_sign));
     }
     const auto largest = (__m512)reduce_rows(
         magnitudes, [](__m512i a, __m512i b) { return _mm512_max_epi32(a, b); });
@@ -81,10 +81,10 @@ CAUDAL_INLINE CodesOfGroup round_rows(const RowsOfGroup& group, float limit) {
     codes.usable = _mm512_movm_epi32(usable);
     codes.scale = (f32x4)_mm512_castps512_ps128(scale);
     const f32x16 magic = splat_as<f32x16>(12582912.0f);
-    unrolled<kTileRows>([&](auto slot) CAUDAL_INLINE_BODY {
-        const f32x16 factor = repeat_slot<slot>(inverse);
+    unrolled<kTileRows>([&](auto row) CAUDAL_INLINE_BODY {
+        const f32x16 factor = repeat_lane<row>(inverse);
         for (int half = 0; half < 2; ++half) {
-            codes.rounded[slot][half] = (group.halves[slot][half] * factor + magic) - magic;
+            codes.rounded[row][half] = (group.halves[row][half] * factor + magic) - magic;
         }
     });
     return codes;
@@ -94,10 +94,10 @@ CAUDAL_INLINE CodesOfGroup round_rows(const RowsOfGroup& group, float limit) {
 CAUDAL_INLINE RowsOfGroup subtract_codes(const RowsOfGroup& group, const CodesOfGroup& codes) {
     RowsOfGroup rest;
     const __m512 scales = _mm512_broadcast_f32x4((__m128)codes.scale);
-    unrolled<kTileRows>([&](auto slot) CAUDAL_INLINE_BODY {
-        const f32x16 scale = repeat_slot<slot>(scales);
+    unrolled<kTileRows>([&](auto row) CAUDAL_INLINE_BODY {
+        const f32x16 scale = repeat_lane<row>(scales);
         for (int half = 0; half < 2; ++half) {
-            rest.halves[slot][half] = group.halves[slot][half] - scale * codes.rounded[slot][half];
+            rest.halves[row][half] = group.halves[row][half] - scale * codes.rounded[row][half];
         }
     });
     return rest;
@@ -136,9 +136,9 @@ CAUDAL_INLINE void store_codes(const CodesOfGroup& codes, Int8Group& group) {
 
 CAUDAL_INLINE void store_codes(const CodesOfGroup& codes, Int16Group& group) {
     __m512i sums[kTileRows];
-    for (int slot = 0; slot < kTileRows; ++slot) {
-        sums[slot] = _mm512_add_epi32(_mm512_cvtps_epi32((__m512)codes.rounded[slot][0]),
-                                      _mm512_cvtps_epi32((__m512)codes.rounded[slot][1]));
+    for (int row = 0; row < kTileRows; ++row) {
+        sums[row] = _mm512_add_epi32(_mm512_cvtps_epi32((__m512)codes.rounded[row][0]),
+                                      _mm512_cvtps_epi32((__m512)codes.rounded[row][1]));
     }
     const i32x4 sum = lowest_lanes(_mm512_and_si512(
         codes.usable,

@@ -19,7 +19,7 @@ struct AttentionScratch {
     float* sums;             // [rows][kLanes]
 };
 
-// A vector of floats isn't aligned for 64-bit numbers: one float of room to move.
+// A vector of floats isn't aligned for 64-bit numbers: one float more lets it move.
 AttentionScratch lay_out(float* scratch, int64_t rows, int64_t head_dim) {
     const auto address = reinterpret_cast<uintptr_t>(scratch);
     AttentionScratch parts{};

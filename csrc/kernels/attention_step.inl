@@ -225,19 +225,56 @@ CAUDAL_INLINE void step_weights(float* scores, int64_t base, int64_t tokens,
     }
 }
 
+// Weighted values of `Rows` rows, for `Vectors` vectors of channels, in registers. In memory a row
+// begins `head_dim` floats after the one before.
+template <int Rows, int Vectors, class Floats>
+struct ChannelSums {
+    static constexpr int64_t kFloats = sizeof(Floats) / sizeof(float);
+
+    Floats sums[Rows][Vectors];
+
+    // What there is so far, each row times its correction.
+    static CAUDAL_INLINE ChannelSums corrected(const float* weighted, int64_t head_dim,
+                                               const float* correction) {
+        ChannelSums start;
+        for (int row = 0; row < Rows; ++row) {
+            for (int v = 0; v < Vectors; ++v) {
+                start.sums[row][v] = load_as<Floats>(weighted + row * head_dim + v * kFloats) *
+                                     splat_as<Floats>(correction[row]);
+            }
+        }
+        return start;
+    }
+
+    // Adds a token's values; a row's weight of it is kStepTokens after that of the row before.
+    template <class Element>
+    CAUDAL_INLINE void add(const Element* values, const float* weights) {
+        Floats value[Vectors];
+        for (int v = 0; v < Vectors; ++v) value[v] = load_as<Floats>(values + v * kFloats);
+        for (int row = 0; row < Rows; ++row) {
+            const Floats weight = splat_as<Floats>(weights[row * kStepTokens]);
+            for (int v = 0; v < Vectors; ++v) {
+                sums[row][v] = multiply_add(weight, value[v], sums[row][v]);
+            }
+        }
+    }
+
+    CAUDAL_INLINE void store_to(float* weighted, int64_t head_dim) const {
+        for (int row = 0; row < Rows; ++row) {
+            for (int v = 0; v < Vectors; ++v) {
+                store(weighted + row * head_dim + v * kFloats, sums[row][v]);
+            }
+        }
+    }
+};
+
 // weighted[row] = weighted[row] · correction[row] + Σ_token weights[row][token] · values[token],
-// for `Vectors` vectors of channels from `channel`.
+// for `Vectors` vectors of channels from `channel`. Asks for the values of `ahead` meanwhile.
 template <int Rows, int Vectors, class Floats, class Element>
 CAUDAL_INLINE void weigh_channels(const KeyStep<Element>& step, int64_t head_dim, int64_t channel,
                                   const float* weights, const float* correction, float* weighted) {
-    constexpr int lanes = sizeof(Floats) / sizeof(float);
-    Floats sums[Rows][Vectors];
-    for (int row = 0; row < Rows; ++row) {
-        for (int v = 0; v < Vectors; ++v) {
-            sums[row][v] = load_as<Floats>(weighted + row * head_dim + channel + v * lanes) *
-                           splat_as<Floats>(correction[row]);
-        }
-    }
+    using Sums = ChannelSums<Rows, Vectors, Floats>;
+    auto sums = Sums::corrected(weighted + channel, head_dim, correction);
     int64_t left = step.tokens;
     for (int block = 0; block < step.blocks; ++block, left -= kBlockTokens) {
         const int64_t tokens = std::min(left, kBlockTokens);
@@ -245,28 +282,15 @@ CAUDAL_INLINE void weigh_channels(const KeyStep<Element>& step, int64_t head_dim
         const Element* next = step.ahead[block].values + channel;
         const float* of_block = weights + block * kBlockTokens;
         const auto ask = [&](int64_t token) CAUDAL_INLINE_BODY {
-            prefetch_bytes(next + token * head_dim, Vectors * lanes * sizeof(Element));
+            prefetch_bytes(next + token * head_dim, Vectors * Sums::kFloats * sizeof(Element));
         };
         for (int64_t token = 0; token < tokens; ++token) {
             ask(token);
-            Floats value[Vectors];
-            for (int v = 0; v < Vectors; ++v) {
-                value[v] = load_as<Floats>(values + token * head_dim + v * lanes);
-            }
-            for (int row = 0; row < Rows; ++row) {
-                const Floats weight = splat_as<Floats>(of_block[row * kStepTokens + token]);
-                for (int v = 0; v < Vectors; ++v) {
-                    sums[row][v] = multiply_add(weight, value[v], sums[row][v]);
-                }
-            }
+            sums.add(values + token * head_dim, of_block + token);
         }
         for (int64_t token = tokens; token < kBlockTokens; ++token) ask(token);
     }
-    for (int row = 0; row < Rows; ++row) {
-        for (int v = 0; v < Vectors; ++v) {
-            store(weighted + row * head_dim + channel + v * lanes, sums[row][v]);
-        }
-    }
+    sums.store_to(weighted + channel, head_dim);
 }
 
 template <int Rows, class Element>
@@ -282,7 +306,7 @@ CAUDAL_INLINE void weigh_values(const KeyStep<Element>& step, int64_t head_dim,
     }
 }
 
-// A step with `Rows` rows. `weights` is room for [Rows][kStepTokens].
+// A step with `Rows` rows. `weights` is scratch of [Rows][kStepTokens].
 template <int Rows, class Element>
 void attend_step(const KeyStep<Element>& step, int64_t head_dim, const AttentionRows& rows,
                  float* weights) {

@@ -103,7 +103,7 @@ class MassHistogram {
     bool divides() const { return buckets_per_score_ > 0.0; }
 
     // Those of `keys`, the candidates it was made of, in whose interval the cumulative mass reaches
-    // `target`: the last interval if none. Writes them to `out`, which has room for all and may be
+    // `target`: the last interval if none. Writes them to `out`, which is as long and may be
     // the same memory. Takes the mass `below` that precedes all, adds what precedes the interval.
     std::span<CandidateKey> narrow(std::span<const CandidateKey> keys, double target, double& below,
                                    std::span<CandidateKey> out) const;

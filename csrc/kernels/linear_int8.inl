@@ -228,64 +228,90 @@ CAUDAL_INLINE void add_quads(const Sources& sources, const Activations& a,
     });
 }
 
+// The integer sums of a group's products, where one factor goes for all of it.
+template <int centre, int tokens, int vectors, class Sources, class Activations>
+CAUDAL_INLINE void sum_whole_group(const Sources& sources, const Activations& a,
+                                   i32w (&totals)[vectors][tokens]) {
+    GroupSums tile[vectors][tokens];
+    for (int t = 0; t < tokens; ++t) {
+        const auto start = GroupSums::start<centre>(a.of(t).pair_sums[0][t % kTileRows],
+                                                    a.of(t).pair_sums[1][t % kTileRows]);
+        for (int v = 0; v < vectors; ++v) tile[v][t] = start;
+    }
+    add_quads<0, 8>(sources, a, tile);
+    for (int v = 0; v < vectors; ++v) {
+        for (int t = 0; t < tokens; ++t) totals[v][t] = tile[v][t].total();
+    }
+}
+
+// The same where each half of a group has a factor of its own: halves times their factors.
+template <int centre, int tokens, int vectors, class Sources, class Activations>
+CAUDAL_INLINE void sum_halves(const Sources& sources, const Activations& a,
+                              i32w (&totals)[vectors][tokens]) {
+    GroupSums tile[vectors][tokens];
+    unrolled<2>([&](auto part) CAUDAL_INLINE_BODY {
+        for (int t = 0; t < tokens; ++t) {
+            const auto start = GroupSums::start<centre>(a.of(t).pair_sums[part][t % kTileRows]);
+            for (int v = 0; v < vectors; ++v) tile[v][t] = start;
+        }
+        add_quads<part * 4, 4>(sources, a, tile);
+        for (int v = 0; v < vectors; ++v) {
+            const i32w factor = sources.of(v).factor(part, v % kHalves);
+            for (int t = 0; t < tokens; ++t) {
+                const i32w total = tile[v][t].times(factor);
+                totals[v][t] = part == 0 ? total : totals[v][t] + total;
+            }
+        }
+    });
+}
+
+// sums += scale of the weights · scale of the activations · totals, for one vector of rows.
+template <int tokens, class Source, class Activations>
+CAUDAL_INLINE void add_scaled(const Source& source, int half, const Activations& a,
+                              const i32w (&totals)[tokens], f32w (&sums)[tokens]) {
+    const f32w scale = source.scale(half);
+    for (int t = 0; t < tokens; ++t) {
+        sums[t] = multiply_add(to_floats(totals[t]),
+                               scale * splat_wide(a.of(t).scale[t % kTileRows]), sums[t]);
+    }
+}
+
+// sums += minimum · Σ of the activations, for one vector of rows.
+template <Scales scales, int tokens, class Source, class Activations>
+CAUDAL_INLINE void add_minimum(const Source& source, int half, const Activations& a,
+                               f32w (&sums)[tokens]) {
+    const f32w minimum = source.minimum(half);
+    for (int t = 0; t < tokens; ++t) {
+        const int row = t % kTileRows;
+        if constexpr (scales != Scales::Super16) {
+            sums[t] = multiply_add(minimum, splat_wide(a.of(t).sum[row]), sums[t]);
+        } else {
+            const i32w count = multiply_pairs(repeat_bytes_wide(a.of(t).pair_sums[0][row]),
+                                              source.minimum_factor(0, half)) +
+                               multiply_pairs(repeat_bytes_wide(a.of(t).pair_sums[1][row]),
+                                              source.minimum_factor(1, half));
+            sums[t] = multiply_add(to_floats(count), minimum * splat_wide(a.of(t).scale[row]),
+                                   sums[t]);
+        }
+    }
+}
+
+// Adds the products of a group's weights and activations: as integers, then scaled.
 template <TensorType type, int tokens, int vectors, class Sources, class Activations>
 CAUDAL_INLINE void multiply_group8(const Sources& sources, const Activations& a,
                                    f32w (&sums)[vectors][tokens]) {
     constexpr Encoding encoding = encoding_of(type);
-    constexpr int centre = centre_of(encoding);
-    GroupSums tile[vectors][tokens];
     i32w totals[vectors][tokens];
-    if constexpr (encoding.scales != Scales::Super16) {
-        for (int t = 0; t < tokens; ++t) {
-            const auto start = GroupSums::start<centre>(a.of(t).pair_sums[0][t % kTileRows],
-                                                        a.of(t).pair_sums[1][t % kTileRows]);
-            for (int v = 0; v < vectors; ++v) tile[v][t] = start;
-        }
-        add_quads<0, 8>(sources, a, tile);
-        for (int v = 0; v < vectors; ++v) {
-            for (int t = 0; t < tokens; ++t) totals[v][t] = tile[v][t].total();
-        }
+    if constexpr (encoding.scales == Scales::Super16) {
+        sum_halves<centre_of(encoding)>(sources, a, totals);
     } else {
-        unrolled<2>([&](auto part) CAUDAL_INLINE_BODY {
-            for (int t = 0; t < tokens; ++t) {
-                const auto start = GroupSums::start<centre>(a.of(t).pair_sums[part][t % kTileRows]);
-                for (int v = 0; v < vectors; ++v) tile[v][t] = start;
-            }
-            add_quads<part * 4, 4>(sources, a, tile);
-            for (int v = 0; v < vectors; ++v) {
-                const i32w factor = sources.of(v).factor(part, v % kHalves);
-                for (int t = 0; t < tokens; ++t) {
-                    const i32w total = tile[v][t].times(factor);
-                    totals[v][t] = part == 0 ? total : totals[v][t] + total;
-                }
-            }
-        });
+        sum_whole_group<centre_of(encoding)>(sources, a, totals);
     }
     for (int v = 0; v < vectors; ++v) {
-        const auto& source = sources.of(v);
         const int half = v % kHalves;
-        const f32w scale = source.scale(half);
-        for (int t = 0; t < tokens; ++t) {
-            sums[v][t] = multiply_add(to_floats(totals[v][t]),
-                                      scale * splat_wide(a.of(t).scale[t % kTileRows]), sums[v][t]);
-        }
+        add_scaled(sources.of(v), half, a, totals[v], sums[v]);
         if constexpr (encoding.minimum) {
-            const f32w minimum = source.minimum(half);
-            for (int t = 0; t < tokens; ++t) {
-                if constexpr (encoding.scales != Scales::Super16) {
-                    sums[v][t] =
-                        multiply_add(minimum, splat_wide(a.of(t).sum[t % kTileRows]), sums[v][t]);
-                } else {
-                    const i32w count =
-                        multiply_pairs(repeat_bytes_wide(a.of(t).pair_sums[0][t % kTileRows]),
-                                       source.minimum_factor(0, half)) +
-                        multiply_pairs(repeat_bytes_wide(a.of(t).pair_sums[1][t % kTileRows]),
-                                       source.minimum_factor(1, half));
-                    sums[v][t] = multiply_add(to_floats(count),
-                                              minimum * splat_wide(a.of(t).scale[t % kTileRows]),
-                                              sums[v][t]);
-                }
-            }
+            add_minimum<encoding.scales>(sources.of(v), half, a, sums[v]);
         }
     }
 }

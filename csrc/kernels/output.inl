@@ -14,7 +14,7 @@ struct Output {
     const float* bias;
     bool accumulate;
 
-    // Asks for what `write` will write: rows lie in as many places, which no processor foresees.
+    // Asks for what `write` will write: rows lie far apart, which no processor foresees.
     CAUDAL_INLINE void prefetch(int64_t panel, int64_t row) const {
         __builtin_prefetch(y + row * stride + panel * kPanelRows, 1);
     }

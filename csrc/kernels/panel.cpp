@@ -13,14 +13,14 @@ bool is_float(TensorType type) {
 }
 
 // Where the code of (row, k) of a group lies.
-struct CodePlace {
+struct CodeLocation {
     int64_t low_byte;
     int low_shift;
     int64_t high_byte;
     int high_shift;
 };
 
-CodePlace code_place(const Encoding& encoding, bool wide, int64_t row, int64_t k) {
+CodeLocation locate_code(const Encoding& encoding, bool wide, int64_t row, int64_t k) {
     if (wide) {
         const int64_t pair = k / 2;
         const int64_t lane = (row % 8 * 2 + k % 2) * 2 + row / 8;
@@ -30,18 +30,18 @@ CodePlace code_place(const Encoding& encoding, bool wide, int64_t row, int64_t k
     const int64_t quad = k / 4;
     const int64_t half = row / 8;
     const int64_t lane = row % 8 * 4 + k % 4;
-    CodePlace place{};
+    CodeLocation location{};
     const int64_t low_quads = encoding.bits >= 4 ? 4 : 2;
-    place.low_byte = (quad % low_quads * 2 + half) * kVectorBytes + lane;
-    place.low_shift = static_cast<int>(quad / low_quads * (encoding.bits >= 4 ? 4 : 2));
+    location.low_byte = (quad % low_quads * 2 + half) * kVectorBytes + lane;
+    location.low_shift = static_cast<int>(quad / low_quads * (encoding.bits >= 4 ? 4 : 2));
     if (encoding.bits == 6) {
-        place.high_byte = (quad / 4 * 2 + half) * kVectorBytes + lane;
-        place.high_shift = static_cast<int>(quad % 4 * 2);
+        location.high_byte = (quad / 4 * 2 + half) * kVectorBytes + lane;
+        location.high_shift = static_cast<int>(quad % 4 * 2);
     } else {
-        place.high_byte = half * kVectorBytes + lane;
-        place.high_shift = static_cast<int>(quad);
+        location.high_byte = half * kVectorBytes + lane;
+        location.high_shift = static_cast<int>(quad);
     }
-    return place;
+    return location;
 }
 
 void put_u16(uint8_t* at, uint16_t value) {
@@ -54,7 +54,7 @@ uint16_t get_u16(const uint8_t* at) {
     return value;
 }
 
-// Packs and unpacks single groups of one type; the places of the codes are worked out once.
+// Packs and unpacks single groups of one type; where codes lie is worked out once.
 class GroupPacker {
   public:
     explicit GroupPacker(TensorType type)
@@ -63,7 +63,7 @@ class GroupPacker {
         low_bits_ = encoding_.bits < 4 ? 2 : low_bits;
         for (int64_t row = 0; row < kPanelRows; ++row) {
             for (int64_t k = 0; k < kGroup; ++k) {
-                places_[row][k] = code_place(encoding_, layout_.wide, row, k);
+                locations_[row][k] = locate_code(encoding_, layout_.wide, row, k);
             }
         }
     }
@@ -89,12 +89,12 @@ class GroupPacker {
         }
         const int mask = (1 << low_bits_) - 1;
         for (int64_t k = 0; k < kGroup; ++k) {
-            const CodePlace& place = places_[row][k];
+            const CodeLocation& location = locations_[row][k];
             const int code = group.codes[k] ^ flip(row);
-            low[place.low_byte] |= static_cast<uint8_t>((code & mask) << place.low_shift);
+            low[location.low_byte] |= static_cast<uint8_t>((code & mask) << location.low_shift);
             if (layout_.high_bytes > 0) {
-                high[place.high_byte] |=
-                    static_cast<uint8_t>(code >> low_bits_ << place.high_shift);
+                high[location.high_byte] |=
+                    static_cast<uint8_t>(code >> low_bits_ << location.high_shift);
             }
         }
     }
@@ -122,10 +122,10 @@ class GroupPacker {
         const int mask = (1 << low_bits_) - 1;
         const int high_mask = (1 << (encoding_.bits - low_bits_)) - 1;
         for (int64_t k = 0; k < kGroup; ++k) {
-            const CodePlace& place = places_[row][k];
-            int code = low[place.low_byte] >> place.low_shift & mask;
+            const CodeLocation& location = locations_[row][k];
+            int code = low[location.low_byte] >> location.low_shift & mask;
             if (layout_.high_bytes > 0) {
-                code |= (high[place.high_byte] >> place.high_shift & high_mask) << low_bits_;
+                code |= (high[location.high_byte] >> location.high_shift & high_mask) << low_bits_;
             }
             group.codes[k] = static_cast<uint8_t>(code ^ flip(row));
         }
@@ -145,7 +145,7 @@ class GroupPacker {
     Encoding encoding_;
     PanelLayout layout_;
     int low_bits_ = 0;
-    CodePlace places_[kPanelRows][kGroup];
+    CodeLocation locations_[kPanelRows][kGroup];
 };
 
 void pack_float_panel(TensorType type, const std::byte* source, int64_t rows, int64_t cols,

@@ -45,13 +45,13 @@ struct TileSums {
     static CAUDAL_INLINE TileSums load(const float* from, int64_t panel_stride) {
         TileSums sums;
         sums.for_each([&](int v, int t) CAUDAL_INLINE_BODY {
-            sums.values[v][t] = load_wide(from + place(v, t, panel_stride));
+            sums.values[v][t] = load_wide(from + offset(v, t, panel_stride));
         });
         return sums;
     }
     CAUDAL_INLINE void store_to(float* to, int64_t panel_stride) const {
         for_each([&](int v, int t)
-                     CAUDAL_INLINE_BODY { store(to + place(v, t, panel_stride), values[v][t]); });
+                     CAUDAL_INLINE_BODY { store(to + offset(v, t, panel_stride), values[v][t]); });
     }
     CAUDAL_INLINE void write(const Output& output, int64_t panel, int64_t row, int64_t rows) const {
         static_assert(panels == 1);
@@ -70,7 +70,7 @@ struct TileSums {
             for (int t = 0; t < tokens; ++t) body(v, t);
         }
     }
-    static CAUDAL_INLINE int64_t place(int vector, int t, int64_t panel_stride) {
+    static CAUDAL_INLINE int64_t offset(int vector, int t, int64_t panel_stride) {
         return vector / kHalves * panel_stride + t * kPanelRows + vector % kHalves * kWideLanes;
     }
 };

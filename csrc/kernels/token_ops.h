@@ -123,8 +123,8 @@ struct TokenKernels {
     // x = cap · tanh(x / cap)
     void (*softcap)(float* x, float cap, int64_t n);
 
-    // Stores one token's key and value ([kv_heads][head_dim] each) at `slot` of `block`.
-    void (*store_kv)(const KVLayer& layer, int64_t block, int64_t slot, const float* key,
+    // Stores the key and value ([kv_heads][head_dim] each) of token `token` of `block`.
+    void (*store_kv)(const KVLayer& layer, int64_t block, int64_t token, const float* key,
                      const float* value);
 
     // Floats of scratch that one call of `attend` needs for `tokens` queries.

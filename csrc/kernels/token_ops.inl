@@ -237,7 +237,7 @@ void softcap(float* x, float cap, int64_t n) {
 // key that isn't seen is replaced. So a token with such a value gets a key of NaN, and all that see
 // it fail. (Half floats: what is too large becomes the largest.)
 template <class Element>
-CAUDAL_INLINE void store_head(const float* key, const float* value, int64_t head_dim, int64_t slot,
+CAUDAL_INLINE void store_head(const float* key, const float* value, int64_t head_dim, int64_t token,
                               Element* keys, Element* values) {
     constexpr bool half = sizeof(Element) == 2;
     const f32x8 limit = splat(65504.0f);
@@ -253,28 +253,28 @@ CAUDAL_INLINE void store_head(const float* key, const float* value, int64_t head
         if constexpr (half) k = minimum(limit, maximum(-limit, k));
         store(part, k);
         for (int lane = 0; lane < kLanes; ++lane) {
-            keys[(d + lane) * kBlockTokens + slot] = part[lane];
+            keys[(d + lane) * kBlockTokens + token] = part[lane];
         }
     }
     if (finite) return;
     Element failed[kLanes];
     store(failed, splat(std::numeric_limits<float>::quiet_NaN()));
-    keys[slot] = failed[0];
+    keys[token] = failed[0];
     for (int64_t d = 0; d < head_dim; d += kLanes) store(values + d, splat(0.0f));
 }
 
-void store_kv(const KVLayer& layer, int64_t block, int64_t slot, const float* key,
+void store_kv(const KVLayer& layer, int64_t block, int64_t token, const float* key,
               const float* value) {
     for (int64_t head = 0; head < layer.kv_heads; ++head) {
         const int64_t base = layer.offset(block, head);
-        const int64_t first_value = base + slot * layer.head_dim;
+        const int64_t first_value = base + token * layer.head_dim;
         const float* k = key + head * layer.head_dim;
         const float* v = value + head * layer.head_dim;
         if (layer.type == KVType::F32) {
-            store_head(k, v, layer.head_dim, slot, reinterpret_cast<float*>(layer.keys) + base,
+            store_head(k, v, layer.head_dim, token, reinterpret_cast<float*>(layer.keys) + base,
                        reinterpret_cast<float*>(layer.values) + first_value);
         } else {
-            store_head(k, v, layer.head_dim, slot, reinterpret_cast<Half*>(layer.keys) + base,
+            store_head(k, v, layer.head_dim, token, reinterpret_cast<Half*>(layer.keys) + base,
                        reinterpret_cast<Half*>(layer.values) + first_value);
         }
     }

@@ -19,13 +19,13 @@ struct SequenceSlice {
     int64_t second_segment = -1;  // position at which the second text of a pair begins; -1: none
 };
 
-// A row of logits wanted for drawing a token.
+// A token to draw from the logits of a row.
 struct SampleJob {
     int64_t token;  // index into Batch::tokens
     SamplingRow row;
 };
 
-// A row of logits wanted for the log-probability of a known token.
+// A known token whose log-probability is read from the logits of a row.
 struct ScoreJob {
     int64_t token;
     int32_t target;
@@ -34,7 +34,7 @@ struct ScoreJob {
 
 // The sum of the states of tokens [first, first + count), added to `carry` (empty: zeros) one after
 // the other, so that it doesn't depend on how a sequence is cut into batches.
-struct PoolJob {
+struct PoolingJob {
     int64_t first;  // index into Batch::tokens
     int64_t count;
     std::vector<double> carry;
@@ -46,7 +46,7 @@ struct Batch {
     std::vector<std::pair<int32_t, int32_t>> copies;  // (source, destination) blocks
     std::vector<SampleJob> samples;
     std::vector<ScoreJob> scores;
-    std::vector<PoolJob> pools;
+    std::vector<PoolingJob> pooling;
 };
 
 struct ScoreResult {
@@ -55,9 +55,9 @@ struct ScoreResult {
 };
 
 struct BatchResult {
-    std::vector<SampledToken> samples;       // one per SampleJob, in order
-    std::vector<ScoreResult> scores;         // one per ScoreJob, in order
-    std::vector<std::vector<double>> pools;  // one sum per PoolJob, in order
+    std::vector<SampledToken> samples;        // one per SampleJob, in order
+    std::vector<ScoreResult> scores;          // one per ScoreJob, in order
+    std::vector<std::vector<double>> pooled;  // one sum per PoolingJob, in order
 };
 
 }  // namespace caudal

@@ -39,33 +39,17 @@ std::vector<std::span<std::byte>> split(std::span<std::byte> memory,
     return parts;
 }
 
-// Whether an operation needs nothing but its row: not the token, its position, or others.
-bool reads_only_its_row(const Op& op) {
-    return !std::holds_alternative<EmbedOp>(op) && !std::holds_alternative<RopeOp>(op) &&
-           !std::holds_alternative<AttentionOp>(op);
+bool needs_only_its_row(const Op& op) {
+    return std::visit([](const auto& known) { return known.kOnlyItsRow; }, op);
 }
 
-struct BufferUse {
-    std::vector<bool> used;
-
-    void mark(std::initializer_list<int> buffers) {
-        for (int buffer : buffers) used.at(static_cast<size_t>(buffer)) = true;
-    }
-    void operator()(const EmbedOp& op) { mark({op.out}); }
-    void operator()(const RmsNormOp& op) { mark({op.out, op.x}); }
-    void operator()(const LayerNormOp& op) { mark({op.out, op.x}); }
-    void operator()(const ActivateOp& op) { mark({op.x}); }
-    void operator()(const LinearOp& op) { mark({op.out, op.x}); }
-    void operator()(const RopeOp& op) { mark({op.x}); }
-    void operator()(const AttentionOp& op) { mark({op.out, op.q, op.k, op.v}); }
-    void operator()(const GatedOp& op) { mark({op.out, op.gate, op.up}); }
-    void operator()(const AddOp& op) { mark({op.out, op.a, op.b}); }
-    void operator()(const SoftcapOp& op) { mark({op.x}); }
-};
+std::vector<int> logits_of(const Program& program) {
+    return program.logits < 0 ? std::vector<int>{} : std::vector<int>{program.logits};
+}
 
 }  // namespace
 
-Executor::Executor(const KernelTable& kernels, ThreadPool& threads, const Weights& weights,
+Executor::Executor(const KernelTable& kernels, ThreadTeam& threads, const Weights& weights,
                    Program program, ExecutorOptions options)
     : kernels_(kernels),
       threads_(threads),
@@ -76,22 +60,21 @@ Executor::Executor(const KernelTable& kernels, ThreadPool& threads, const Weight
       vocab_size_(program_.logits < 0
                       ? 0
                       : program_.buffer_widths.at(static_cast<size_t>(program_.logits))),
-      body_(make_storage(program_.body, options.max_batch_tokens, program_.tail)),
-      tail_(make_storage(program_.tail, options.max_batch_tokens, body_)),
-      head_(make_storage(program_.head, std::min(kHeadRows, options.max_batch_tokens))),
-      states_(make_storage(program_.states, std::min(kHeadRows, options.max_batch_tokens))),
+      body_(make_storage({program_.body, {}, program_.carried}, options.max_batch_tokens,
+                         program_.tail)),
+      tail_(make_storage({program_.tail, program_.carried, {program_.hidden}},
+                         options.max_batch_tokens, body_)),
+      head_(make_storage({program_.head, {program_.hidden}, logits_of(program_)},
+                         std::min(kHeadRows, options.max_batch_tokens))),
+      states_(make_storage({program_.states, {program_.hidden}, {program_.state}},
+                           std::min(kHeadRows, options.max_batch_tokens))),
       thread_scratch_(static_cast<size_t>(threads.size())),
       sampling_scratch_(static_cast<size_t>(threads.size())) {
     if (options.max_batch_tokens <= 0)
         throw std::invalid_argument("max_batch_tokens must be positive");
     for (const auto* ops : {&program_.tail, &program_.head, &program_.states}) {
-        if (!std::all_of(ops->begin(), ops->end(), reads_only_its_row)) {
+        if (!std::all_of(ops->begin(), ops->end(), needs_only_its_row)) {
             throw std::invalid_argument("only the body may look up, rotate and attend");
-        }
-    }
-    for (const int buffer : program_.carried) {
-        if (body_.buffers.at(static_cast<size_t>(buffer)).empty()) {
-            throw std::invalid_argument("the body carries on a buffer that it doesn't have");
         }
     }
     for (const RopeTable& table : program_.rope_tables) {
@@ -100,33 +83,38 @@ Executor::Executor(const KernelTable& kernels, ThreadPool& threads, const Weight
     }
 }
 
-Plan Executor::plan_of(const std::vector<Op>& ops) const {
-    return make_plan(ops, program_, weights_, kernels_.linear, options_.float_activations);
+Plan Executor::plan_of(const Section& section) const {
+    return make_plan(section, program_, weights_, kernels_.linear, options_.float_activations);
 }
 
-size_t Executor::slot_bytes(const ActivationSlot& slot, int64_t max_rows) const {
-    const int64_t width = program_.buffer_widths[static_cast<size_t>(slot.buffer)];
-    return kernels_.linear.activation_bytes(slot.kind, max_rows, width);
+std::vector<size_t> Executor::activation_bytes(const Plan& plan, int64_t max_rows) const {
+    std::vector<size_t> sizes;
+    for (const ConvertedBuffer& converted : plan.activations) {
+        const int64_t width = program_.buffer_widths[static_cast<size_t>(converted.buffer)];
+        sizes.push_back(kernels_.linear.activation_bytes(converted.kind, max_rows, width));
+    }
+    return sizes;
 }
 
-Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max_rows,
+Executor::Storage Executor::make_storage(const Section& section, int64_t max_rows,
                                          const std::vector<Op>& others) const {
-    Plan plan = plan_of(ops);
-    BufferUse use{std::vector<bool>(program_.buffer_widths.size())};
-    for (const Op& op : ops) std::visit(use, op);
-    for (const Op& op : others) std::visit(use, op);
-    use.mark({program_.hidden, program_.state});
+    Plan plan = plan_of(section);
+    std::vector<bool> used(program_.buffer_widths.size());
+    mark_buffers(section.ops, used);
+    mark_buffers(others, used);
+    used.at(static_cast<size_t>(program_.hidden)) = true;
+    used.at(static_cast<size_t>(program_.state)) = true;
 
     std::vector<size_t> sizes;  // in bytes: of the buffers, then of the activations
-    for (size_t i = 0; i < use.used.size(); ++i) {
+    for (size_t i = 0; i < used.size(); ++i) {
         const auto floats = static_cast<size_t>(stride(static_cast<int>(i)) * max_rows);
-        sizes.push_back(use.used[i] ? floats * sizeof(float) : 0);
+        sizes.push_back(used[i] ? floats * sizeof(float) : 0);
     }
-    for (const ActivationSlot& slot : plan.slots) sizes.push_back(slot_bytes(slot, max_rows));
+    for (const size_t bytes : activation_bytes(plan, max_rows)) sizes.push_back(bytes);
     Storage storage{std::move(plan), max_rows, reserve(sizes), {}, {}};
     std::vector<std::span<std::byte>> parts = split(storage.memory.bytes(), sizes);
     for (size_t i = 0; i < parts.size(); ++i) {
-        if (i < use.used.size()) {
+        if (i < used.size()) {
             storage.buffers.emplace_back(reinterpret_cast<float*>(parts[i].data()),
                                          sizes[i] / sizeof(float));
         } else {
@@ -136,11 +124,10 @@ Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max
     return storage;
 }
 
-Executor::Storage Executor::make_storage(const std::vector<Op>& ops, int64_t max_rows,
+Executor::Storage Executor::make_storage(const Section& section, int64_t max_rows,
                                          const Storage& lender) const {
-    Plan plan = plan_of(ops);
-    std::vector<size_t> sizes;
-    for (const ActivationSlot& slot : plan.slots) sizes.push_back(slot_bytes(slot, max_rows));
+    Plan plan = plan_of(section);
+    const std::vector<size_t> sizes = activation_bytes(plan, max_rows);
     Storage storage{std::move(plan), max_rows, reserve(sizes), lender.buffers, {}};
     storage.activations = split(storage.memory.bytes(), sizes);
     return storage;
@@ -151,7 +138,7 @@ int64_t Executor::embedding_rows(EmbedBy by) const {
     for (const Op& op : program_.body) {
         const auto* embed = std::get_if<EmbedOp>(&op);
         if (embed != nullptr && embed->by == by) {
-            rows = std::min(rows, weights_.matrix(embed->matrix).rows);
+            rows = std::min(rows, weights_.matrix(embed->weight).rows);
         }
     }
     return rows;
@@ -191,7 +178,7 @@ void Executor::validate(const Batch& batch) const {
     }
     require(vocab_size_ > 0 || (batch.samples.empty() && batch.scores.empty()),
             "an encoder has no logits");
-    for (const PoolJob& job : batch.pools) {
+    for (const PoolingJob& job : batch.pooling) {
         require(job.first >= 0 && job.count > 0 && job.first + job.count <= num_tokens,
                 "pooled token index");
         const int64_t width = program_.buffer_widths[static_cast<size_t>(program_.state)];
@@ -231,75 +218,9 @@ BatchResult Executor::execute(const Batch& batch, std::vector<StageProfile>* pro
     validate(batch);
     for (const auto& [source, destination] : batch.copies) kv_.copy_block(source, destination);
 
-    BatchResult result;
-    result.samples.resize(batch.samples.size());
-    result.scores.resize(batch.scores.size());
-    Run run{batch, result, profiles, {}, {}, {}, {}, {}, {}, {}, {}};
-    run.shares = std::vector<Run::Share>(static_cast<size_t>(threads_.size()));
-    for (const SequenceSlice& sequence : batch.sequences) {
-        for (int64_t i = 0; i < sequence.tokens; ++i) {
-            run.positions.push_back(sequence.context + i);
-            run.slices.push_back(&sequence);
-        }
-    }
-
-    std::vector<int64_t> row_of(batch.tokens.size(), -1);
-    const auto row_for = [&](int64_t token) -> Run::LogitsRow& {
-        int64_t& row = row_of[static_cast<size_t>(token)];
-        if (row < 0) {
-            row = static_cast<int64_t>(run.logits_rows.size());
-            run.logits_rows.push_back({token, {}, {}});
-        }
-        return run.logits_rows[static_cast<size_t>(row)];
-    };
-    for (size_t i = 0; i < batch.samples.size(); ++i) {
-        row_for(batch.samples[i].token).samples.push_back(i);
-    }
-    for (size_t i = 0; i < batch.scores.size(); ++i) {
-        row_for(batch.scores[i].token).scores.push_back(i);
-    }
-
-    const int64_t state_width = program_.buffer_widths[static_cast<size_t>(program_.state)];
-    for (size_t i = 0; i < batch.pools.size(); ++i) {
-        const PoolJob& job = batch.pools[i];
-        result.pools.push_back(job.carry);
-        result.pools.back().resize(static_cast<size_t>(state_width), 0.0);
-        for (int64_t token = job.first; token < job.first + job.count; ++token) {
-            run.pooled_rows.push_back({token, i});
-        }
-    }
-
-    run.wanted_row.assign(batch.tokens.size(), -1);
-    for (const Run::LogitsRow& row : run.logits_rows) {
-        run.wanted_row[static_cast<size_t>(row.token)] = 0;
-    }
-    for (const Run::PooledRow& row : run.pooled_rows) {
-        run.wanted_row[static_cast<size_t>(row.token)] = 0;
-    }
-    for (size_t token = 0; token < batch.tokens.size(); ++token) {
-        if (run.wanted_row[token] < 0) continue;
-        run.wanted_row[token] = static_cast<int64_t>(run.wanted.size());
-        run.wanted.push_back(static_cast<int64_t>(token));
-    }
-
-    size_t workspace = 0;
-    size_t scratch = 0;
-    for (const Stage& stage : body_.plan.stages) {
-        const auto* attention = std::get_if<AttentionStage>(&stage);
-        if (attention == nullptr) continue;
-        workspace = std::max(workspace, attention_work(run, attention->op).workspace_floats);
-        const KVLayer& layer = kv_.layer(attention->op.layer);
-        const int64_t group = attention->op.shape.heads / layer.kv_heads;
-        const int64_t tile = attention_tile(group);
-        scratch =
-            std::max(scratch, kernels_.token.attend_scratch(layer, attention->op.shape, tile) +
-                                  2 * partial_floats(tile * group, layer.head_dim));
-    }
-    if (split_workspace_.size() < workspace) split_workspace_.resize(workspace);
-    for (std::vector<float>& floats : thread_scratch_) {
-        if (floats.size() < scratch) floats.resize(scratch);
-    }
-
+    BatchResult result = unfilled_result(batch);
+    Run run(batch, result, profiles, threads_.size());
+    reserve_for_attention(run);
     const auto rows = static_cast<int64_t>(batch.tokens.size());
     threads_.run([&](int thread) {
         share(run, thread, {"rope angles"}, rows, kRowTile,
@@ -307,9 +228,40 @@ BatchResult Executor::execute(const Batch& batch, std::vector<StageProfile>* pro
         run_plan(body_, run, rows, thread);
         run_tail(run, thread);
         run_head(run, thread);
-        run_pools(run, thread);
+        run_pooling(run, thread);
     });
     return result;
+}
+
+BatchResult Executor::unfilled_result(const Batch& batch) const {
+    BatchResult result;
+    result.samples.resize(batch.samples.size());
+    result.scores.resize(batch.scores.size());
+    const int64_t state_width = program_.buffer_widths[static_cast<size_t>(program_.state)];
+    for (const PoolingJob& job : batch.pooling) {
+        result.pooled.push_back(job.carry);
+        result.pooled.back().resize(static_cast<size_t>(state_width), 0.0);
+    }
+    return result;
+}
+
+void Executor::reserve_for_attention(Run& run) {
+    size_t workspace = 0;
+    size_t scratch = 0;
+    for (const Stage& stage : body_.plan.stages) {
+        const auto* attention = std::get_if<AttentionStage>(&stage);
+        if (attention == nullptr) continue;
+        workspace = std::max(workspace, attention_work(run, *attention).workspace_floats);
+        const KVLayer& layer = kv_.layer(attention->op.layer);
+        const int64_t group = attention->shape.heads / layer.kv_heads;
+        const int64_t tile = attention_tile(group);
+        scratch = std::max(scratch, kernels_.token.attend_scratch(layer, attention->shape, tile) +
+                                        2 * partial_floats(tile * group, layer.head_dim));
+    }
+    if (split_workspace_.size() < workspace) split_workspace_.resize(workspace);
+    for (std::vector<float>& floats : thread_scratch_) {
+        if (floats.size() < scratch) floats.resize(scratch);
+    }
 }
 
 void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
@@ -332,7 +284,7 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
             });
         } else {
             const auto& attention = std::get<AttentionStage>(stage);
-            AttentionWork& planned = attention_work(run, attention.op);
+            AttentionWork& planned = attention_work(run, attention);
             const StageCost cost{attention.name, planned.kv_bytes, planned.operations};
             const auto total = static_cast<int64_t>(planned.pieces.size());
             share(run, thread, cost, total, 1, [&](int64_t piece, int64_t /*end*/, int64_t after) {

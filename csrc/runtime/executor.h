@@ -14,7 +14,7 @@
 #include "runtime/plan.h"
 #include "runtime/profile.h"
 #include "runtime/program.h"
-#include "runtime/thread_pool.h"
+#include "runtime/thread_team.h"
 #include "runtime/weights.h"
 
 namespace caudal {
@@ -29,7 +29,7 @@ struct ExecutorOptions {
 class Executor {
   public:
     // Throws std::invalid_argument where the program doesn't fit together.
-    Executor(const KernelTable& kernels, ThreadPool& threads, const Weights& weights,
+    Executor(const KernelTable& kernels, ThreadTeam& threads, const Weights& weights,
              Program program, ExecutorOptions options);
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
@@ -44,17 +44,19 @@ class Executor {
   private:
     static constexpr int64_t kRowPadding = 16;
 
-    // The buffers of a plan, with room for a number of rows.
+    // The buffers of a plan, for up to so many rows.
     struct Storage {
         Plan plan;
         int64_t max_rows;
         Reservation memory;                             // what the spans below are parts of
         std::vector<std::span<float>> buffers;          // empty where the plan doesn't use one
-        std::vector<std::span<std::byte>> activations;  // one per slot
+        std::vector<std::span<std::byte>> activations;  // as the plan's
     };
 
     // Everything threads need to know while a batch runs.
     struct Run;
+    // What the operations of a row stage do with a row.
+    class RowOps;
 
     // Floats from one row of a buffer to the next: a cache line more than its width, since rows a
     // multiple of 2 KiB apart would compete for a few sets of the cache.
@@ -62,21 +64,25 @@ class Executor {
         return program_.buffer_widths[static_cast<size_t>(buffer)] + kRowPadding;
     }
 
-    Plan plan_of(const std::vector<Op>& ops) const;
-    size_t slot_bytes(const ActivationSlot& slot, int64_t max_rows) const;
-    // With room for the buffers of `others` too.
-    Storage make_storage(const std::vector<Op>& ops, int64_t max_rows,
+    Plan plan_of(const Section& section) const;
+    // Of each of the plan's activations.
+    std::vector<size_t> activation_bytes(const Plan& plan, int64_t max_rows) const;
+    // With the buffers of `others` too.
+    Storage make_storage(const Section& section, int64_t max_rows,
                          const std::vector<Op>& others = {}) const;
-    // With the buffers of another storage.
-    Storage make_storage(const std::vector<Op>& ops, int64_t max_rows, const Storage& lender) const;
+    // In the buffers of another storage.
+    Storage make_storage(const Section& section, int64_t max_rows, const Storage& lender) const;
     // Rows of the embeddings that are looked up in by this; the largest number where none is.
     int64_t embedding_rows(EmbedBy by) const;
     void validate(const Batch& batch) const;
     BatchResult execute(const Batch& batch, std::vector<StageProfile>* profiles);
+    // A result of the right size, with the sums of states that there are so far.
+    BatchResult unfilled_result(const Batch& batch) const;
+    // Plans all attention of the batch and grows what threads need for it.
+    void reserve_for_attention(Run& run);
     void run_plan(Storage& storage, Run& run, int64_t rows, int thread);
     void run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t begin,
                   int64_t end) const;
-    static int64_t embedding_row(const Run& run, const EmbedOp& op, size_t row);
     void run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
                     int64_t end) const;
     // Item number `index`; `after` is the one that the thread goes on with, -1 for none.
@@ -92,10 +98,10 @@ class Executor {
                      int32_t split, int64_t first_token, int64_t count, int64_t kv_head);
     void write_attention(const AttentionStage& stage, Storage& storage, int64_t first_token,
                          int64_t count, int64_t kv_head, const AttentionPartial& result) const;
-    // Runs the tail for the tokens whose logits or states are wanted.
+    // Runs the tail for the tokens that have outputs: logits or states.
     void run_tail(Run& run, int thread);
     void run_head(Run& run, int thread);
-    void run_pools(Run& run, int thread);
+    void run_pooling(Run& run, int thread);
     // Copies rows of the tail's residual stream, of the tokens `token_of(row)`, to where `to`
     // computes.
     template <class TokenOf>
@@ -105,7 +111,7 @@ class Executor {
     ScoreResult score(std::span<const float> logits, const ScoreJob& job,
                       SamplingScratch& scratch) const;
     void fill_angles(const Run& run, int64_t begin, int64_t end);
-    AttentionWork& attention_work(Run& run, const AttentionOp& op) const;
+    AttentionWork& attention_work(Run& run, const AttentionStage& stage) const;
 
     // Hands [0, total) out in pieces of `piece`, then waits for all threads. Each thread has a
     // share of its own, which it takes in order, so that weights reach it as one stream from
@@ -116,7 +122,7 @@ class Executor {
                const Work& work);
 
     const KernelTable& kernels_;
-    ThreadPool& threads_;
+    ThreadTeam& threads_;
     const Weights& weights_;
     const Program program_;
     const ExecutorOptions options_;

@@ -7,18 +7,19 @@
 
 namespace caudal {
 
-AttentionWork& Executor::attention_work(Run& run, const AttentionOp& op) const {
-    const KVGeometry& kv = program_.kv_layers[static_cast<size_t>(op.layer)];
+AttentionWork& Executor::attention_work(Run& run, const AttentionStage& stage) const {
+    const AttentionShape& shape = stage.shape;
+    const KVGeometry& kv = program_.kv_layers[static_cast<size_t>(stage.op.layer)];
     for (const auto& planned : run.attention) {
-        if (planned->shape.heads == op.shape.heads && planned->shape.window == op.shape.window &&
-            planned->shape.causal == op.shape.causal && planned->kv.kv_heads == kv.kv_heads &&
+        if (planned->shape.heads == shape.heads && planned->shape.window == shape.window &&
+            planned->shape.causal == shape.causal && planned->kv.kv_heads == kv.kv_heads &&
             planned->kv.head_dim == kv.head_dim) {
             return planned->work;
         }
     }
     run.attention.push_back(std::make_unique<Run::Attention>(Run::Attention{
-        op.shape, kv,
-        plan_attention(run.batch.sequences, kv_.layer(op.layer), op.shape, threads_.size())}));
+        shape, kv,
+        plan_attention(run.batch.sequences, kv_.layer(stage.op.layer), shape, threads_.size())}));
     return run.attention.back()->work;
 }
 
@@ -43,12 +44,12 @@ void Executor::run_attention(const AttentionStage& stage, AttentionWork& work, S
         return run.batch.sequences[static_cast<size_t>(sequence)];
     };
     const SequenceSlice& sequence = slice_of(item.sequence);
-    const int64_t group = op.shape.heads / layer.kv_heads;
+    const int64_t group = stage.shape.heads / layer.kv_heads;
     const int64_t rows = item.count * group;
     const size_t floats = partial_floats(rows, layer.head_dim);
     const auto start_of = [&](const AttentionItem& of, int64_t partition) {
         return queries_of(stage, storage, slice_of(of.sequence))
-            .start(op.shape, of.kv_head, of.first_query, partition);
+            .start(stage.shape, of.kv_head, of.first_query, partition);
     };
 
     float* scratch = thread_scratch_[static_cast<size_t>(thread)].data();
@@ -69,15 +70,15 @@ void Executor::run_attention(const AttentionStage& stage, AttentionWork& work, S
 
     AttentionQueries queries = queries_of(stage, storage, sequence);
     if (item.split < 0) {
-        attend(queries, op.shape, item.partition_begin, running);
+        attend(queries, stage.shape, item.partition_begin, running);
         for (int64_t p = item.partition_begin + 1; p < item.partition_end; ++p) {
-            attend(queries, op.shape, p, later);
+            attend(queries, stage.shape, p, later);
             kernels_.token.merge_partials(running, later, rows, layer.head_dim);
         }
         write_attention(stage, storage, sequence.first_token + item.first_query, item.count,
                         item.kv_head, running);
     } else if (item.shared < 0) {
-        attend(queries, op.shape, item.partition_begin,
+        attend(queries, stage.shape, item.partition_begin,
                split_part(work, item.split, item.part, rows, layer.head_dim));
         finish_part(stage, work, storage, item.split, sequence.first_token + item.first_query,
                     item.count, item.kv_head);
@@ -94,7 +95,7 @@ void Executor::run_attention(const AttentionStage& stage, AttentionWork& work, S
         // All see the whole partition, which is in their past: their positions don't matter.
         queries.tokens = item.count;
         queries.first_position = int64_t{item.partition_end} * kPartitionTokens;
-        AttentionShape shape = op.shape;
+        AttentionShape shape = stage.shape;
         shape.window = 0;
         attend(queries, shape, item.partition_begin, running);
         for (size_t i = 0; i < sharers.size(); ++i) {
@@ -125,7 +126,7 @@ void Executor::finish_part(const AttentionStage& stage, AttentionWork& work, Sto
     if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < parts) return;
     finished.store(0, std::memory_order_relaxed);
     const KVLayer& layer = kv_.layer(stage.op.layer);
-    const int64_t rows = count * (stage.op.shape.heads / layer.kv_heads);
+    const int64_t rows = count * (stage.shape.heads / layer.kv_heads);
     const AttentionPartial running = split_part(work, split, 0, rows, layer.head_dim);
     for (int32_t part = 1; part < parts; ++part) {
         kernels_.token.merge_partials(running, split_part(work, split, part, rows, layer.head_dim),
@@ -138,7 +139,7 @@ void Executor::write_attention(const AttentionStage& stage, Storage& storage, in
                                int64_t count, int64_t kv_head,
                                const AttentionPartial& result) const {
     const KVLayer& layer = kv_.layer(stage.op.layer);
-    const int64_t group = stage.op.shape.heads / layer.kv_heads;
+    const int64_t group = stage.shape.heads / layer.kv_heads;
     const int64_t out_stride = stride(stage.op.out);
     float* out = storage.buffers[static_cast<size_t>(stage.op.out)].data() +
                  first_token * out_stride + kv_head * group * layer.head_dim;

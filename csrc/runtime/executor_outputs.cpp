@@ -15,17 +15,17 @@ constexpr int64_t kColumnPiece = 64;
 }  // namespace
 
 void Executor::run_tail(Run& run, int thread) {
-    const auto rows = static_cast<int64_t>(run.wanted.size());
+    const auto rows = static_cast<int64_t>(run.output_rows.size());
     // Rows move up to where the tail finds them one after the other: never down, so that in order
     // none is overwritten before it has moved.
-    if (run.wanted.size() < run.batch.tokens.size()) {
+    if (run.output_rows.size() < run.batch.tokens.size()) {
         for (const int buffer : program_.carried) {
             float* data = body_.buffers[static_cast<size_t>(buffer)].data();
             const int64_t width = program_.buffer_widths[static_cast<size_t>(buffer)];
             share(run, thread, {"gather rows"}, width, kColumnPiece,
                   [&](int64_t begin, int64_t end) {
                       for (int64_t row = 0; row < rows; ++row) {
-                          const int64_t token = run.wanted[static_cast<size_t>(row)];
+                          const int64_t token = run.output_rows[static_cast<size_t>(row)];
                           if (token == row) continue;
                           std::copy_n(data + token * stride(buffer) + begin, end - begin,
                                       data + row * stride(buffer) + begin);
@@ -69,14 +69,14 @@ void Executor::gather(Storage& to, Run& run, int64_t rows, int thread, const Tok
     float* into = to.buffers[hidden].data();
     share(run, thread, {"gather rows"}, rows, kRowTile, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
-            const int64_t tail_row = run.wanted_row[static_cast<size_t>(token_of(row))];
+            const int64_t tail_row = run.output_row_of[static_cast<size_t>(token_of(row))];
             std::copy_n(from + tail_row * stride(program_.hidden), width,
                         into + row * stride(program_.hidden));
         }
     });
 }
 
-void Executor::run_pools(Run& run, int thread) {
+void Executor::run_pooling(Run& run, int thread) {
     const auto state = static_cast<size_t>(program_.state);
     const int64_t width = program_.buffer_widths[state];
     const float* states = states_.buffers[state].data();
@@ -86,9 +86,9 @@ void Executor::run_pools(Run& run, int thread) {
         const auto* pooled = run.pooled_rows.data() + first;
         gather(states_, run, rows, thread, [&](int64_t row) { return pooled[row].token; });
         run_plan(states_, run, rows, thread);
-        share(run, thread, {"pool"}, width, kColumnPiece, [&](int64_t begin, int64_t end) {
+        share(run, thread, {"pooling"}, width, kColumnPiece, [&](int64_t begin, int64_t end) {
             for (int64_t row = 0; row < rows; ++row) {
-                double* sum = run.result.pools[pooled[row].job].data();
+                double* sum = run.result.pooled[pooled[row].job].data();
                 for (int64_t i = begin; i < end; ++i)
                     sum[i] += double{states[row * stride(program_.state) + i]};
             }
@@ -109,13 +109,14 @@ void Executor::run_head(Run& run, int thread) {
         share(run, thread, {"sample"}, rows, 1, [&](int64_t begin, int64_t end) {
             SamplingScratch& scratch = sampling_scratch_[static_cast<size_t>(thread)];
             for (int64_t row = begin; row < end; ++row) {
-                const Run::LogitsRow& wanted = run.logits_rows[static_cast<size_t>(first + row)];
+                const Run::LogitsRow& logits_row =
+                    run.logits_rows[static_cast<size_t>(first + row)];
                 const std::span<const float> values(logits + row * stride(program_.logits),
                                                     static_cast<size_t>(vocab_size_));
-                for (const size_t i : wanted.samples) {
+                for (const size_t i : logits_row.samples) {
                     run.result.samples[i] = sample(values, run.batch.samples[i].row, scratch);
                 }
-                for (const size_t i : wanted.scores) {
+                for (const size_t i : logits_row.scores) {
                     run.result.scores[i] = score(values, run.batch.scores[i], scratch);
                 }
             }

@@ -7,98 +7,127 @@
 
 namespace caudal {
 
-int64_t Executor::embedding_row(const Run& run, const EmbedOp& op, size_t row) {
-    const int64_t position = run.positions[row];
-    switch (op.by) {
-        case EmbedBy::Position:
-            return position;
-        case EmbedBy::Segment: {
-            const int64_t second = run.slices[row]->second_segment;
-            return second >= 0 && position >= second ? 1 : 0;
-        }
-        case EmbedBy::Token:
-            break;
+class Executor::RowOps {
+  public:
+    RowOps(const Executor& executor, const Storage& storage, const Run& run)
+        : executor_(executor), storage_(storage), run_(run), token_(executor.kernels_.token) {}
+
+    void operator()(const RmsNormOp& op, int64_t row) const {
+        const std::vector<float>& weight = executor_.weights_.vector(op.weight);
+        const auto group = static_cast<int64_t>(weight.size());
+        token_.rms_norm(at(op.x, row), weight.data(), at(op.out, row), width(op.x) / group, group,
+                        op.eps);
     }
-    return run.batch.tokens[row];
-}
+
+    void operator()(const LayerNormOp& op, int64_t row) const {
+        token_.layer_norm(at(op.x, row), executor_.weights_.vector(op.weight).data(),
+                          executor_.weights_.vector(op.bias).data(), at(op.out, row), width(op.x),
+                          op.eps);
+    }
+
+    void operator()(const ActivateOp& op, int64_t row) const {
+        token_.activate(op.activation, at(op.x, row), width(op.x));
+    }
+
+    void operator()(const GatedOp& op, int64_t row) const {
+        token_.gated(op.activation, at(op.gate, row), at(op.up, row), at(op.out, row),
+                     width(op.out));
+    }
+
+    void operator()(const AddOp& op, int64_t row) const {
+        token_.add(at(op.a, row), at(op.b, row), at(op.out, row), width(op.out));
+    }
+
+    void operator()(const RopeOp& op, int64_t row) const {
+        const RopeTable& table = executor_.program_.rope_tables[static_cast<size_t>(op.table)];
+        const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
+        const float* cosines =
+            executor_.angles_[static_cast<size_t>(op.table)].data() + 2 * pairs * row;
+        token_.rope(at(op.x, row), width(op.x) / op.head_dim, op.head_dim, pairs, table.interleaved,
+                    cosines, cosines + pairs);
+    }
+
+    void operator()(const StoreKVOp& op, int64_t row) const {
+        const int64_t position = run_.positions[static_cast<size_t>(row)];
+        const SequenceSlice& sequence = *run_.slices[static_cast<size_t>(row)];
+        const int64_t block = sequence.block_table[static_cast<size_t>(position / kBlockTokens)];
+        token_.store_kv(executor_.kv_.layer(op.layer), block, position % kBlockTokens,
+                        at(op.k, row), at(op.v, row));
+    }
+
+    void operator()(const EmbedOp& op, int64_t row) const {
+        executor_.kernels_.linear.unpack_row(executor_.weights_.matrix(op.weight),
+                                             embedding_row(op, static_cast<size_t>(row)),
+                                             at(op.out, row));
+        if (op.scale != 1.0f) token_.scale(at(op.out, row), op.scale, width(op.out));
+    }
+
+    void operator()(const SoftcapOp& op, int64_t row) const {
+        token_.softcap(at(op.x, row), op.cap, width(op.x));
+    }
+
+  private:
+    float* at(int buffer, int64_t row) const {
+        return storage_.buffers[static_cast<size_t>(buffer)].data() +
+               row * executor_.stride(buffer);
+    }
+
+    int64_t width(int buffer) const {
+        return executor_.program_.buffer_widths[static_cast<size_t>(buffer)];
+    }
+
+    int64_t embedding_row(const EmbedOp& op, size_t row) const {
+        const int64_t position = run_.positions[row];
+        switch (op.by) {
+            case EmbedBy::Position:
+                return position;
+            case EmbedBy::Segment: {
+                const int64_t second = run_.slices[row]->second_segment;
+                return second >= 0 && position >= second ? 1 : 0;
+            }
+            case EmbedBy::Token:
+                break;
+        }
+        return run_.batch.tokens[row];
+    }
+
+    const Executor& executor_;
+    const Storage& storage_;
+    const Run& run_;
+    const TokenKernels& token_;
+};
 
 void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t begin,
                         int64_t end) const {
-    const auto width_of = [&](int buffer) {
-        return program_.buffer_widths[static_cast<size_t>(buffer)];
-    };
+    const RowOps apply(*this, storage, run);
     for (const RowOp& op : stage.ops) {
-        for (int64_t row = begin; row < end; ++row) {
-            const auto at = [&](int buffer) {
-                return storage.buffers[static_cast<size_t>(buffer)].data() + row * stride(buffer);
-            };
-            if (const auto* norm = std::get_if<RmsNormOp>(&op)) {
-                const std::vector<float>& weight = weights_.vector(norm->weight);
-                const auto group = static_cast<int64_t>(weight.size());
-                kernels_.token.rms_norm(at(norm->x), weight.data(), at(norm->out),
-                                        width_of(norm->x) / group, group, norm->eps);
-            } else if (const auto* layer_norm = std::get_if<LayerNormOp>(&op)) {
-                kernels_.token.layer_norm(
-                    at(layer_norm->x), weights_.vector(layer_norm->weight).data(),
-                    weights_.vector(layer_norm->bias).data(), at(layer_norm->out),
-                    width_of(layer_norm->x), layer_norm->eps);
-            } else if (const auto* activate = std::get_if<ActivateOp>(&op)) {
-                kernels_.token.activate(activate->activation, at(activate->x),
-                                        width_of(activate->x));
-            } else if (const auto* gated = std::get_if<GatedOp>(&op)) {
-                kernels_.token.gated(gated->activation, at(gated->gate), at(gated->up),
-                                     at(gated->out), width_of(gated->out));
-            } else if (const auto* add = std::get_if<AddOp>(&op)) {
-                kernels_.token.add(at(add->a), at(add->b), at(add->out), width_of(add->out));
-            } else if (const auto* rope = std::get_if<RopeOp>(&op)) {
-                const RopeTable& table = program_.rope_tables[static_cast<size_t>(rope->table)];
-                const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
-                const float* cosines =
-                    angles_[static_cast<size_t>(rope->table)].data() + 2 * pairs * row;
-                kernels_.token.rope(at(rope->x), width_of(rope->x) / rope->head_dim, rope->head_dim,
-                                    pairs, table.interleaved, cosines, cosines + pairs);
-            } else if (const auto* kv = std::get_if<StoreKVOp>(&op)) {
-                const int64_t position = run.positions[static_cast<size_t>(row)];
-                const SequenceSlice& sequence = *run.slices[static_cast<size_t>(row)];
-                const int64_t block =
-                    sequence.block_table[static_cast<size_t>(position / kBlockTokens)];
-                kernels_.token.store_kv(kv_.layer(kv->layer), block, position % kBlockTokens,
-                                        at(kv->k), at(kv->v));
-            } else if (const auto* embed = std::get_if<EmbedOp>(&op)) {
-                kernels_.linear.unpack_row(weights_.matrix(embed->matrix),
-                                           embedding_row(run, *embed, static_cast<size_t>(row)),
-                                           at(embed->out));
-                if (embed->scale != 1.0f) {
-                    kernels_.token.scale(at(embed->out), embed->scale, width_of(embed->out));
-                }
-            } else {
-                const auto& softcap = std::get<SoftcapOp>(op);
-                kernels_.token.softcap(at(softcap.x), softcap.cap, width_of(softcap.x));
-            }
-        }
+        const auto apply_to_rows = [&](const auto& known) {
+            for (int64_t row = begin; row < end; ++row) apply(known, row);
+        };
+        std::visit(apply_to_rows, op);
     }
-    for (const Conversion& conversion : stage.conversions) {
-        const int64_t width = width_of(conversion.buffer);
-        kernels_.linear.convert(storage.plan.slots[static_cast<size_t>(conversion.slot)].kind,
-                                storage.buffers[static_cast<size_t>(conversion.buffer)].data(),
-                                stride(conversion.buffer), width, begin, end,
-                                storage.activations[static_cast<size_t>(conversion.slot)].data());
+    for (const int index : stage.conversions) {
+        const ConvertedBuffer& converted = storage.plan.activations[static_cast<size_t>(index)];
+        const auto buffer = static_cast<size_t>(converted.buffer);
+        kernels_.linear.convert(converted.kind, storage.buffers[buffer].data(),
+                                stride(converted.buffer), program_.buffer_widths[buffer], begin,
+                                end, storage.activations[static_cast<size_t>(index)].data());
     }
 }
 
 void Executor::run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
                           int64_t end) const {
     for (const LinearStage::Part& part : stage.parts) {
-        const PackedMatrix& matrix = weights_.matrix(part.op.matrix);
+        const PackedMatrix& matrix = weights_.matrix(part.op.weight);
+        const auto activations = static_cast<size_t>(part.activations);
         const int64_t first = std::max<int64_t>(begin - part.first_panel, 0);
         const int64_t last = std::min(end - part.first_panel, matrix.panels());
         if (first >= last) continue;
         const float* bias = part.op.bias < 0 ? nullptr : weights_.vector(part.op.bias).data();
-        kernels_.linear.multiply(matrix, storage.plan.slots[static_cast<size_t>(part.slot)].kind,
-                                 storage.activations[static_cast<size_t>(part.slot)].data(), rows,
-                                 first, last, bias, part.op.accumulate,
-                                 storage.buffers[static_cast<size_t>(part.op.out)].data(),
-                                 stride(part.op.out));
+        kernels_.linear.multiply(
+            matrix, storage.plan.activations[activations].kind,
+            storage.activations[activations].data(), rows, first, last, bias, part.op.accumulate,
+            storage.buffers[static_cast<size_t>(part.op.out)].data(), stride(part.op.out));
     }
 }
 

@@ -10,87 +10,145 @@ namespace {
 
 class Planner {
   public:
-    Planner(const std::vector<Op>& ops, const Program& program, const Weights& weights,
+    Planner(const Section& section, const Program& program, const Weights& weights,
             const LinearKernels& kernels, bool float_activations)
         : program_(program),
           weights_(weights),
           kernels_(kernels),
-          float_activations_(float_activations) {
-        for (const Op& op : ops) {
+          float_activations_(float_activations),
+          filled_(program.buffer_widths.size()) {
+        for (const int buffer : section.inputs) filled_.at(static_cast<size_t>(buffer)) = true;
+        for (const Op& op : section.ops) {
             if (const auto* attention = std::get_if<AttentionOp>(&op)) {
                 remembered_.insert(remembered_.end(), {attention->k, attention->v});
+            }
+        }
+        for (const Op& op : section.ops) {
+            std::visit([this](const auto& known) { add(known); }, op);
+        }
+        for (const int buffer : section.outputs) {
+            if (!filled_.at(static_cast<size_t>(buffer))) {
+                throw std::invalid_argument("nothing has filled a buffer that others read");
             }
         }
     }
 
     Plan take() && { return std::move(plan_); }
 
-    void operator()(const EmbedOp& op) {
-        require(width(op.out) == weights_.matrix(op.matrix).cols, "embedding width");
-        rows().ops.emplace_back(op);
+  private:
+    template <class AnyOp>
+    void add(const AnyOp& op) {
+        check_fields(op);
+        check_shapes(op);
+        append(op);
+        for_each_field<AnyOp>([&](auto field) {
+            if constexpr (writes_buffer(field.kind)) {
+                filled_[static_cast<size_t>(op.*field.member)] = true;
+            }
+        });
     }
 
-    void operator()(const RmsNormOp& op) {
+    // That whatever an operation refers to exists, and that what it reads has been written.
+    template <class AnyOp>
+    void check_fields(const AnyOp& op) const {
+        for_each_field<AnyOp>([&](auto field) {
+            if constexpr (field.kind != FieldKind::Value) {
+                const auto index = static_cast<size_t>(op.*field.member);
+                const std::string name = std::string(AnyOp::kName) + "." + field.name;
+                if (field.optional && op.*field.member == -1) return;
+                if (op.*field.member < 0 || index >= count_of(field.kind)) {
+                    throw std::invalid_argument(name + " refers to something that doesn't exist");
+                }
+                if (reads_buffer(field.kind) && !filled_[index]) {
+                    throw std::invalid_argument(name + " is read before anything was written");
+                }
+            }
+        });
+    }
+
+    // How many things there are that an index of this kind may refer to.
+    size_t count_of(FieldKind kind) const {
+        switch (kind) {
+            case FieldKind::Matrix:
+                return weights_.num_matrices();
+            case FieldKind::Vector:
+                return weights_.num_vectors();
+            case FieldKind::RopeTable:
+                return program_.rope_tables.size();
+            case FieldKind::KVLayer:
+                return program_.kv_layers.size();
+            default:
+                return program_.buffer_widths.size();
+        }
+    }
+
+    void check_shapes(const EmbedOp& op) const {
+        require(width(op.out) == weights_.matrix(op.weight).cols, "embedding width");
+    }
+
+    void check_shapes(const RmsNormOp& op) const {
         const auto group = static_cast<int64_t>(weights_.vector(op.weight).size());
         require(group > 0 && width(op.x) % group == 0, "norm weight length");
         require(width(op.out) == width(op.x), "norm width");
-        rows().ops.emplace_back(op);
     }
 
-    void operator()(const LayerNormOp& op) {
+    void check_shapes(const LayerNormOp& op) const {
         require(width(op.out) == width(op.x), "norm width");
         require(static_cast<int64_t>(weights_.vector(op.weight).size()) == width(op.x) &&
                     static_cast<int64_t>(weights_.vector(op.bias).size()) == width(op.x),
                 "norm weight length");
-        rows().ops.emplace_back(op);
     }
 
-    void operator()(const ActivateOp& op) {
-        require(width(op.x) > 0, "activation width");
-        rows().ops.emplace_back(op);
-    }
+    void check_shapes(const ActivateOp& op) const { require(width(op.x) > 0, "activation width"); }
 
-    void operator()(const RopeOp& op) {
+    void check_shapes(const RopeOp& op) const {
         const auto& table = program_.rope_tables.at(static_cast<size_t>(op.table));
         const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
         require(op.head_dim > 0 && width(op.x) % op.head_dim == 0, "rope head size");
         require(2 * pairs <= op.head_dim, "rope dimensions");
-        rows().ops.emplace_back(op);
     }
 
-    void operator()(const GatedOp& op) {
+    void check_shapes(const GatedOp& op) const {
         require(width(op.gate) == width(op.up) && width(op.out) == width(op.up), "gate width");
-        rows().ops.emplace_back(op);
     }
 
-    void operator()(const AddOp& op) {
+    void check_shapes(const AddOp& op) const {
         require(width(op.a) == width(op.b) && width(op.out) == width(op.a), "sum width");
-        rows().ops.emplace_back(op);
     }
 
-    void operator()(const SoftcapOp& op) {
-        require(op.cap > 0.0f, "softcap");
-        rows().ops.emplace_back(op);
-    }
+    void check_shapes(const SoftcapOp& op) const { require(op.cap > 0.0f, "softcap"); }
 
-    void operator()(const AttentionOp& op) {
+    void check_shapes(const AttentionOp& op) const {
         const auto& kv = program_.kv_layers.at(static_cast<size_t>(op.layer));
         require(width(op.k) == kv.kv_heads * kv.head_dim && width(op.v) == width(op.k), "KV width");
-        require(width(op.q) == op.shape.heads * kv.head_dim && width(op.out) == width(op.q),
+        require(width(op.q) == op.heads * kv.head_dim && width(op.out) == width(op.q),
                 "query width");
-        require(op.shape.heads % kv.kv_heads == 0, "number of query heads per KV head");
-        require(op.shape.causal || op.shape.window == 0, "window of bidirectional attention");
-        rows().ops.emplace_back(StoreKVOp{op.k, op.v, op.layer});
-        plan_.stages.emplace_back(AttentionStage{"attention", op});
+        require(op.heads % kv.kv_heads == 0, "number of query heads per KV head");
+        require(op.causal || op.window == 0, "window of bidirectional attention");
     }
 
-    void operator()(const LinearOp& op) {
-        const PackedMatrix& matrix = weights_.matrix(op.matrix);
+    void check_shapes(const LinearOp& op) const {
+        const PackedMatrix& matrix = weights_.matrix(op.weight);
         require(width(op.x) == matrix.cols && width(op.out) == matrix.rows, "linear layer's shape");
         require(op.bias < 0 || static_cast<int64_t>(weights_.vector(op.bias).size()) == matrix.rows,
                 "bias length");
         require(op.out != op.x, "linear layer's output");
-        const int slot = activations(op.x, kind_for(op, matrix.type));
+        require(!op.accumulate || filled_[static_cast<size_t>(op.out)], "sum to add to");
+    }
+
+    template <class RowByRow>
+    void append(const RowByRow& op) {
+        rows().ops.emplace_back(op);
+    }
+
+    void append(const AttentionOp& op) {
+        rows().ops.emplace_back(StoreKVOp{op.k, op.v, op.layer});
+        plan_.stages.emplace_back(AttentionStage{"attention", op, op.shape()});
+    }
+
+    void append(const LinearOp& op) {
+        const PackedMatrix& matrix = weights_.matrix(op.weight);
+        const int converted = activations(op.x, kind_for(op, matrix.type));
         auto* stage = std::get_if<LinearStage>(&plan_.stages.back());
         const bool joins = stage != nullptr && stage->parts.front().op.x == op.x &&
                            std::none_of(stage->parts.begin(), stage->parts.end(),
@@ -99,7 +157,7 @@ class Planner {
             plan_.stages.emplace_back(LinearStage{});
             stage = &std::get<LinearStage>(plan_.stages.back());
         }
-        stage->parts.push_back({op, slot, stage->panels});
+        stage->parts.push_back({op, converted, stage->panels});
         stage->panels += matrix.panels();
         const BlockGeometry geometry = block_geometry(matrix.type);
         const auto elements = static_cast<double>(matrix.rows * matrix.cols);
@@ -110,7 +168,6 @@ class Planner {
                        " " + std::to_string(matrix.rows) + "x" + std::to_string(matrix.cols);
     }
 
-  private:
     static void require(bool condition, const char* what) {
         if (!condition) throw std::invalid_argument(std::string("the program has a wrong ") + what);
     }
@@ -138,20 +195,19 @@ class Planner {
         return std::get<RowStage>(plan_.stages.back());
     }
 
-    // The slot that holds `buffer` in the given kind, converted by the row stage before the linear
-    // stage that is being built.
+    // The index of `buffer` in the given kind, converted by the row stage before the linear stage
+    // that is being built.
     int activations(int buffer, ActivationKind kind) {
         const auto found = std::find_if(
-            plan_.slots.begin(), plan_.slots.end(),
-            [&](const ActivationSlot& slot) { return slot.buffer == buffer && slot.kind == kind; });
-        const int slot = static_cast<int>(found - plan_.slots.begin());
-        if (found == plan_.slots.end()) plan_.slots.push_back({buffer, kind});
-        RowStage& stage = stage_before_linears(buffer);
-        if (std::none_of(stage.conversions.begin(), stage.conversions.end(),
-                         [&](const Conversion& done) { return done.slot == slot; })) {
-            stage.conversions.push_back({buffer, slot});
+            plan_.activations.begin(), plan_.activations.end(),
+            [&](const auto& known) { return known.buffer == buffer && known.kind == kind; });
+        const int index = static_cast<int>(found - plan_.activations.begin());
+        if (found == plan_.activations.end()) plan_.activations.push_back({buffer, kind});
+        std::vector<int>& conversions = stage_before_linears(buffer).conversions;
+        if (std::find(conversions.begin(), conversions.end(), index) == conversions.end()) {
+            conversions.push_back(index);
         }
-        return slot;
+        return index;
     }
 
     RowStage& stage_before_linears(int buffer) {
@@ -169,26 +225,16 @@ class Planner {
     const Weights& weights_;
     const LinearKernels& kernels_;
     const bool float_activations_;
+    std::vector<bool> filled_;     // per buffer: whether it holds something by now
     std::vector<int> remembered_;  // buffers that become keys and values
     Plan plan_;
 };
 
-// The parts of a row stage's name, in the order of its operations.
-struct RowOpName {
-    const char* operator()(const EmbedOp&) const { return "embed"; }
-    const char* operator()(const RmsNormOp&) const { return "norm"; }
-    const char* operator()(const LayerNormOp&) const { return "norm"; }
-    const char* operator()(const RopeOp&) const { return "rope"; }
-    const char* operator()(const StoreKVOp&) const { return "store KV"; }
-    const char* operator()(const GatedOp&) const { return "activation"; }
-    const char* operator()(const ActivateOp&) const { return "activation"; }
-    const char* operator()(const AddOp&) const { return "add"; }
-    const char* operator()(const SoftcapOp&) const { return "softcap"; }
-};
-
 std::string row_stage_name(const RowStage& stage) {
     std::vector<std::string> parts;
-    for (const RowOp& op : stage.ops) parts.emplace_back(std::visit(RowOpName{}, op));
+    for (const RowOp& op : stage.ops) {
+        parts.emplace_back(std::visit([](const auto& known) { return known.kStage; }, op));
+    }
     if (!stage.conversions.empty()) parts.emplace_back("quantise");
     std::string name;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -200,15 +246,24 @@ std::string row_stage_name(const RowStage& stage) {
 
 }  // namespace
 
-Plan make_plan(const std::vector<Op>& ops, const Program& program, const Weights& weights,
+Plan make_plan(const Section& section, const Program& program, const Weights& weights,
                const LinearKernels& kernels, bool float_activations) {
-    Planner planner(ops, program, weights, kernels, float_activations);
-    for (const Op& op : ops) std::visit(planner, op);
-    Plan plan = std::move(planner).take();
+    Plan plan = Planner(section, program, weights, kernels, float_activations).take();
     for (Stage& stage : plan.stages) {
         if (auto* rows = std::get_if<RowStage>(&stage)) rows->name = row_stage_name(*rows);
     }
     return plan;
+}
+
+void mark_buffers(const std::vector<Op>& ops, std::vector<bool>& used) {
+    const auto mark = [&]<class AnyOp>(const AnyOp& op) {
+        for_each_field<AnyOp>([&](auto field) {
+            if constexpr (reads_buffer(field.kind) || writes_buffer(field.kind)) {
+                used.at(static_cast<size_t>(op.*field.member)) = true;
+            }
+        });
+    };
+    for (const Op& op : ops) std::visit(mark, op);
 }
 
 }  // namespace caudal

@@ -16,31 +16,33 @@
 
 namespace caudal {
 
+// The part of attention that is done row by row.
 struct StoreKVOp {
+    static constexpr const char* kStage = "store KV";
+
     int k;
     int v;
     int layer;
 };
 
-using RowOp = std::variant<EmbedOp, RmsNormOp, LayerNormOp, RopeOp, StoreKVOp, GatedOp, ActivateOp,
-                           AddOp, SoftcapOp>;
+using RowOp = RowOpOr<StoreKVOp>;
 
-// Quantises a buffer into activation slot `slot` of the plan.
-struct Conversion {
+// A buffer in the form that linear layers multiply.
+struct ConvertedBuffer {
     int buffer;
-    int slot;
+    ActivationKind kind;
 };
 
 struct RowStage {
     std::string name;  // for profiles
     std::vector<RowOp> ops;
-    std::vector<Conversion> conversions;
+    std::vector<int> conversions;  // indices of Plan::activations, done after the operations
 };
 
 struct LinearStage {
     struct Part {
         LinearOp op;
-        int slot;             // the activations it reads
+        int activations;      // the index in Plan::activations of what it reads
         int64_t first_panel;  // of the stage's panels
     };
     std::string name;
@@ -53,23 +55,29 @@ struct LinearStage {
 struct AttentionStage {
     std::string name;
     AttentionOp op;
+    AttentionShape shape;
 };
 
 using Stage = std::variant<RowStage, LinearStage, AttentionStage>;
 
-struct ActivationSlot {
-    int buffer;
-    ActivationKind kind;
-};
-
 struct Plan {
     std::vector<Stage> stages;
-    std::vector<ActivationSlot> slots;
+    std::vector<ConvertedBuffer> activations;
 };
 
-// Throws std::invalid_argument where an operation's buffers, matrices and vectors don't fit
-// together.
-Plan make_plan(const std::vector<Op>& ops, const Program& program, const Weights& weights,
+// Operations that run for the same tokens, one after the other.
+struct Section {
+    const std::vector<Op>& ops;
+    std::vector<int> inputs;   // buffers that hold something before
+    std::vector<int> outputs;  // buffers that must hold something afterwards
+};
+
+// Throws std::invalid_argument where an operation refers to something that doesn't exist, its
+// buffers, matrices and vectors don't fit together, or nothing has filled a buffer that it reads.
+Plan make_plan(const Section& section, const Program& program, const Weights& weights,
                const LinearKernels& kernels, bool float_activations);
+
+// Adds the buffers that operations read or write to `used`, which has an element for every buffer.
+void mark_buffers(const std::vector<Op>& ops, std::vector<bool>& used);
 
 }  // namespace caudal

@@ -16,32 +16,22 @@ namespace caudal {
 // Activations are laid out in tiles of four rows, so row stages hand out whole tiles.
 constexpr int64_t kRowTile = 4;
 
-// Everything that threads need to know while a batch runs.
 struct Executor::Run {
-    const Batch& batch;
-    BatchResult& result;
-    std::vector<StageProfile>* profiles;       // per thread; null unless asked for
-    std::vector<int64_t> positions;            // per token
-    std::vector<const SequenceSlice*> slices;  // per token
-    std::vector<int64_t> wanted;  // tokens that the tail runs for: a row each, in order
+    // A row of logits, and the jobs that read it, by index.
     struct LogitsRow {
         int64_t token;
-        std::vector<size_t> samples;  // indices of jobs that read this row
+        std::vector<size_t> samples;
         std::vector<size_t> scores;
     };
-    std::vector<LogitsRow> logits_rows;
     struct PooledRow {
         int64_t token;
         size_t job;
     };
-    std::vector<PooledRow> pooled_rows;  // in order of jobs and, within one, of tokens
-    std::vector<int64_t> wanted_row;     // per token: its row in `wanted`, or -1
     struct Attention {
         AttentionShape shape;
         KVGeometry kv;
         AttentionWork work;
     };
-    std::vector<std::unique_ptr<Attention>> attention;
     // How far a stage's work is handed out: of each thread's share, the pieces that are taken.
     // Two counters in turn: while one stage hands out work, the next one's is reset, which nobody
     // has read since all threads arrived at the barrier before.
@@ -49,7 +39,27 @@ struct Executor::Run {
         std::array<std::atomic<int64_t>, 2> taken{};
         uint64_t stage = 0;  // all threads count alike
     };
+
+    // `profiles` is null unless they are asked for.
+    Run(const Batch& batch, BatchResult& result, std::vector<StageProfile>* profiles, int threads);
+
+    const Batch& batch;
+    BatchResult& result;
+    std::vector<StageProfile>* profiles;       // per thread
+    std::vector<int64_t> positions;            // per token
+    std::vector<const SequenceSlice*> slices;  // per token
+    std::vector<LogitsRow> logits_rows;
+    std::vector<PooledRow> pooled_rows;  // in order of jobs and, within one, of tokens
+    std::vector<int64_t> output_rows;    // tokens that the tail runs for: a row each, in order
+    std::vector<int64_t> output_row_of;  // per token: its row among them, or -1
+    std::vector<std::unique_ptr<Attention>> attention;
     std::vector<Share> shares;  // per thread
+
+  private:
+    void find_positions();
+    void find_logits_rows();
+    void find_pooled_rows();
+    void find_output_rows();
 };
 
 template <class Work>

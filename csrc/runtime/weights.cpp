@@ -36,10 +36,10 @@ void read_all(int descriptor, int64_t offset, std::span<std::byte> out) {
 
 }  // namespace
 
-Weights::Weights(const KernelTable& kernels, ThreadPool& threads)
+Weights::Weights(const KernelTable& kernels, ThreadTeam& threads)
     : kernels_(kernels), threads_(threads) {}
 
-int Weights::add_matrix(TensorType type, FilePlace source, int64_t rows, int64_t cols) {
+int Weights::add_matrix(TensorType type, FileLocation source, int64_t rows, int64_t cols) {
     const BlockGeometry geometry = block_geometry(type);
     if (rows <= 0 || cols <= 0 || cols % geometry.elements != 0) {
         throw std::invalid_argument("a " + std::string(geometry.name) + " matrix of " +

@@ -8,12 +8,12 @@
 
 #include "isa/kernel_table.h"
 #include "runtime/memory.h"
-#include "runtime/thread_pool.h"
+#include "runtime/thread_team.h"
 
 namespace caudal {
 
 // Where in an open file a tensor begins.
-struct FilePlace {
+struct FileLocation {
     int descriptor;
     int64_t offset;
 };
@@ -22,7 +22,7 @@ struct FilePlace {
 // floats. Handles are indices in order of addition.
 class Weights {
   public:
-    Weights(const KernelTable& kernels, ThreadPool& threads);
+    Weights(const KernelTable& kernels, ThreadTeam& threads);
     Weights(const Weights&) = delete;
     Weights& operator=(const Weights&) = delete;
 
@@ -30,7 +30,7 @@ class Weights {
     // so that no more than that is in memory twice; and it is read, not mapped, so that a file that
     // shrinks meanwhile is an error (std::runtime_error) and no signal. Throws
     // std::invalid_argument when rows aren't whole blocks.
-    int add_matrix(TensorType type, FilePlace source, int64_t rows, int64_t cols);
+    int add_matrix(TensorType type, FileLocation source, int64_t rows, int64_t cols);
     int add_vector(std::vector<float> values);
 
     const PackedMatrix& matrix(int handle) const {
@@ -39,11 +39,13 @@ class Weights {
     const std::vector<float>& vector(int handle) const {
         return vectors_.at(static_cast<size_t>(handle));
     }
+    size_t num_matrices() const { return matrices_.size(); }
+    size_t num_vectors() const { return vectors_.size(); }
     size_t bytes() const { return bytes_; }
 
   private:
     const KernelTable& kernels_;
-    ThreadPool& threads_;
+    ThreadTeam& threads_;
     std::vector<Reservation> arenas_;
     std::span<std::byte> free_;  // what is left of the last arena
     std::vector<PackedMatrix> matrices_;

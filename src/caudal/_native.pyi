@@ -90,63 +90,13 @@ class sampling:  # noqa: N801 — a submodule: the sampler by itself, for tests 
     @staticmethod
     def uniform(seed: int, stream: int, step: int) -> float: ...
 
-# The runtime: caudal.backends.native.executor is its only user.
+# The runtime: caudal.backends.native is its only user.
 
 BLOCK_TOKENS: int
 
-class EmbedOp:
-    def __init__(self, out: int, matrix: int, scale: float, by: str) -> None: ...
-
-class RmsNormOp:
-    def __init__(self, out: int, x: int, weight: int, eps: float) -> None: ...
-
-class LayerNormOp:
-    def __init__(self, out: int, x: int, weight: int, bias: int, eps: float) -> None: ...
-
-class LinearOp:
-    def __init__(self, out: int, x: int, matrix: int, bias: int, accumulate: bool) -> None: ...
-
-class RopeOp:
-    def __init__(self, x: int, head_dim: int, table: int) -> None: ...
-
-class AttentionOp:
-    def __init__(
-        self,
-        out: int,
-        q: int,
-        k: int,
-        v: int,
-        layer: int,
-        heads: int,
-        scale: float,
-        window: int,
-        causal: bool,
-    ) -> None: ...
-
-class GatedOp:
-    def __init__(self, out: int, gate: int, up: int, activation: str) -> None: ...
-
-class ActivateOp:
-    def __init__(self, x: int, activation: str) -> None: ...
-
-class AddOp:
-    def __init__(self, out: int, a: int, b: int) -> None: ...
-
-class SoftcapOp:
-    def __init__(self, x: int, cap: float) -> None: ...
-
-Op = (
-    EmbedOp
-    | RmsNormOp
-    | LayerNormOp
-    | LinearOp
-    | RopeOp
-    | AttentionOp
-    | GatedOp
-    | ActivateOp
-    | AddOp
-    | SoftcapOp
-)
+Op = tuple[str, dict[str, int | float | str | None]]
+"""An operation's name and its fields (csrc/runtime/ops.h); buffers, weights, rope tables and KV
+layers by index."""
 
 class Program:
     def __init__(
@@ -160,7 +110,7 @@ class Program:
         states: Sequence[Op],
         carried: Sequence[int],
         hidden: int,
-        logits: int,
+        logits: int | None,
         state: int,
     ) -> None: ...
 
@@ -182,7 +132,7 @@ class Batch:
         block_table: Sequence[int],
         second_segment: int,
     ) -> None: ...
-    def add_pool(self, first: int, count: int, carry: NDArray[np.float64]) -> None: ...
+    def add_pooling(self, first: int, count: int, carry: NDArray[np.float64]) -> None: ...
     def add_copy(self, source: int, destination: int) -> None: ...
     def add_sample(
         self,

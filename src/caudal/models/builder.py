@@ -20,11 +20,13 @@ from caudal.models.program import (
     KVLayer,
     LayerNorm,
     Linear,
+    MatrixName,
     Op,
     Program,
     RMSNorm,
     Rope,
     Softcap,
+    VectorName,
 )
 from caudal.models.rope import RopeTable
 
@@ -81,14 +83,14 @@ class ProgramBuilder:
     def embed(self, out: Buffer, weight: str, *, scale: float = 1.0, by: EmbedBy = "token") -> None:
         """Look embeddings up."""
         self._shape(weight, (None, out.width))
-        self._emit(Embed(out, weight, scale, by), (), out)
+        self._emit(Embed(out, MatrixName(weight), scale, by), (), out)
 
     def layer_norm(self, x: Buffer, name: str, out: Buffer, *, eps: float) -> None:
         """Normalise `x`, and scale and shift it by `name`.weight and `name`.bias."""
         weight, bias = f"{name}.weight", f"{name}.bias"
         self._shape(weight, (x.width,))
         self._shape(bias, (x.width,))
-        self._emit(LayerNorm(out, x, weight, bias, eps), (x,), out)
+        self._emit(LayerNorm(out, x, VectorName(weight), VectorName(bias), eps), (x,), out)
 
     def rms_norm(self, x: Buffer, name: str, out: Buffer, *, eps: float) -> None:
         """Normalise `x`, in groups as long as `name`.weight, and scale it by that."""
@@ -96,16 +98,17 @@ class ProgramBuilder:
         (group,) = self._shape(weight, (None,))
         if x.width % group != 0:
             raise self._error(weight, f"has length {group}, which doesn't divide {x.width}")
-        self._emit(RMSNorm(out, x, weight, eps), (x,), out)
+        self._emit(RMSNorm(out, x, VectorName(weight), eps), (x,), out)
 
     def linear(self, x: Buffer, name: str, out: Buffer, *, accumulate: bool = False) -> None:
         """Multiply by `name`.weight, and add `name`.bias where the file has one."""
         weight, bias = f"{name}.weight", f"{name}.bias"
         self._shape(weight, (out.width, x.width))
-        has_bias = bias in self._file.tensors
-        if has_bias:
+        shift = None
+        if bias in self._file.tensors:
             self._shape(bias, (out.width,))
-        op = Linear(out, x, weight, bias if has_bias else None, accumulate)
+            shift = VectorName(bias)
+        op = Linear(out, x, MatrixName(weight), shift, accumulate)
         self._emit(op, (x, out) if accumulate else (x,), out)
 
     def rope(self, x: Buffer, head_dim: int, table: RopeTable) -> None:

@@ -7,8 +7,8 @@ a program once (csrc/runtime/plan.h) and then runs it with one call per iteratio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Literal, TypeVar
 
 from caudal.models.pooling import Pooling
 from caudal.models.rope import RopeTable
@@ -32,18 +32,51 @@ class Buffer:
     width: int
 
 
+class MatrixName(str):
+    """The name of a weight matrix in the model file."""
+
+    __slots__ = ()
+
+
+class VectorName(str):
+    """The name of a vector (a norm's weight, a bias) in the model file."""
+
+    __slots__ = ()
+
+
+NameT = TypeVar("NameT", MatrixName, VectorName)
+
+
+OpValue = Buffer | MatrixName | VectorName | RopeTable | float | str | None
+"""What an operation may have in its fields. What isn't a plain value says by its type what it
+refers to, so that programs can be gone through and translated without knowing each operation."""
+
+
 @dataclass(frozen=True, slots=True)
-class Embed:
+class Op:
+    """An operation: what it is called and its fields say all about it.
+
+    Backends know operations by the names of their classes, and fields by theirs; for the native
+    one they stand in csrc/runtime/ops.h.
+    """
+
+    def values(self) -> dict[str, OpValue]:
+        """The fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Embed(Op):
     """out = scale · embedding row of each token."""
 
     out: Buffer
-    weight: str
+    weight: MatrixName
     scale: float
     by: EmbedBy = "token"
 
 
 @dataclass(frozen=True, slots=True)
-class RMSNorm:
+class RMSNorm(Op):
     """out = x / sqrt(mean(x²) + eps) · weight, over groups as long as the weight.
 
     RMSNorm, arXiv 1910.07467. A weight of head size normalises each head by itself (QK norm).
@@ -51,34 +84,34 @@ class RMSNorm:
 
     out: Buffer
     x: Buffer
-    weight: str
+    weight: VectorName
     eps: float
 
 
 @dataclass(frozen=True, slots=True)
-class LayerNorm:
+class LayerNorm(Op):
     """out = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias (arXiv 1607.06450)."""
 
     out: Buffer
     x: Buffer
-    weight: str
-    bias: str
+    weight: VectorName
+    bias: VectorName
     eps: float
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(Op):
     """out = weight · x (+ bias); with `accumulate` it is added to what out holds (residual)."""
 
     out: Buffer
     x: Buffer
-    weight: str
-    bias: str | None
+    weight: MatrixName
+    bias: VectorName | None
     accumulate: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Rope:
+class Rope(Op):
     """Rotates every head of x in place by its token's position (RoPE, arXiv 2104.09864)."""
 
     x: Buffer
@@ -87,7 +120,7 @@ class Rope:
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(Op):
     """Stores k and v in the KV pool, then attends over all the sequence has stored.
 
     Attributes:
@@ -114,7 +147,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class Gated(Op):
     """out = activation(gate) · up (SwiGLU, GeGLU: arXiv 2002.05202)."""
 
     out: Buffer
@@ -124,7 +157,7 @@ class Gated:
 
 
 @dataclass(frozen=True, slots=True)
-class Activate:
+class Activate(Op):
     """x = activation(x), in place."""
 
     x: Buffer
@@ -132,7 +165,7 @@ class Activate:
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
+class Add(Op):
     """out = a + b."""
 
     out: Buffer
@@ -141,14 +174,11 @@ class Add:
 
 
 @dataclass(frozen=True, slots=True)
-class Softcap:
+class Softcap(Op):
     """x = cap · tanh(x / cap), in place."""
 
     x: Buffer
     cap: float
-
-
-Op = Embed | RMSNorm | LayerNorm | Linear | Rope | Attention | Gated | Activate | Add | Softcap
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,23 +240,19 @@ class Program:
         return self.logits is None
 
     @property
-    def matrices(self) -> tuple[str, ...]:
+    def matrices(self) -> tuple[MatrixName, ...]:
         """Names of the weight matrices, in order of first use."""
-        ops = self.body + self.tail + self.head + self.states
-        return tuple(dict.fromkeys(op.weight for op in ops if isinstance(op, Embed | Linear)))
+        return self._names(MatrixName)
 
     @property
-    def vectors(self) -> tuple[str, ...]:
+    def vectors(self) -> tuple[VectorName, ...]:
         """Names of norm weights and biases, in order of first use."""
-        names: dict[str, None] = {}
-        for op in self.body + self.tail + self.head + self.states:
-            if isinstance(op, RMSNorm):
-                names[op.weight] = None
-            elif isinstance(op, LayerNorm):
-                names |= {op.weight: None, op.bias: None}
-            elif isinstance(op, Linear) and op.bias is not None:
-                names[op.bias] = None
-        return tuple(names)
+        return self._names(VectorName)
+
+    def _names(self, kind: type[NameT]) -> tuple[NameT, ...]:
+        ops = self.body + self.tail + self.head + self.states
+        values = (value for op in ops for value in op.values().values())
+        return tuple(dict.fromkeys(value for value in values if isinstance(value, kind)))
 
 
 def kv_bytes_per_token(kv_layers: tuple[KVLayer, ...], bytes_per_element: int) -> int:

@@ -200,7 +200,7 @@ void report_stored_halves(const TokenKernels& kernels, const Report& report) {
     numbers[1] = -std::numeric_limits<float>::infinity();
     numbers[2] = std::numeric_limits<float>::quiet_NaN();
     numbers[3] = 65519.9f;
-    constexpr int64_t kSlot = 5;
+    constexpr int64_t kToken = 5;
     std::vector<float> finite_numbers = numbers;
     for (float& number : finite_numbers) {
         if (std::isnan(number)) number = 1.5f;
@@ -213,14 +213,14 @@ void report_stored_halves(const TokenKernels& kernels, const Report& report) {
     const auto stored_keys = [&] {
         std::vector<float> stored;
         for (int64_t i = 0; i < kHeadDim; ++i) {
-            stored.push_back(half_at(keys, i * kBlockTokens + kSlot));
+            stored.push_back(half_at(keys, i * kBlockTokens + kToken));
         }
         return stored;
     };
     const auto stored_values = [&] {
         std::vector<float> stored;
         for (int64_t i = 0; i < kHeadDim; ++i) {
-            stored.push_back(half_at(values, kSlot * kHeadDim + i));
+            stored.push_back(half_at(values, kToken * kHeadDim + i));
         }
         return stored;
     };
@@ -232,12 +232,12 @@ void report_stored_halves(const TokenKernels& kernels, const Report& report) {
         }
         return numbers_stored;
     };
-    kernels.store_kv(layer, 0, kSlot, numbers.data(), finite_numbers.data());
+    kernels.store_kv(layer, 0, kToken, numbers.data(), finite_numbers.data());
     report.same("store_kv/keys", stored_keys(), expected(numbers));
     report.same("store_kv/values", stored_values(), expected(finite_numbers));
 
     // A value that is NaN shows in the key, and nowhere else.
-    kernels.store_kv(layer, 0, kSlot, finite_numbers.data(), numbers.data());
+    kernels.store_kv(layer, 0, kToken, finite_numbers.data(), numbers.data());
     std::vector<float> failed = expected(finite_numbers);
     failed[0] = std::numeric_limits<float>::quiet_NaN();
     report.same("store_kv/keys_of_nan", stored_keys(), failed);

@@ -20,24 +20,11 @@ from caudal.backends.base import (
     TokenLogprob,
 )
 from caudal.backends.facts import ExecutorFacts
+from caudal.backends.native.compiler import compile_program
 from caudal.backends.native.options import Activations, KVType
 from caudal.errors import ModelLoadError
 from caudal.formats.tensor_file import TensorFile
-from caudal.models.program import (
-    Activate,
-    Add,
-    Attention,
-    Embed,
-    Gated,
-    LayerNorm,
-    Linear,
-    Op,
-    Program,
-    RMSNorm,
-    Rope,
-    Softcap,
-)
-from caudal.models.rope import RopeTable
+from caudal.models.program import Program
 
 BLOCK_SIZE: int = _native.BLOCK_TOKENS
 """Tokens of a KV block."""
@@ -111,10 +98,10 @@ class NativeExecutor:
         self.native_seconds = 0.0
         try:
             weights = _native.Weights(options.threads)
-            compiler = _Compiler(weights, file, program, progress)
+            compiled = compile_program(program, file, weights, progress)
             self._executor: _native.Executor | None = _native.Executor(
                 weights,
-                compiler.program(),
+                compiled,
                 options.num_blocks,
                 options.kv_type,
                 options.activations == "f32",
@@ -153,9 +140,9 @@ class NativeExecutor:
         """
         packed = _pack(batch)
         began = time.perf_counter()
-        samples, scores, pools = self._opened().execute(packed)
+        samples, scores, pooled = self._opened().execute(packed)
         self.native_seconds += time.perf_counter() - began
-        next_sample, next_score, next_pool = iter(samples), iter(scores), iter(pools)
+        next_sample, next_score, next_pooled = iter(samples), iter(scores), iter(pooled)
         results = []
         for step in batch.steps:
             if len(step.samples) == 1 and not step.score_targets and step.pool is None:
@@ -165,7 +152,7 @@ class NativeExecutor:
                 step,
                 [next(next_sample) for _ in step.samples],
                 [next(next_score) for _ in step.score_targets],
-                None if step.pool is None else next(next_pool),
+                None if step.pool is None else next(next_pooled),
             )
             results.append(result)
         return results
@@ -194,7 +181,7 @@ def _pack(batch: Batch) -> _native.Batch:
         native.add_sequence(step.tokens, step.context, step.block_table, second)
         if step.pool is not None:
             carry = _NOTHING if step.pool.carry is None else step.pool.carry
-            native.add_pool(step.pool.first, step.pool.count, carry)
+            native.add_pooling(step.pool.first, step.pool.count, carry)
         last = len(step.tokens) - 1
         index = last - step.proposed
         for row in step.samples:
@@ -288,92 +275,3 @@ def _accepted(
 def _token_logprob(score: _native.ScoreTuple) -> TokenLogprob:
     token, logprob, rank, top = score
     return TokenLogprob(token, logprob, rank, top)
-
-
-class _Compiler:
-    """Packs a program's weights and translates its operations for the native library."""
-
-    def __init__(
-        self,
-        weights: _native.Weights,
-        file: TensorFile,
-        program: Program,
-        progress: Callable[[float], None] | None,
-    ) -> None:
-        self._program = program
-        self._matrices: dict[str, int] = {}
-        self._vectors: dict[str, int] = {}
-        self._tables: dict[RopeTable, int] = {}
-        matrices = program.matrices
-        names = matrices + program.vectors
-        total = sum(file.tensors[name].nbytes for name in names)
-        done = 0
-        for name in names:
-            tensor = file.tensors[name]
-            if name in matrices:
-                place = file.tensor_place(name)
-                self._matrices[name] = weights.add_matrix(tensor.type, *place, *tensor.shape)
-            else:
-                data = file.tensor_bytes(name)
-                self._vectors[name] = weights.add_vector(tensor.type, data, tensor.num_elements)
-            done += tensor.nbytes
-            if progress is not None:
-                progress(done / total)
-
-    def program(self) -> _native.Program:
-        body = [self._translate(op) for op in self._program.body]
-        tail = [self._translate(op) for op in self._program.tail]
-        head = [self._translate(op) for op in self._program.head]
-        states = [self._translate(op) for op in self._program.states]
-        logits = self._program.logits
-        return _native.Program(
-            [buffer.width for buffer in self._program.buffers],
-            [(t.inverse_frequencies, t.magnitude, t.interleaved) for t in self._tables],
-            [(layer.kv_heads, layer.head_dim) for layer in self._program.kv_layers],
-            body,
-            tail,
-            head,
-            states,
-            [buffer.index for buffer in self._program.carried],
-            self._program.hidden.index,
-            -1 if logits is None else logits.index,
-            self._program.state.index,
-        )
-
-    def _translate(self, op: Op) -> _native.Op:
-        match op:
-            case Embed():
-                return _native.EmbedOp(op.out.index, self._matrices[op.weight], op.scale, op.by)
-            case RMSNorm():
-                weight = self._vectors[op.weight]
-                return _native.RmsNormOp(op.out.index, op.x.index, weight, op.eps)
-            case LayerNorm():
-                weight, shift = self._vectors[op.weight], self._vectors[op.bias]
-                return _native.LayerNormOp(op.out.index, op.x.index, weight, shift, op.eps)
-            case Linear():
-                bias = -1 if op.bias is None else self._vectors[op.bias]
-                matrix = self._matrices[op.weight]
-                return _native.LinearOp(op.out.index, op.x.index, matrix, bias, op.accumulate)
-            case Rope():
-                table = self._tables.setdefault(op.table, len(self._tables))
-                return _native.RopeOp(op.x.index, op.head_dim, table)
-            case Attention():
-                return _native.AttentionOp(
-                    op.out.index,
-                    op.q.index,
-                    op.k.index,
-                    op.v.index,
-                    op.layer,
-                    op.heads,
-                    op.scale,
-                    op.window or 0,
-                    op.causal,
-                )
-            case Gated():
-                return _native.GatedOp(op.out.index, op.gate.index, op.up.index, op.activation)
-            case Activate():
-                return _native.ActivateOp(op.x.index, op.activation)
-            case Add():
-                return _native.AddOp(op.out.index, op.a.index, op.b.index)
-            case Softcap():
-                return _native.SoftcapOp(op.x.index, op.cap)

@@ -1,4 +1,4 @@
-#include "runtime/thread_pool.h"
+#include "runtime/thread_team.h"
 
 #include <exception>
 #if defined(__x86_64__)
@@ -37,21 +37,21 @@ void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads < 1 ? 1 : num_threads) {
+ThreadTeam::ThreadTeam(int num_threads) : num_threads_(num_threads < 1 ? 1 : num_threads) {
     threads_.reserve(static_cast<size_t>(num_threads_ - 1));
     for (int index = 1; index < num_threads_; ++index) {
         threads_.emplace_back([this, index] { worker(index); });
     }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadTeam::~ThreadTeam() {
     stopping_.store(true, std::memory_order_relaxed);
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
     for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::run(const std::function<void(int)>& body) {
+void ThreadTeam::run(const std::function<void(int)>& body) {
     body_ = &body;
     error_ = nullptr;
     running_.store(num_threads_ - 1, std::memory_order_relaxed);
@@ -66,7 +66,7 @@ void ThreadPool::run(const std::function<void(int)>& body) {
     if (error_) std::rethrow_exception(error_);
 }
 
-void ThreadPool::run_guarded(int index) {
+void ThreadTeam::run_guarded(int index) {
     try {
         (*body_)(index);
     } catch (...) {
@@ -75,7 +75,7 @@ void ThreadPool::run_guarded(int index) {
     }
 }
 
-void ThreadPool::barrier() {
+void ThreadTeam::barrier() {
     if (num_threads_ == 1) return;
     const uint32_t generation = barrier_generation_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) == num_threads_ - 1) {
@@ -89,7 +89,7 @@ void ThreadPool::barrier() {
     }
 }
 
-void ThreadPool::worker(int index) {
+void ThreadTeam::worker(int index) {
     uint32_t seen = 0;
     while (true) {
         wait_while_equal(generation_, seen);

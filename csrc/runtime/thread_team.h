@@ -1,4 +1,4 @@
-// A persistent pool whose threads spin briefly between operations and sleep when there is no work.
+// Threads that spin briefly between operations and sleep when there is no work.
 #pragma once
 
 #include <atomic>
@@ -14,12 +14,12 @@ namespace caudal {
 // Runs one function on `size()` threads at once (the caller is thread 0). Not reentrant; called
 // from one thread at a time. Threads that wait spin for half a millisecond, then sleep on a futex:
 // idle costs no CPU.
-class ThreadPool {
+class ThreadTeam {
   public:
-    explicit ThreadPool(int num_threads);
-    ~ThreadPool();
-    ThreadPool(const ThreadPool&) = delete;
-    ThreadPool& operator=(const ThreadPool&) = delete;
+    explicit ThreadTeam(int num_threads);
+    ~ThreadTeam();
+    ThreadTeam(const ThreadTeam&) = delete;
+    ThreadTeam& operator=(const ThreadTeam&) = delete;
 
     int size() const { return num_threads_; }
 

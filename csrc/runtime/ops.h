@@ -1,0 +1,212 @@
+// The operations of a program, which mirror those of src/caudal/models/program.py: there they are
+// explained. Buffers, matrices and vectors are named by index.
+//
+// Each says its name in Python (kName) and its fields; whether it needs nothing but its row
+// (kOnlyItsRow): not the token, its position, or other rows; and, if it is done row by row, what
+// profiles call it (kStage). Its shapes are checked in plan.cpp, what it does to a row is in
+// executor_stages.cpp.
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+#include <variant>
+
+#include "kernels/token_ops.h"
+#include "runtime/op_fields.h"
+
+namespace caudal {
+
+// What chooses a token's row of an embedding: its id, its position, or which of a pair's texts it
+// belongs to (0 or 1).
+enum class EmbedBy : uint8_t { Token, Position, Segment };
+
+struct EmbedOp {
+    static constexpr const char* kName = "Embed";
+    static constexpr const char* kStage = "embed";
+    static constexpr bool kOnlyItsRow = false;
+
+    int out;
+    int weight;
+    float scale;
+    EmbedBy by;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &EmbedOp::out),
+                          field<FieldKind::Matrix>("weight", &EmbedOp::weight),
+                          field<FieldKind::Value>("scale", &EmbedOp::scale),
+                          field<FieldKind::Value>("by", &EmbedOp::by));
+    }
+};
+
+struct RmsNormOp {
+    static constexpr const char* kName = "RMSNorm";
+    static constexpr const char* kStage = "norm";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int x;
+    int weight;
+    float eps;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &RmsNormOp::out),
+                          field<FieldKind::Input>("x", &RmsNormOp::x),
+                          field<FieldKind::Vector>("weight", &RmsNormOp::weight),
+                          field<FieldKind::Value>("eps", &RmsNormOp::eps));
+    }
+};
+
+struct LayerNormOp {
+    static constexpr const char* kName = "LayerNorm";
+    static constexpr const char* kStage = "norm";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int x;
+    int weight;
+    int bias;
+    float eps;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &LayerNormOp::out),
+                          field<FieldKind::Input>("x", &LayerNormOp::x),
+                          field<FieldKind::Vector>("weight", &LayerNormOp::weight),
+                          field<FieldKind::Vector>("bias", &LayerNormOp::bias),
+                          field<FieldKind::Value>("eps", &LayerNormOp::eps));
+    }
+};
+
+struct LinearOp {
+    static constexpr const char* kName = "Linear";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int x;
+    int weight;
+    int bias = -1;
+    bool accumulate;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &LinearOp::out),
+                          field<FieldKind::Input>("x", &LinearOp::x),
+                          field<FieldKind::Matrix>("weight", &LinearOp::weight),
+                          optional_field<FieldKind::Vector>("bias", &LinearOp::bias),
+                          field<FieldKind::Value>("accumulate", &LinearOp::accumulate));
+    }
+};
+
+struct RopeOp {
+    static constexpr const char* kName = "Rope";
+    static constexpr const char* kStage = "rope";
+    static constexpr bool kOnlyItsRow = false;
+
+    int x;
+    int head_dim;
+    int table;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::InPlace>("x", &RopeOp::x),
+                          field<FieldKind::Value>("head_dim", &RopeOp::head_dim),
+                          field<FieldKind::RopeTable>("table", &RopeOp::table));
+    }
+};
+
+struct AttentionOp {
+    static constexpr const char* kName = "Attention";
+    static constexpr bool kOnlyItsRow = false;
+
+    int out;
+    int q;
+    int k;
+    int v;
+    int layer;
+    int64_t heads;
+    float scale;
+    int64_t window = 0;  // 0: all tokens before a query
+    bool causal;
+
+    AttentionShape shape() const { return {heads, scale, window, causal}; }
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &AttentionOp::out),
+                          field<FieldKind::Input>("q", &AttentionOp::q),
+                          field<FieldKind::Input>("k", &AttentionOp::k),
+                          field<FieldKind::Input>("v", &AttentionOp::v),
+                          field<FieldKind::KVLayer>("layer", &AttentionOp::layer),
+                          field<FieldKind::Value>("heads", &AttentionOp::heads),
+                          field<FieldKind::Value>("scale", &AttentionOp::scale),
+                          optional_field<FieldKind::Value>("window", &AttentionOp::window),
+                          field<FieldKind::Value>("causal", &AttentionOp::causal));
+    }
+};
+
+struct GatedOp {
+    static constexpr const char* kName = "Gated";
+    static constexpr const char* kStage = "activation";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int gate;
+    int up;
+    Activation activation;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &GatedOp::out),
+                          field<FieldKind::Input>("gate", &GatedOp::gate),
+                          field<FieldKind::Input>("up", &GatedOp::up),
+                          field<FieldKind::Value>("activation", &GatedOp::activation));
+    }
+};
+
+struct ActivateOp {
+    static constexpr const char* kName = "Activate";
+    static constexpr const char* kStage = "activation";
+    static constexpr bool kOnlyItsRow = true;
+
+    int x;
+    Activation activation;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::InPlace>("x", &ActivateOp::x),
+                          field<FieldKind::Value>("activation", &ActivateOp::activation));
+    }
+};
+
+struct AddOp {
+    static constexpr const char* kName = "Add";
+    static constexpr const char* kStage = "add";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int a;
+    int b;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &AddOp::out),
+                          field<FieldKind::Input>("a", &AddOp::a),
+                          field<FieldKind::Input>("b", &AddOp::b));
+    }
+};
+
+struct SoftcapOp {
+    static constexpr const char* kName = "Softcap";
+    static constexpr const char* kStage = "softcap";
+    static constexpr bool kOnlyItsRow = true;
+
+    int x;
+    float cap;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::InPlace>("x", &SoftcapOp::x),
+                          field<FieldKind::Value>("cap", &SoftcapOp::cap));
+    }
+};
+
+// Any operation that is done row by row, or one of `Others`.
+template <class... Others>
+using RowOpOr = std::variant<EmbedOp, RmsNormOp, LayerNormOp, RopeOp, GatedOp, ActivateOp, AddOp,
+                             SoftcapOp, Others...>;
+
+using Op = RowOpOr<LinearOp, AttentionOp>;
+
+}  // namespace caudal

@@ -1,0 +1,101 @@
+"""Programs for the native library: weights packed, and operations that refer to all by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from caudal import _native
+from caudal.formats.tensor_file import TensorFile
+from caudal.models.program import Buffer, MatrixName, Op, OpValue, Program, VectorName
+from caudal.models.rope import RopeTable
+
+
+def compile_program(
+    program: Program,
+    file: TensorFile,
+    weights: _native.Weights,
+    progress: Callable[[float], None] | None = None,
+) -> _native.Program:
+    """Pack a program's weights and translate its operations.
+
+    Args:
+        program: The model's program.
+        file: The model; nothing of it is read later.
+        weights: Where the packed weights go.
+        progress: Called with the share of weights packed so far, 0 to 1.
+
+    Raises:
+        ValueError: A tensor can't be packed, or the library doesn't know an operation.
+        RuntimeError: The file was cut or replaced meanwhile.
+    """
+    translator = _Translator(_pack(program, file, weights, progress))
+    body, tail, head, states = (
+        [translator.translate(op) for op in ops]
+        for ops in (program.body, program.tail, program.head, program.states)
+    )
+    return _native.Program(
+        [buffer.width for buffer in program.buffers],
+        [(t.inverse_frequencies, t.magnitude, t.interleaved) for t in translator.tables],
+        [(layer.kv_heads, layer.head_dim) for layer in program.kv_layers],
+        body,
+        tail,
+        head,
+        states,
+        [buffer.index for buffer in program.carried],
+        program.hidden.index,
+        None if program.logits is None else program.logits.index,
+        program.state.index,
+    )
+
+
+def _pack(
+    program: Program,
+    file: TensorFile,
+    weights: _native.Weights,
+    progress: Callable[[float], None] | None,
+) -> dict[MatrixName | VectorName, int]:
+    """The number that each weight has among the packed matrices, or among the vectors."""
+    numbers: dict[MatrixName | VectorName, int] = {}
+    names = program.matrices + program.vectors
+    total = sum(file.tensors[name].nbytes for name in names)
+    done = 0
+    for name in names:
+        tensor = file.tensors[name]
+        if isinstance(name, MatrixName):
+            location = file.tensor_place(name)
+            numbers[name] = weights.add_matrix(tensor.type, *location, *tensor.shape)
+        else:
+            data = file.tensor_bytes(name)
+            numbers[name] = weights.add_vector(tensor.type, data, tensor.num_elements)
+        done += tensor.nbytes
+        if progress is not None:
+            progress(done / total)
+    return numbers
+
+
+class _Translator:
+    """Puts numbers for whatever operations refer to; what an operation is for is all the same."""
+
+    def __init__(self, weights: dict[MatrixName | VectorName, int]) -> None:
+        self._weights = weights
+        self._tables: dict[RopeTable, int] = {}
+
+    @property
+    def tables(self) -> tuple[RopeTable, ...]:
+        """The tables met so far, by number."""
+        return tuple(self._tables)
+
+    def translate(self, op: Op) -> _native.Op:
+        values = {name: self._translate_value(value) for name, value in op.values().items()}
+        return type(op).__name__, values
+
+    def _translate_value(self, value: OpValue) -> int | float | str | None:
+        match value:
+            case Buffer():
+                return value.index
+            case MatrixName() | VectorName():
+                return self._weights[value]
+            case RopeTable():
+                return self._tables.setdefault(value, len(self._tables))
+            case _:
+                return value
