@@ -6,6 +6,8 @@ The server turns these into each API's own envelope and the command line prints 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class CaudalError(Exception):
     """Base class: the message is written for the person who reads it, without a traceback."""
@@ -145,3 +147,38 @@ class RequestFailedError(CaudalError):
 
 class RequestTimeoutError(CaudalError):
     """A request's deadline passed before its answer was complete."""
+
+
+class UnknownModelError(CaudalError):
+    """A request names a model that is not served.
+
+    Args:
+        name: The name.
+        served: The names that there are.
+    """
+
+    def __init__(self, name: str, served: Sequence[str]) -> None:
+        self.name = name
+        self.served = served
+        super().__init__(
+            f"The model {name[:80]!r} does not exist. This server serves: {', '.join(served)}."
+        )
+
+
+class UnsupportedTaskError(CaudalError):
+    """A model is asked for what it can't do.
+
+    Args:
+        name: The model.
+        task: What it was asked for.
+        tasks: What it can do.
+    """
+
+    def __init__(self, name: str, task: str, tasks: Sequence[str]) -> None:
+        self.name = name
+        self.task = task
+        self.tasks = tasks
+        deeds = {"generate": "generate text", "embed": "make embeddings", "score": "score texts"}
+        can = " and ".join(deeds[each] for each in tasks)
+        self.verdict = f"The model {name!r} can't {deeds[task]}."
+        super().__init__(f"{self.verdict} It can {can}.")

@@ -13,7 +13,7 @@ import pytest
 
 from caudal.chat.conversation import Conversation, Message, Tool, ToolChoice
 from caudal.chat.events import Answer
-from caudal.chat.model import ChatModel
+from caudal.chat.preparer import ChatPreparer
 from caudal.chat.prompt import ChatPrompt
 from caudal.engine.grammar import MatcherError
 from caudal.formats.detokenizer import IncrementalDetokenizer
@@ -45,7 +45,7 @@ class Harness:
     """A model that draws among the tokens that its grammar allows."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.chat: ChatModel
+        self.chat: ChatPreparer
         self.tokenizer: Tokenizer
         self.chat, self.tokenizer = MODELS[name].load(folder)
         self.grammars = GrammarCompiler(self.tokenizer)

@@ -11,7 +11,7 @@ import pytest
 from caudal.chat.conversation import Conversation, Message, Tool, ToolCall, ToolChoice
 from caudal.chat.dialect import choose_dialect
 from caudal.chat.events import ContentDelta, ToolCallBegin
-from caudal.chat.model import MAX_TEMPLATE, ChatModel
+from caudal.chat.preparer import MAX_TEMPLATE, ChatPreparer
 from caudal.errors import ParameterError, TemplateError
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.tokenizer import Tokenizer
@@ -43,7 +43,7 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 
 def prompt_of(tokenizer: Tokenizer, source: str, messages: list[Message], **more: Any) -> str:
-    chat = ChatModel(
+    chat = ChatPreparer(
         ChatTemplate(source, tokenizer, workers=shared_workers()),
         tokenizer,
         request_templates=shared_workers(),
@@ -187,7 +187,7 @@ def test_reasoning_effort(tokenizer: Tokenizer, reads: str, effort: Any, written
 def test_effort_without_effect_is_said(
     tokenizer: Tokenizer, template: str, effort: Any, ignored: tuple[str, ...]
 ):
-    model = ChatModel(ChatTemplate(template, tokenizer), tokenizer)
+    model = ChatPreparer(ChatTemplate(template, tokenizer), tokenizer)
     asked = Conversation(messages=[ASK], reasoning_effort=effort)
     assert model.prepare(asked).ignored == ignored
 

@@ -67,7 +67,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             chat_template=RoleTemplate(),
             grammars=GrammarCompiler(ByteTokenizer()),  # type: ignore[arg-type]
             tasks=frozenset(("generate", "embed", "score")),
-            embedding_model=lambda engine: None,
+            program=SimpleNamespace(
+                pooling=Pooling(kind="last", normalize=True), state=SimpleNamespace(width=576)
+            ),
             start_engine=lambda: start_engine(ScriptedExecutor()),
             max_model_len=512,
             facts=replace(FACTS, model=name),

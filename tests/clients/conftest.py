@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
 from support.clients.home import Home
 from support.clients.programs import Programs
 from support.clients.scripted_model import Script, scripted_model
@@ -40,7 +40,7 @@ def home(tmp_path: Path, programs: Programs) -> Home:
     return Home.create(tmp_path, programs)
 
 
-Start = Callable[[ServedModel], ClientServer]
+Start = Callable[[ModelService], ClientServer]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     servers: list[ClientServer] = []
     with contextlib.ExitStack() as stack:
 
-        def start(model: ServedModel) -> ClientServer:
+        def start(model: ModelService) -> ClientServer:
             servers.append(stack.enter_context(client_server(model)))
             return servers[-1]
 

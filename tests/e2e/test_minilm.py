@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from caudal import LLM
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
 from support.running_server import RunningServer, running_server
 
 REFERENCE = json.loads(
@@ -35,7 +35,7 @@ def cosines(vectors: Any) -> NDArray[np.float64]:
 
 @pytest.fixture(scope="module")
 def server(minilm: str) -> Iterator[RunningServer]:
-    model = ServedModel.from_loaded(load_model(minilm, LoadOptions()))
+    model = ModelService.from_loaded(load_model(minilm, LoadOptions()))
     with running_server(model) as running:
         yield running
 
@@ -151,8 +151,13 @@ def test_it_says_what_it_can_do(client: openai.OpenAI, server: RunningServer) ->
         client.chat.completions.create(
             model="minilm", messages=[{"role": "user", "content": "Hello"}]
         )
-    for route in ("/v1/completions", "/v1/responses", "/v1/messages"):
-        answer = server.http.post(route, json={"model": "minilm", "prompt": "a", "input": "a"})
+    message = {"role": "user", "content": "a"}
+    for route, body in {
+        "/v1/completions": {"prompt": "a"},
+        "/v1/responses": {"input": "a"},
+        "/v1/messages": {"max_tokens": 1, "messages": [message]},
+    }.items():
+        answer = server.http.post(route, json={"model": "minilm", **body})
         assert answer.status_code == 400, route
         assert "can't generate text" in answer.text
 

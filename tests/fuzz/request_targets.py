@@ -81,11 +81,9 @@ def grammar() -> Iterator[Run]:
 @contextmanager
 def http() -> Iterator[Run]:
     """A path of the server on the first line, the body after it."""
-    import dataclasses
-
     from caudal.server.app import create_app
-    from caudal.server.state import ModelSlot
-    from support.fake_model import ScriptedExecutor, serve_fake
+    from caudal.service.registry import ModelRegistry
+    from support.fake_model import ScriptedExecutor, changed, serve_fake
     from support.fake_template import tool_chat
 
     script = b'<think>hm</think>Hello <tool_call>{"name": "f", "arguments": {}}</tool_call>'
@@ -93,17 +91,17 @@ def http() -> Iterator[Run]:
 
     async def start() -> Any:
         model = serve_fake(ScriptedExecutor(script=script, num_blocks=2048), max_model_len=4096)
-        return dataclasses.replace(model, chat=tool_chat())
+        return changed(model, chat=tool_chat())
 
     model = loop.run_until_complete(start())
-    slot = ModelSlot()
-    slot.fill(model)
-    app = create_app(slot)
+    registry = ModelRegistry()
+    registry.add(model)
+    app = create_app(registry)
 
     def run(data: bytes) -> bool:
         path, _, body = data.partition(b"\n")
         status, headers, answer = loop.run_until_complete(_post(app, path, body))
-        assert model.engine.healthy, "the engine is dead"
+        assert model.parts.engine.healthy, "the engine is dead"
         assert 200 <= status < 500, f"status {status}: {answer[:2000]!r}"
         if status >= 400 and status not in (404, 405):
             said = json.loads(answer)
@@ -116,7 +114,7 @@ def http() -> Iterator[Run]:
     try:
         yield run
     finally:
-        loop.run_until_complete(model.engine.shutdown(drain=False))
+        loop.run_until_complete(model.parts.engine.shutdown(drain=False))
         loop.close()
 
 

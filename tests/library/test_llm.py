@@ -14,7 +14,6 @@ import caudal.library.llm
 from caudal import LLM, SamplingParams
 from caudal.errors import ContextOverflowError, ParameterError, TemplateError
 from caudal.models.pooling import Pooling
-from caudal.service.embedding import EmbeddingModel
 from support.fake_executor import pooled_states
 from support.fake_model import (
     END,
@@ -40,11 +39,8 @@ def llm(executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterator
             tokenizer=ByteTokenizer(),
             chat_template=RoleTemplate(),
             start_engine=lambda: start_engine(executor, max_queue=2, max_num_seqs=2),
-            embedding_model=lambda engine: EmbeddingModel(
-                engine,
-                ByteTokenizer(),  # type: ignore[arg-type]
-                Pooling(kind="mean", normalize=False),
-                1,
+            program=SimpleNamespace(
+                pooling=Pooling(kind="mean", normalize=False), state=SimpleNamespace(width=1)
             ),
         )
 

@@ -15,7 +15,8 @@ import pytest
 from caudal.errors import InputTooLongError, ModelLoadError, ParameterError
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
-from caudal.service.embedding import EmbeddingModel, PoolInput
+from caudal.service.embedding import Embedder
+from caudal.service.work import EmbedWork, ScoreWork
 from support.tiny_bert import CLS, SEP, VOCABULARY, TinyBert
 
 RANDOM = np.random.default_rng(3)
@@ -37,19 +38,19 @@ MODELS = {
 
 
 @contextmanager
-def loaded(path: Path, **options: Any) -> Iterator[EmbeddingModel]:
+def loaded(path: Path, **options: Any) -> Iterator[Embedder]:
     chosen: dict[str, Any] = {"threads": 2, "kv_type": "f32"} | options
     model = load_model(str(path), LoadOptions(**chosen))
     engine = model.start_engine()
     try:
-        yield model.embedding_model(engine)
+        yield Embedder.of(model, engine)
     finally:
         asyncio.run(engine.shutdown(drain=False))
 
 
 def embed(path: Path, inputs: list[list[int]], **options: Any) -> list[np.ndarray[Any, Any]]:
     with loaded(path, **options) as model:
-        results = asyncio.run(model.embed([PoolInput(tokens) for tokens in inputs]))
+        results = asyncio.run(model.embed(EmbedWork(inputs=inputs)))
     return [result.vector for result in results]
 
 
@@ -103,7 +104,7 @@ def test_a_cross_encoder_reads_pairs(tmp_path: Path) -> None:
         model.write_gguf(tmp_path / "m.gguf", 4),
     ):
         with loaded(path) as ours:
-            scores = asyncio.run(ours.score(pairs))
+            scores = asyncio.run(ours.score(ScoreWork(pairs=pairs)))
             for (first, second), result in zip(pairs, scores, strict=True):
                 pair = ours.encode_pair(first, second)
                 assert pair.second_segment is not None
@@ -111,7 +112,7 @@ def test_a_cross_encoder_reads_pairs(tmp_path: Path) -> None:
                 assert result.score == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-5)
                 assert result.tokens == len(pair.tokens)
             with pytest.raises(ParameterError, match="scores pairs of texts"):
-                asyncio.run(ours.embed([PoolInput([CLS, SEP])]))
+                asyncio.run(ours.embed(EmbedWork(inputs=[[CLS, SEP]])))
 
 
 def test_a_cross_encoder_may_ask_for_its_score_as_it_is(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_a_cross_encoder_may_ask_for_its_score_as_it_is(tmp_path: Path) -> None:
     model = TinyBert(labels=1, extra={"sentence_transformers": activation})
     with loaded(model.write_folder(tmp_path / "m")) as ours:
         pair = ours.encode_pair("abc", "xyz")
-        [result] = asyncio.run(ours.score([("abc", "xyz")]))
+        [result] = asyncio.run(ours.score(ScoreWork(pairs=[("abc", "xyz")])))
     assert pair.second_segment is not None
     assert result.score == pytest.approx(model.score(pair.tokens, pair.second_segment), abs=1e-5)
 
@@ -138,10 +139,10 @@ def test_the_longest_input_is_the_models_own(tmp_path: Path) -> None:
         assert list(pair.tokens) == [CLS, 6, 7, SEP, *[5] * 15, SEP]
         with pytest.raises(InputTooLongError) as caught:
             model.encode_pair(text, "a", truncate=-1)
-        assert caught.value.param == "query"
+        assert caught.value.param == "text_1"
         with pytest.raises(InputTooLongError) as caught:
             model.encode_pair("a", text)
-        assert caught.value.param == "documents"
+        assert caught.value.param == "text_2"
         with pytest.raises(ParameterError, match="at least 3"):
             model.encode(text, truncate=2)
         with pytest.raises(InputTooLongError, match="2097152 characters"):
@@ -152,11 +153,11 @@ def test_the_longest_input_is_the_models_own(tmp_path: Path) -> None:
 def test_matryoshka_sizes_are_the_models_own(tmp_path: Path) -> None:
     model = TinyBert(extra={"matryoshka_dimensions": [8, 16]})
     with loaded(model.write_folder(tmp_path / "m")) as ours:
-        [short] = asyncio.run(ours.embed([PoolInput(INPUTS[3])], dimensions=8))
+        [short] = asyncio.run(ours.embed(EmbedWork(inputs=[INPUTS[3]], dimensions=8)))
         whole = model.embedding(INPUTS[3])[:8]
         np.testing.assert_allclose(short.vector, whole / np.linalg.norm(whole), atol=3e-5)
         with pytest.raises(ParameterError, match="48 or one of 8, 16, but is 9"):
-            asyncio.run(ours.embed([PoolInput(INPUTS[3])], dimensions=9))
+            asyncio.run(ours.embed(EmbedWork(inputs=[INPUTS[3]], dimensions=9)))
 
 
 @pytest.mark.parametrize(

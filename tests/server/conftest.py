@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
 from caudal.server.auth import Access
 from caudal.server.limits import ServerLimits
-from support.fake_model import ScriptedExecutor, serve_fake
+from support.fake_model import ScriptedExecutor, changed, serve_fake
 from support.fake_template import tool_chat
 from support.running_server import RunningServer, Serve, running_server
 
@@ -27,7 +26,7 @@ def serve() -> Iterator[Serve]:
             strict_fields: bool = False,
             **options: object,
         ) -> RunningServer:
-            model = replace(serve_fake(executor, **options), caps_answers=not strict_fields)
+            model = changed(serve_fake(executor, **options), strict=strict_fields)
             served = running_server(
                 model,
                 api_key=api_key,
@@ -55,6 +54,6 @@ def converse() -> Iterator[Callable[..., RunningServer]]:
         def start(script: str, **options: object) -> RunningServer:
             executor = ScriptedExecutor(script=script.encode(), num_blocks=2048)
             model = serve_fake(executor, **{"max_model_len": 16384} | options)
-            return stack.enter_context(running_server(replace(model, chat=tool_chat())))
+            return stack.enter_context(running_server(changed(model, chat=tool_chat())))
 
         yield start

@@ -153,7 +153,7 @@ def test_pages_can_read_answers_failures_and_streams(paged: RunningServer):
 def test_a_page_can_read_that_something_unforeseen_went_wrong(
     paged: RunningServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(type(paged.model), "start_chat", None)
+    monkeypatch.setattr(type(paged.model), "chat", None)
     response = paged.http.post(
         "/v1/chat/completions", json=CHAT, headers={"origin": PAGE, "x-api-key": "sesame"}
     )

@@ -183,7 +183,7 @@ def test_prompts_of_another_shape(hello: RunningServer, prompt: object):
 def test_prompts_that_the_model_cannot_take(hello: RunningServer, prompt: object):
     error = refused(hello, "/v1/completions", {"model": "fake", "prompt": prompt})
     assert error["param"] == "prompt"
-    assert hello.model.engine.stats().running == 0
+    assert hello.model.parts.engine.stats().running == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -340,7 +340,7 @@ def test_text_that_cannot_fit_is_not_even_tokenised(
     def encode(*args: object, **options: object) -> list[int]:
         pytest.fail("it was tokenised")
 
-    for part in (hello.model.tokenizer, hello.model.chat.template):
+    for part in (hello.model.parts.tokenizer, hello.model.parts.chat.template):
         monkeypatch.setattr(part, "encode", encode)
     text = "x" * (2**20 + 1)
     body = {"messages": [{"role": "user", "content": text}]} if "chat" in path else {"prompt": text}

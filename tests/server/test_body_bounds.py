@@ -252,7 +252,7 @@ def test_the_log_does_not_repeat_a_long_user(
 def test_many_short_texts_are_tokenised_beside_the_event_loop(
     hello: RunningServer, monkeypatch: pytest.MonkeyPatch, path: str, prompt: list[Any]
 ):
-    tokenizer = hello.model.tokenizer
+    tokenizer = hello.model.parts.tokenizer
     encode = tokenizer.encode
     in_loop: list[bool] = []
 

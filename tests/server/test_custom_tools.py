@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import openai
@@ -14,10 +13,10 @@ import pytest
 from caudal.chat import harmony
 from caudal.chat.calls.formats import HERMES, TOOL_FORMATS
 from caudal.chat.conversation import Tool
-from caudal.chat.model import ChatModel
+from caudal.chat.preparer import ChatPreparer
 from caudal.chat.text_input import TextInput
 from support.custom_tools import ARGUMENTS, PATCH, PATCH_GRAMMAR, written
-from support.fake_model import ByteTokenizer, ScriptedExecutor, serve_fake
+from support.fake_model import ByteTokenizer, ScriptedExecutor, changed, serve_fake
 from support.fake_template import ToolTemplate
 from support.running_server import RunningServer, running_server
 
@@ -160,11 +159,11 @@ def test_every_format_of_calls(parser: str):
         syntax = HERMES.syntax
     script = (syntax.begin + syntax.head_of_text).replace("NAME", "apply_patch") + PATCH
     template, tokenizer = ToolTemplate(), ByteTokenizer()
-    chat = ChatModel(template, tokenizer, tool_parser=parser)  # type: ignore[arg-type]
+    chat = ChatPreparer(template, tokenizer, tool_parser=parser)  # type: ignore[arg-type]
     model = serve_fake(
         ScriptedExecutor(script=script.encode(), num_blocks=2048), max_model_len=16384
     )
-    with running_server(replace(model, chat=chat)) as server:
+    with running_server(changed(model, chat=chat)) as server:
         for choice in ("required", "auto"):
             response = server.openai().responses.create(
                 model="fake",

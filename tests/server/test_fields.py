@@ -320,7 +320,7 @@ def test_effort_on_a_model_without_levels_is_a_hint(
     refused = strict.http.post(path, json=body_for(path, **fields))
     assert refused.status_code == 400
     assert name in refused.json()["error"]["message"]
-    assert strict.model.engine.stats().running == 0
+    assert strict.model.parts.engine.stats().running == 0
 
 
 LIMITS = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,12 +20,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from caudal.chat.model import ChatModel
+from caudal.chat.preparer import ChatPreparer
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.template_workers import TemplateWorkers
 from caudal.server.app import create_app
-from caudal.server.state import ModelSlot
-from support.fake_model import ScriptedExecutor, serve_fake
+from caudal.service.registry import ModelRegistry
+from support.fake_model import ScriptedExecutor, changed, serve_fake
 from support.running_server import RunningServer, running_server
 from support.vocabularies import bpe_metadata, make_tokenizer
 
@@ -44,7 +43,7 @@ TEMPLATE = """\
 {% endif %}
 """
 
-DOCUMENT = create_app(ModelSlot()).openapi()
+DOCUMENT = create_app(ModelRegistry()).openapi()
 
 
 def answerable(document: dict[str, Any]) -> dict[str, Any]:
@@ -85,9 +84,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         script=ANSWER.encode(), num_blocks=2048, vocab_size=tokenizer.vocab_size
     )
     model = serve_fake(executor, tokenizer=tokenizer, max_model_len=4096)
-    model = replace(
+    model = changed(
         model,
-        chat=ChatModel(
+        chat=ChatPreparer(
             ChatTemplate(TEMPLATE, tokenizer), tokenizer, request_templates=TemplateWorkers()
         ),
     )

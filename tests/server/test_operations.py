@@ -62,7 +62,7 @@ def test_before_the_model_is_loaded_everything_is_503(hello: RunningServer):
             response = server.http.request(method, path)
             assert response.status_code == 503
             assert response.json()["error"]["code"] == "model_loading"
-        server.slot.fill(hello.model)
+        server.registry.add(hello.model)
         assert server.http.get("/health").json() == {"status": "ok"}
         assert server.http.get("/v1/models").status_code == 200
 
@@ -94,7 +94,7 @@ def test_a_dead_engine_is_unhealthy_and_says_so(serve: Serve):
     import asyncio
 
     server = serve(ScriptedExecutor())
-    asyncio.run(server.model.engine.shutdown(drain=False))
+    asyncio.run(server.model.parts.engine.shutdown(drain=False))
     assert server.http.get("/health").status_code == 503
     response = server.http.post("/v1/chat/completions", json=CHAT)
     assert response.status_code == 503
@@ -254,6 +254,6 @@ def test_a_port_in_use_and_an_address_that_is_not_ours():
 def test_models_have_what_clients_of_other_servers_read(hello: RunningServer):
     card = hello.http.get("/v1/models/fake").json()
     assert card["max_model_len"] == card["context_length"] == card["meta"]["n_ctx"] == 512
-    assert card["meta"]["n_vocab"] == hello.model.tokenizer.vocab_size
+    assert card["meta"]["n_vocab"] == hello.model.parts.tokenizer.vocab_size
     assert card["aliases"] == ["fake"]
     assert card["parent"] is None

@@ -222,7 +222,7 @@ def test_counting_the_tokens_of_a_conversation(hello: RunningServer):
 def test_the_model_card_has_real_limits(hello: RunningServer):
     card = hello.http.get("/v1/models/fake").json()
     assert (card["max_model_len"], card["max_num_seqs"]) == (512, 8)
-    assert card["max_queue"] == hello.model.engine.config.max_queue
+    assert card["max_queue"] == hello.model.parts.engine.config.max_queue
 
 
 @pytest.mark.parametrize(

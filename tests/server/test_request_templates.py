@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from caudal.service.served_model import REQUEST_TEMPLATES
+from caudal.service.chats import REQUEST_TEMPLATES
 from support.processes import children, wait_until_gone
 from support.running_server import RunningServer, running_server
 from support.template_server import serve_template

@@ -264,7 +264,7 @@ def test_what_can_not_be_had_is_refused_by_name(
         error = response.json()["error"]
         assert error["param"] == field, error
         assert says in error["message"], error
-    stats = server.model.engine.stats()
+    stats = server.model.parts.engine.stats()
     assert stats.waiting == stats.running == 0
     assert stats.finished[FinishReason.FAILED] == 0
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.fake_model import END, ScriptedExecutor, serve_fake
+from support.fake_model import END, ScriptedExecutor, changed, serve_fake
 from support.running_server import RunningServer, running_server
 from support.vocabularies import make_tokenizer, spm_metadata
 
@@ -65,7 +64,7 @@ def test_special_tokens_are_added_where_asked_for(tmp_path: Path):
     assert tokenizer.add_bos
     bos = tokenizer.bos_id
     fake = serve_fake(ScriptedExecutor())
-    with running_server(replace(fake, tokenizer=tokenizer)) as server:
+    with running_server(changed(fake, tokenizer=tokenizer)) as server:
         assert post(server, "/tokenize", prompt="a")["tokens"][0] == bos
         bare = post(server, "/tokenize", prompt="a", add_special_tokens=False)["tokens"]
         assert bos not in bare

@@ -254,7 +254,7 @@ def test_no_more_tokens_are_cached_than_the_prompt_has(serve: Serve):
             tool_choice={"type": "any"},
         )
         assert said.usage.input_tokens >= 0
-    stats = server.model.engine.stats()
+    stats = server.model.parts.engine.stats()
     assert stats.cache_hit_tokens <= stats.prompt_tokens
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caudal.chat.harmony import MARKERS
-from caudal.chat.model import ChatModel
+from caudal.chat.preparer import ChatPreparer
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.tokenizer import Tokenizer
 from support.template_workers import shared_workers
@@ -36,12 +36,12 @@ class SmallModel:
         metadata = bpe_metadata(control=self.control, user_defined=self.user_defined)
         return make_tokenizer(folder, metadata)
 
-    def load(self, folder: Path, **parsers: str) -> tuple[ChatModel, Tokenizer]:
+    def load(self, folder: Path, **parsers: str) -> tuple[ChatPreparer, Tokenizer]:
         tokenizer = self.tokenizer(folder)
         if self is MODELS["gemma"]:  # its template doesn't show it
             parsers.setdefault("tool_parser", "gemma")
         template = ChatTemplate(self.template, tokenizer, workers=shared_workers())
-        return ChatModel(template, tokenizer, **parsers), tokenizer
+        return ChatPreparer(template, tokenizer, **parsers), tokenizer
 
 
 def _marked(*markers: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from caudal.backends.base import SampledToken, SamplingRow
-from caudal.chat.model import ChatModel
+from caudal.chat.preparer import ChatPreparer
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
@@ -17,10 +17,10 @@ from caudal.errors import ParameterError, TemplateError
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
 from caudal.models.pooling import Pooling
-from caudal.server.metrics import ServerMetrics
-from caudal.service.embedding import EmbeddingModel
+from caudal.service.embedding import Embedder
 from caudal.service.facts import ServedFacts
-from caudal.service.served_model import ServedModel
+from caudal.service.metrics import ServiceMetrics
+from caudal.service.model_service import ModelService, ServiceParts
 from support.fake_executor import FakeExecutor, allows
 from support.fake_facts import fake_facts
 
@@ -179,29 +179,34 @@ def serve_fake(
     reasoning_parser: str = "auto",
     tokenizer: Any = None,
     **limits: Any,
-) -> ServedModel:
+) -> ModelService:
     """A served model on a fake one; its tokenizer is a `ByteTokenizer` unless given."""
     tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
     grammars = GrammarCompiler(tokenizer)
     engine = start_engine(executor, RequestGrammars(tokenizer, grammars), **limits)
     template: Any = RoleTemplate()
-    return ServedModel(
-        names=names,
-        tokenizer=tokenizer,
-        chat=ChatModel(
-            template, tokenizer, tool_parser=tool_parser, reasoning_parser=reasoning_parser
-        ),
-        grammars=grammars,
-        engine=engine,
-        embeddings=EmbeddingModel(engine, tokenizer, Pooling(kind="last", normalize=False), 1),
-        tasks=frozenset(("generate", "embed", "score")),
-        max_model_len=engine.config.max_model_len,
-        facts=ServedFacts(
-            loaded=fake_facts(
-                model=names[0],
-                vocab_size=ByteTokenizer.vocab_size,
-                max_model_len=engine.config.max_model_len,
-            )
-        ),
-        metrics=ServerMetrics(engine.stats),
+    return ModelService(
+        ServiceParts(
+            names=names,
+            tokenizer=tokenizer,
+            chat=ChatPreparer(
+                template, tokenizer, tool_parser=tool_parser, reasoning_parser=reasoning_parser
+            ),
+            grammars=grammars,
+            engine=engine,
+            embedder=Embedder(engine, tokenizer, Pooling(kind="last", normalize=False), 1),
+            facts=ServedFacts(
+                loaded=fake_facts(
+                    model=names[0],
+                    vocab_size=ByteTokenizer.vocab_size,
+                    max_model_len=engine.config.max_model_len,
+                )
+            ),
+            metrics=ServiceMetrics(engine.stats),
+        )
     )
+
+
+def changed(model: ModelService, **parts: Any) -> ModelService:
+    """A model with other parts."""
+    return ModelService(replace(model.parts, **parts))

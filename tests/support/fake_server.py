@@ -10,12 +10,12 @@ from pathlib import Path
 from caudal.errors import CaudalError, ModelLoadError
 from caudal.server import serving
 from caudal.server.limits import ServerLimits
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.template_server import serve_template
 
 
-def load() -> ServedModel:
+def load() -> ModelService:
     if "broken" in sys.argv:
         raise ModelLoadError("model.gguf", "it is broken")
     if "templates" in sys.argv:
@@ -26,11 +26,11 @@ def load() -> ServedModel:
     executor = ScriptedExecutor(script=b"x" * 10_000, fail=lambda _: time.sleep(0.01))
     model = serve_fake(executor, max_model_len=8000)
     if "stuck" in sys.argv:
-        model.tokenizer.encode = lambda *_, **__: time.sleep(600)  # type: ignore[method-assign]
+        model.parts.tokenizer.encode = lambda *_, **__: time.sleep(600)  # type: ignore[method-assign]
     return model
 
 
-def ready(_: ServedModel) -> None:
+def ready(_: ModelService) -> None:
     print("ready", flush=True)
 
 

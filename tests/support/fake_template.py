@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from caudal.chat.model import ChatModel
+from caudal.chat.preparer import ChatPreparer
 from caudal.errors import TemplateError
 from support.fake_model import ByteTokenizer
 
@@ -51,8 +51,8 @@ class ToolTemplate:
         return list("\n".join(lines).encode(errors="replace"))
 
 
-def tool_chat() -> ChatModel:
+def tool_chat() -> ChatPreparer:
     """What reads and writes such conversations."""
     template: Any = ToolTemplate()
     tokenizer: Any = ByteTokenizer()
-    return ChatModel(template, tokenizer)
+    return ChatPreparer(template, tokenizer)

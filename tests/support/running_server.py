@@ -20,8 +20,8 @@ from caudal.server.auth import Access
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import ServerConfig
 from caudal.server.serving import Server, listen
-from caudal.server.state import ModelSlot
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
+from caudal.service.registry import ModelRegistry
 
 
 @dataclass
@@ -29,12 +29,12 @@ class RunningServer:
     """A real server on a free port, with clients for it."""
 
     url: str
-    slot: ModelSlot
+    registry: ModelRegistry
     http: httpx.Client
 
     @property
-    def model(self) -> ServedModel:
-        return self.slot.model
+    def model(self) -> ModelService:
+        return self.registry.default
 
     def openai(self, api_key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key, max_retries=0)
@@ -60,7 +60,7 @@ class RunningServer:
 
 @contextlib.contextmanager
 def running_server(
-    model: ServedModel | None,
+    model: ModelService | None,
     *,
     api_key: str | None = None,
     access: Access | None = None,
@@ -72,24 +72,24 @@ def running_server(
 
     The other options are `create_app`'s.
     """
-    slot = ModelSlot()
+    registry = ModelRegistry()
     if model is not None:
-        slot.fill(model)
+        registry.add(model)
     sock = listen("127.0.0.1", 0)
     limits = limits or ServerLimits()
-    app = create_app(slot, access=access or Access(api_key=api_key), limits=limits, **options)
-    server = Server(ServerConfig(around(app), limits), slot)
+    app = create_app(registry, access=access or Access(api_key=api_key), limits=limits, **options)
+    server = Server(ServerConfig(around(app), limits), registry)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     try:
         with httpx.Client(base_url=url, timeout=30) as client:
-            yield RunningServer(url, slot, client)
+            yield RunningServer(url, registry, client)
     finally:
         server.should_exit = True
         thread.join()
-        if slot.ready:
-            asyncio.run(slot.model.shutdown())
+        if registry.ready:
+            asyncio.run(registry.shutdown())
 
 
 Serve = Callable[..., RunningServer]

@@ -21,8 +21,8 @@ from caudal.server.app import create_app
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import ServerConfig
 from caudal.server.serving import Server, listen
-from caudal.server.state import ModelSlot
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
+from caudal.service.registry import ModelRegistry
 
 STREAMS = 32
 PROMPT_TOKENS = 32
@@ -65,23 +65,23 @@ def measure_python(
     Raises:
         BenchmarkError: The load has failed.
     """
-    slot = ModelSlot()
-    slot.fill(ServedModel.from_loaded(model))
-    config = ServerConfig(create_app(slot), ServerLimits())
+    registry = ModelRegistry()
+    registry.add(ModelService.from_loaded(model))
+    config = ServerConfig(create_app(registry), ServerLimits())
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(_measure(executor, config, slot, streams))
+        return runner.run(_measure(executor, config, registry, streams))
 
 
 async def _measure(
-    executor: NativeExecutor, config: ServerConfig, slot: ModelSlot, streams: int
+    executor: NativeExecutor, config: ServerConfig, registry: ModelRegistry, streams: int
 ) -> PythonCost:
-    served = slot.model
-    async with _serving(config, slot) as port, _load(served, port, streams) as client:
-        await _wait_for(served.engine, client, streams, 1)
-        iterations, native = served.engine.stats().iterations, executor.native_seconds
+    served = registry.default
+    async with _serving(config, registry) as port, _load(served, port, streams) as client:
+        await _wait_for(served.parts.engine, client, streams, 1)
+        iterations, native = served.parts.engine.stats().iterations, executor.native_seconds
         began, on_loop = time.perf_counter(), time.thread_time()
-        await _wait_for(served.engine, client, streams, iterations + ITERATIONS)
-        iterations = served.engine.stats().iterations - iterations
+        await _wait_for(served.parts.engine, client, streams, iterations + ITERATIONS)
+        iterations = served.parts.engine.stats().iterations - iterations
         seconds = time.perf_counter() - began
         return PythonCost(
             streams=streams,
@@ -92,21 +92,21 @@ async def _measure(
 
 
 @asynccontextmanager
-async def _serving(config: ServerConfig, slot: ModelSlot) -> AsyncIterator[int]:
+async def _serving(config: ServerConfig, registry: ModelRegistry) -> AsyncIterator[int]:
     sock = listen("127.0.0.1", 0)
-    server = Server(config, slot)
+    server = Server(config, registry)
     serving = asyncio.ensure_future(server.serve(sockets=[sock]))
     try:
         yield sock.getsockname()[1]
     finally:
-        await slot.model.engine.shutdown(drain=False)
+        await registry.default.parts.engine.shutdown(drain=False)
         server.should_exit = True
         await serving
 
 
 @asynccontextmanager
 async def _load(
-    served: ServedModel, port: int, streams: int
+    served: ModelService, port: int, streams: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     arguments = ["bench", "serve", f"http://127.0.0.1:{port}", served.names[0]]
     options = {
@@ -114,7 +114,7 @@ async def _load(
         "concurrency": streams,
         "prompt-tokens": PROMPT_TOKENS,
         "output-tokens": OUTPUT_TOKENS,
-        "vocab-size": served.tokenizer.vocab_size,
+        "vocab-size": served.parts.tokenizer.vocab_size,
     }
     client = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _COMMAND, *arguments),

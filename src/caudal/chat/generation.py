@@ -68,8 +68,10 @@ class ChatGeneration:
         new_parser: Makes a parser for each of its sequences.
         include_reasoning: Whether `ReasoningDelta`s are passed on.
         single_call: End an answer after its first call.
+        ignored: See below.
 
     Attributes:
+        ignored: What was asked for that has no effect on this model, as `ChatPrompt` names it.
         generation: The running request; it knows prompt, cached and output tokens.
     """
 
@@ -80,7 +82,9 @@ class ChatGeneration:
         *,
         include_reasoning: bool = True,
         single_call: bool = False,
+        ignored: Sequence[str] = (),
     ) -> None:
+        self.ignored = ignored
         self.generation = generation
         self._single_call = single_call
         self._include_reasoning = include_reasoning

@@ -13,7 +13,7 @@ from caudal.server.limits import ServerLimits
 
 if TYPE_CHECKING:
     from caudal.server.auth import Access
-    from caudal.service.served_model import ServedModel
+    from caudal.service.model_service import ModelService
 
 _SERVER = "Where and for whom it listens"
 _ANSWERS = "How answers are read"
@@ -158,7 +158,7 @@ def serve(
     from caudal.loading.load import load_model
     from caudal.loading.options import LoadOptions
     from caudal.server import serving
-    from caudal.service.served_model import ServedModel
+    from caudal.service.model_service import ModelService
     from caudal.store import Store
 
     for option, name, known in (
@@ -194,13 +194,13 @@ def serve(
     typer.echo(f"Loading {model} …")
     serving.serve(
         sock,
-        lambda: ServedModel.from_loaded(
+        lambda: ModelService.from_loaded(
             load_model(model, load_options),
             served_model_name,
             tool_parser=tool_parser,
             reasoning_parser=reasoning_parser,
             allow_request_templates=allow_request_templates,
-            caps_answers=not strict_fields,
+            strict=strict_fields,
         ),
         access=access,
         limits=ServerLimits(max_connections=max_connections),
@@ -239,7 +239,7 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _banner(served: ServedModel, address: str, *, needs_key: bool) -> str:
+def _banner(served: ModelService, address: str, *, needs_key: bool) -> str:
     """What is served and how, in a few lines, so that no fallback goes unnoticed."""
     from caudal.chat.dialect import NONE_KNOWN
     from caudal.cli.formatting import format_bytes

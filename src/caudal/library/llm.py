@@ -32,8 +32,10 @@ from caudal.library.running import first_error, progress_bar, run
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.sampling_params import SamplingParams
-from caudal.service.embedding import PoolInput, pair_texts
+from caudal.service.context import RequestContext
+from caudal.service.embedding import Embedder, pair_texts
 from caudal.service.generation import Generation
+from caudal.service.work import EmbedWork, ScoreWork
 
 IN_FLIGHT = 512
 """Most prompts of a list that the engine is given at once: enough to choose from."""
@@ -67,7 +69,7 @@ class LLM:
         # The queue's bound protects servers; here it is the caller who waits.
         self._model = load_model(os.fspath(model), LoadOptions(**{"max_queue": 2**31} | options))
         self._engine = self._model.start_engine()
-        self._embeddings = self._model.embedding_model(self._engine)
+        self._embedder = Embedder.of(self._model, self._engine)
         self._ids = itertools.count()
 
     def __enter__(self) -> LLM:
@@ -214,24 +216,37 @@ class LLM:
         Raises:
             ParameterError: A prompt or parameter is refused.
         """
-        inputs = [self._pool_input(each, truncate_prompt_tokens) for each in as_list(prompts)]
+        inputs = [self._embed_input(each, truncate_prompt_tokens) for each in as_list(prompts)]
+        by_salt: dict[str | None, list[int]] = {}
+        for index, (_, salt) in enumerate(inputs):
+            by_salt.setdefault(salt, []).append(index)
 
         async def run_all() -> list[EmbeddingRequestOutput]:
+            vectors: dict[int, list[float]] = {}
             with progress_bar(len(inputs), use_tqdm) as advance:
-                results = await self._embeddings.embed(
-                    inputs, dimensions=dimensions, on_done=advance
-                )
+
+                async def embed(salt: str | None, indices: Sequence[int]) -> None:
+                    tokens = [inputs[index][0] for index in indices]
+                    work = EmbedWork(inputs=tokens, dimensions=dimensions)
+                    context = RequestContext(cache_salt=salt)
+                    results = await self._embedder.embed(work, context, on_done=advance)
+                    for index, result in zip(indices, results, strict=True):
+                        vectors[index] = result.vector.tolist()
+
+                async with asyncio.TaskGroup() as group:
+                    for salt, indices in by_salt.items():
+                        group.create_task(embed(salt, indices))
             return [
                 EmbeddingRequestOutput(
                     request_id=str(next(self._ids)),
-                    outputs=EmbeddingOutput(result.vector.tolist()),
-                    prompt_token_ids=list(each.tokens),
+                    outputs=EmbeddingOutput(vectors[index]),
+                    prompt_token_ids=list(tokens),
                     finished=True,
                 )
-                for each, result in zip(inputs, results, strict=True)
+                for index, (tokens, _) in enumerate(inputs)
             ]
 
-        return run(run_all())
+        return run(first_error(run_all()))
 
     def encode(
         self,
@@ -264,21 +279,23 @@ class LLM:
             ParameterError: The lists differ in length, or a text is refused.
         """
         pairs = pair_texts(text_1, text_2)
-        scores = run(self._embeddings.score(pairs, truncate=truncate_prompt_tokens))
+        scores = run(self._embedder.score(ScoreWork(pairs=pairs, truncate=truncate_prompt_tokens)))
         return [
             ScoringRequestOutput(str(next(self._ids)), ScoringOutput(each.score), True)
             for each in scores
         ]
 
-    def _pool_input(self, prompt: Prompt, truncate: int | None) -> PoolInput:
+    def _embed_input(
+        self, prompt: Prompt, truncate: int | None
+    ) -> tuple[Sequence[int], str | None]:
         content, salt = parse_prompt(prompt)
         if isinstance(content, str):
-            tokens: Sequence[int] = self._embeddings.encode(
+            tokens: Sequence[int] = self._embedder.encode(
                 content, truncate=truncate, field="prompts"
             )
         else:
-            tokens = self._embeddings.check_tokens(content, truncate=truncate, field="prompts")
-        return PoolInput(tokens, cache_salt=salt)
+            tokens = self._embedder.check_tokens(content, truncate=truncate, field="prompts")
+        return tokens, salt
 
     def _encode(self, prompt: Prompt) -> _EncodedPrompt:
         content, salt = parse_prompt(prompt)

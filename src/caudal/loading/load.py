@@ -20,7 +20,6 @@ from caudal.loading.files import ModelFiles, open_model
 from caudal.loading.options import LoadOptions
 from caudal.loading.planning import RunPlan, plan_run
 from caudal.models.program import Program, Task
-from caudal.service.embedding import EmbeddingModel
 from caudal.store import Store
 
 
@@ -59,11 +58,6 @@ class LoadedModel:
     def max_model_len(self) -> int:
         """Most tokens of one sequence, prompt and answer together."""
         return self.engine_config.max_model_len
-
-    def embedding_model(self, engine: AsyncEngine) -> EmbeddingModel:
-        """What makes embeddings with this model, on its engine."""
-        program = self.program
-        return EmbeddingModel(engine, self.tokenizer, program.pooling, program.state.width)
 
     def start_engine(self) -> AsyncEngine:
         """Start the one engine that runs this model; shutting it down closes the executor."""

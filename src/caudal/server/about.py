@@ -11,8 +11,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from caudal import __version__
-from caudal.server.state import served_model
-from caudal.service.served_model import ServedModel
+from caudal.server.asked import default_model
+from caudal.service.model_service import ModelService
 
 router = APIRouter()
 
@@ -26,15 +26,15 @@ async def version() -> dict[str, str]:
 @router.get("/server_info")
 async def server_info(request: Request) -> dict[str, Any]:
     """Limits and policies of the server, under SGLang's names."""
-    model = served_model(request)
-    config = model.engine.config
-    stats = model.engine.stats()
-    block_size = model.engine.info.block_size
+    model = default_model(request)
+    config = model.parts.engine.config
+    stats = model.parts.engine.stats()
+    block_size = model.parts.engine.info.block_size
     tokens = stats.blocks_total * block_size
     return {
         **_model_names(model),
         "version": __version__,
-        "status": "ready" if model.engine.healthy else "failed",
+        "status": "ready" if model.parts.engine.healthy else "failed",
         "served_model_name": model.names[0],
         "context_length": model.max_model_len,
         "max_total_tokens": tokens,
@@ -58,7 +58,7 @@ async def server_info(request: Request) -> dict[str, Any]:
 @router.get("/model_info")
 async def model_info(request: Request) -> dict[str, Any]:
     """What kind of model this is, under SGLang's names."""
-    model = served_model(request)
+    model = default_model(request)
     return {
         **_model_names(model),
         "is_generation": "generate" in model.tasks,
@@ -69,7 +69,7 @@ async def model_info(request: Request) -> dict[str, Any]:
     }
 
 
-def _model_names(model: ServedModel) -> dict[str, str]:
+def _model_names(model: ModelService) -> dict[str, str]:
     """A model is one file: its tokenizer is where it is."""
     path = model.facts.loaded.model
     return {"model_path": path, "tokenizer_path": path}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from caudal import __version__
 from caudal.server import about
 from caudal.server.anthropic import messages
+from caudal.server.asked import default_model
 from caudal.server.auth import Access, ApiKeyAuth
 from caudal.server.cors import Cors
 from caudal.server.encoding import JSONReply
@@ -47,31 +47,25 @@ from caudal.server.openapi import (
 )
 from caudal.server.paths import canonical_path
 from caudal.server.request_ids import RequestIds
-from caudal.server.state import ModelSlot, needs, served_model
 from caudal.server.streaming import SERVER_SEND
+from caudal.service.registry import ModelRegistry
 
-if TYPE_CHECKING:
-    from caudal.models.program import Task
-
-_ROUTES: Sequence[tuple[Sequence[APIRouter], Task | None, dict[int | str, dict[str, Any]]]] = (
-    (
-        (
-            chat.router,
-            completions.router,
-            responses.router,
-            conversations.router,
-            llama_cpp_completion.router,
-        ),
-        "generate",
-        OPENAI_FAILURES,
-    ),
-    ((messages.router,), "generate", ANTHROPIC_FAILURES),
-    ((embeddings.router,), "embed", OPENAI_FAILURES),
-    ((rerank.router,), "score", OPENAI_FAILURES),
-    ((models.router, tokenize.router, about.router, llama_cpp_about.router), None, OPENAI_FAILURES),
+_ROUTERS = (
+    (chat.router, OPENAI_FAILURES),
+    (completions.router, OPENAI_FAILURES),
+    (responses.router, OPENAI_FAILURES),
+    (messages.router, ANTHROPIC_FAILURES),
+    (embeddings.router, OPENAI_FAILURES),
+    (rerank.router, OPENAI_FAILURES),
+    (conversations.router, OPENAI_FAILURES),
+    (llama_cpp_completion.router, OPENAI_FAILURES),
+    (models.router, OPENAI_FAILURES),
+    (tokenize.router, OPENAI_FAILURES),
+    (about.router, OPENAI_FAILURES),
+    (llama_cpp_about.router, OPENAI_FAILURES),
 )
-"""Routers, what the model must be able to do for them, and how they fail; those first that are
-asked most, for routes are looked through in order.
+"""Routers, and how they fail; those first that are asked most, for routes are looked through in
+order.
 """
 
 
@@ -92,9 +86,7 @@ class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
         if self.openapi_schema is None:
-            self.openapi_schema = with_bodies(
-                super().openapi(), [router for routers, _, _ in _ROUTES for router in routers]
-            )
+            self.openapi_schema = with_bodies(super().openapi(), [router for router, _ in _ROUTERS])
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,7 +100,7 @@ class _App(FastAPI):
 
 
 def create_app(
-    slot: ModelSlot,
+    registry: ModelRegistry,
     *,
     access: Access | None = None,
     limits: ServerLimits | None = None,
@@ -117,7 +109,7 @@ def create_app(
     """Build the application.
 
     Args:
-        slot: Holds the model, now or later; until it is filled every route but `/health` is 503.
+        registry: The models, now or later; until there is one every route but `/health` is 503.
         access: Who may use it; by default everybody on this machine.
         limits: What a request may cost.
         strict_fields: Refuse requests with fields that would have no effect.
@@ -135,7 +127,7 @@ def create_app(
         # A redirect would lead to whatever host the request names.
         redirect_slashes=False,
     )
-    app.state.model_slot = slot
+    app.state.models = registry
     app.state.strict_fields = strict_fields
     app.state.large_bodies = asyncio.Semaphore(1)
     app.state.ignored_fields = IgnoredFields()
@@ -153,26 +145,23 @@ def create_app(
     @app.get("/health", responses=NOT_HEALTHY)
     async def health() -> Response:
         """Whether requests can be answered; needs no key, and no model to be loaded."""
-        if not slot.ready:
+        if not registry.ready:
             return JSONReply({"status": "loading"}, 503, {"Retry-After": "1"})
-        if not slot.model.engine.healthy:
+        if not registry.healthy:
             return JSONReply({"status": "failed"}, 503)
         return JSONReply({"status": "ok"})
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=OPENAI_FAILURES)
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
-        model = served_model(request)
-        figures = model.metrics.render() + generate_latest(
+        model = default_model(request)
+        figures = model.parts.metrics.render() + generate_latest(
             request.app.state.ignored_fields.registry
         )
         return Response(figures, media_type=CONTENT_TYPE_LATEST)
 
-    for routers, task, failures in _ROUTES:
-        for router in routers:
-            app.include_router(
-                router, dependencies=[needs(task)] if task else [], responses=failures
-            )
+    for router, failures in _ROUTERS:
+        app.include_router(router, responses=failures)
 
     document = OpenAPIDocument(app.openapi)
 
@@ -186,7 +175,7 @@ def create_app(
     app.add_middleware(
         BodyLimit, max_bytes=limits.body_bytes, max_bytes_of_all=limits.all_bodies_bytes
     )
-    app.add_middleware(ReadinessGate, is_ready=lambda: slot.ready)
+    app.add_middleware(ReadinessGate, is_ready=lambda: registry.ready)
     if access.api_key is not None:
         app.add_middleware(ApiKeyAuth, api_key=access.api_key)
     else:

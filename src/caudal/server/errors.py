@@ -5,7 +5,7 @@ Anthropic's on Anthropic's routes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -25,23 +25,25 @@ from caudal.errors import (
     RequestTimeoutError,
     TemplateError,
     TemplateProcessError,
+    UnknownModelError,
+    UnsupportedTaskError,
 )
 from caudal.server.anthropic import errors as anthropic
+from caudal.server.asked import field_names
 from caudal.server.encoding import JSONReply
 from caudal.server.field_errors import BodyError, explain_errors
 from caudal.server.request_ids import request_id
-from caudal.server.words import MAX_MESSAGE, MAX_PARAM, shortened
+from caudal.service.words import MAX_MESSAGE, MAX_PARAM, shortened
 
 logger = logging.getLogger("caudal.server")
 
 
-class UnknownModelError(CaudalError):
-    """A request names a model that this server does not serve."""
-
-    def __init__(self, name: str, served: Sequence[str]) -> None:
-        super().__init__(
-            f"The model {name[:80]!r} does not exist. This server serves: {', '.join(served)}."
-        )
+_ROUTES = {
+    "generate": "/v1/chat/completions and /v1/completions",
+    "embed": "/v1/embeddings",
+    "score": "/v1/rerank and /v1/score",
+}
+"""What a model that can do something is asked by."""
 
 
 class UnknownResponseError(CaudalError):
@@ -72,20 +74,6 @@ class UnknownConversationError(CaudalError):
             f"Conversation with id {identity!r:.80} not found. The server keeps the latest ones "
             "only, in memory."
         )
-
-
-class UnsupportedTaskError(CaudalError):
-    """A route is for something that the model can't do."""
-
-    def __init__(self, name: str, task: str, tasks: Collection[str]) -> None:
-        wanted = {"generate": "generate text", "embed": "make embeddings", "score": "score texts"}
-        routes = {
-            "generate": "/v1/chat/completions and /v1/completions",
-            "embed": "/v1/embeddings",
-            "score": "/v1/rerank and /v1/score",
-        }
-        offered = ", ".join(routes[each] for each in sorted(tasks))
-        super().__init__(f"The model {name!r} can't {wanted[task]}. It serves {offered}.")
 
 
 class ClientDisconnectedError(Exception):
@@ -169,10 +157,15 @@ def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
     status, param, code = describe(error)
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, QueueFullError) else None
     message = str(error)
-    if anthropic.speaks_anthropic(scope):
-        message = anthropic.error_message(error)
-        if isinstance(error, ContextOverflowError):
-            param = None  # the message is to begin as Anthropic's does
+    if isinstance(error, ParameterError | TemplateError):
+        names = field_names(scope)
+        message, param = names.message(error), names.of(error.param)
+    elif isinstance(error, UnsupportedTaskError):
+        routes = ", ".join(_ROUTES[each] for each in error.tasks)
+        message = f"{error.verdict} It serves {routes}."
+    if anthropic.speaks_anthropic(scope) and isinstance(error, ContextOverflowError):
+        message = anthropic.overflow_message(error)
+        param = None  # the message is to begin as Anthropic's does
     return error_response(scope, status, message, param=param, code=code, headers=headers)
 
 

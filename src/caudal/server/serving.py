@@ -20,8 +20,8 @@ from caudal.server.auth import Access
 from caudal.server.last_resort import LastResort
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol, ServerConfig
-from caudal.server.state import ModelSlot
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
+from caudal.service.registry import ModelRegistry
 
 ENGINE_SECONDS = 0.6
 """How long the engine has to end its answers once the time to drain is over: an iteration."""
@@ -81,15 +81,15 @@ class Server(uvicorn.Server):
 
     Args:
         config: What to serve, and how.
-        slot: Where the model is, or will be.
+        registry: Where the models are, or will be.
         last_resort: Told of signals, where there is one.
     """
 
     def __init__(
-        self, config: ServerConfig, slot: ModelSlot, last_resort: LastResort | None = None
+        self, config: ServerConfig, registry: ModelRegistry, last_resort: LastResort | None = None
     ) -> None:
         super().__init__(config)
-        self._slot = slot
+        self._registry = registry
         self._drain_seconds = config.limits.drain_seconds
         self._last_resort = last_resort
         self._hurry = asyncio.Event()
@@ -111,9 +111,9 @@ class Server(uvicorn.Server):
     async def _end_answers(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), self._drain_seconds)
-        if self._slot.ready:
+        if self._registry.ready:
             with contextlib.suppress(TimeoutError):
-                shutdown = self._slot.model.shutdown()
+                shutdown = self._registry.shutdown()
                 await asyncio.wait_for(shutdown, ENGINE_SECONDS)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wait_for_connections(), LAST_WORDS_SECONDS)
@@ -138,12 +138,12 @@ class Server(uvicorn.Server):
 
 def serve(
     sock: socket.socket,
-    load: Callable[[], ServedModel],
+    load: Callable[[], ModelService],
     *,
     access: Access | None = None,
     limits: ServerLimits | None = None,
     strict_fields: bool = False,
-    on_ready: Callable[[ServedModel], None],
+    on_ready: Callable[[ModelService], None],
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. What then does not end in time ends the process; and
     so does, soon after this returns, what has not ended by itself.
@@ -160,11 +160,11 @@ def serve(
         CaudalError: Loading failed.
     """
     limits = limits or ServerLimits()
-    slot = ModelSlot()
-    app = create_app(slot, access=access, limits=limits, strict_fields=strict_fields)
+    registry = ModelRegistry()
+    app = create_app(registry, access=access, limits=limits, strict_fields=strict_fields)
     config = ServerConfig(app, limits)
     last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
-    server = Server(config, slot, last_resort)
+    server = Server(config, registry, last_resort)
     _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
 
     async def load_model() -> None:
@@ -177,7 +177,7 @@ def serve(
         # for some 50 ms.
         gc.collect()
         gc.freeze()
-        slot.fill(model)
+        registry.add(model)
         if not server.should_exit:
             on_ready(model)
 
@@ -189,8 +189,8 @@ def serve(
                 last_resort.hurry()  # there is nothing left to wait for
             await loading
         finally:
-            if slot.ready:
-                await slot.model.shutdown()
+            if registry.ready:
+                await registry.shutdown()
         last_resort.finish(THREAD_SECONDS)
 
     # uvicorn handles the signals while it serves, and then raises them again for whoever handled

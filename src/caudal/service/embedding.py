@@ -12,7 +12,7 @@ import math
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,15 @@ from caudal.errors import (
 )
 from caudal.formats.tokenizer import Tokenizer
 from caudal.models.pooling import Pooling, cosine_similarity
+from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.generation import UpdateStream, check_end
+from caudal.service.work import EmbedWork, ScoreWork
+
+if TYPE_CHECKING:
+    from caudal.loading.load import LoadedModel
+
+_TEXTS = ("text_1", "text_2")
+"""What errors call the texts of a pair."""
 
 _CHARS_PER_TOKEN = 128
 _COUNTED_CHARS = 1 << 20
@@ -69,12 +77,10 @@ class PoolInput:
     Attributes:
         tokens: Their ids, with whatever the model wants around them.
         second_segment: Where the second text of a pair begins; None: it is one text.
-        cache_salt: Cached prefixes are shared only with inputs of the same salt.
     """
 
     tokens: Sequence[int]
     second_segment: int | None = None
-    cache_salt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ class PairScore:
     tokens: int
 
 
-class EmbeddingModel:
+class Embedder:
     """Turns texts into embeddings and pairs of texts into scores. Safe to use from any event loop.
 
     Args:
@@ -124,6 +130,12 @@ class EmbeddingModel:
         self.width = width
         self._engine = engine
         self._tokenizer = tokenizer
+
+    @classmethod
+    def of(cls, loaded: LoadedModel, engine: PoolingEngine) -> Embedder:
+        """What makes embeddings with a loaded model, on its engine."""
+        program = loaded.program
+        return cls(engine, loaded.tokenizer, program.pooling, program.state.width)
 
     @property
     def max_tokens(self) -> int:
@@ -167,52 +179,41 @@ class EmbeddingModel:
                 )
         return self._cut(tokens, self.limit(truncate), truncate, field, closed=False)
 
-    def encode_pair(
-        self,
-        first: str,
-        second: str,
-        *,
-        truncate: int | None = None,
-        fields: tuple[str, str] = ("query", "documents"),
-    ) -> PoolInput:
+    def encode_pair(self, first: str, second: str, *, truncate: int | None = None) -> PoolInput:
         """A pair for a cross-encoder: [CLS] first [SEP] second [SEP]; only `second` is ever cut.
 
         Raises:
-            ParameterError: The pair is too long, or `truncate` makes no sense; names one of
-                `fields`, the first where `first` leaves no room for another text.
+            ParameterError: The pair is too long, or `truncate` makes no sense; blames `text_1`
+                where `first` leaves no room for another text, else `text_2`.
         """
         limit = self.limit(truncate)
         encode = self._tokenizer.encode
-        head = encode(self._bounded(first, limit, None, fields[0]))
-        tail = encode(self._bounded(second, limit, truncate, fields[1]))[1:]  # without its [CLS]
+        head = encode(self._bounded(first, limit, None, _TEXTS[0]))
+        tail = encode(self._bounded(second, limit, truncate, _TEXTS[1]))[1:]  # without its [CLS]
         room = limit - len(head)
         if room < 2:
-            raise InputTooLongError(fields[0], limit, len(head) + len(tail))
+            raise InputTooLongError(_TEXTS[0], limit, len(head) + len(tail))
         if len(tail) > room and truncate is None:
-            raise InputTooLongError(fields[1], limit, len(head) + len(tail))
+            raise InputTooLongError(_TEXTS[1], limit, len(head) + len(tail))
         tail = tail if len(tail) <= room else [*tail[: room - 1], tail[-1]]
         return PoolInput([*head, *tail], len(head))
 
     async def embed(
         self,
-        inputs: Sequence[PoolInput],
+        work: EmbedWork,
+        context: RequestContext = NO_CONTEXT,
         *,
-        dimensions: int | None = None,
-        normalize: bool | None = None,
-        priority: int = 0,
         on_done: Callable[[], None] = lambda: None,
     ) -> list[Embedding]:
         """Embeddings of inputs, in order; if one fails, all do.
 
         Args:
-            inputs: What to embed.
-            dimensions: Cut the vectors to this size; None: as they are.
-            normalize: Whether vectors have length 1; None: as the model's should.
-            priority: Lower runs first.
+            work: What to embed.
+            context: Who asks.
             on_done: Called after each input.
 
         Raises:
-            ParameterError: An input or `dimensions` is refused.
+            ParameterError: An input or `dimensions` is refused; blames `input`, or `input[3]`.
             QueueFullError: Too many requests are waiting.
             RequestFailedError, RequestTimeoutError, EngineDeadError: It could not be computed.
         """
@@ -220,42 +221,53 @@ class EmbeddingModel:
             raise ParameterError(
                 "model", "This model scores pairs of texts; it makes no embeddings."
             )
-        pooling = self.pooling
-        if normalize is not None:
-            pooling = replace(pooling, normalize=normalize)
-        pooling.check_dimensions(dimensions, self.width)
-        totals = await self._pool_all(inputs, priority, on_done)
+        self.pooling.check_dimensions(work.dimensions, self.width)
+        inputs = await asyncio.to_thread(self._encode_all, work)
+        return await self._embed(inputs, work, context, on_done)
+
+    async def _embed(
+        self,
+        inputs: Sequence[PoolInput],
+        work: EmbedWork | ScoreWork,
+        context: RequestContext,
+        on_done: Callable[[], None] = lambda: None,
+    ) -> list[Embedding]:
+        pooling, dimensions = self.pooling, None
+        if isinstance(work, EmbedWork):
+            dimensions = work.dimensions
+            if work.normalize is not None:
+                pooling = replace(pooling, normalize=work.normalize)
+        totals = await self._pool_all(inputs, context, on_done)
         return [
             Embedding(pooling.finish(total, len(each.tokens), dimensions), len(each.tokens))
             for each, total in zip(inputs, totals, strict=True)
         ]
 
-    async def score(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        *,
-        truncate: int | None = None,
-        priority: int = 0,
-        fields: tuple[str, str] = ("text_1", "text_2"),
-    ) -> list[PairScore]:
-        """Scores of pairs, in order. A text that is in several is embedded once.
+    def _encode_all(self, work: EmbedWork) -> list[PoolInput]:
+        inputs = []
+        for index, each in enumerate(work.inputs):
+            field = f"input[{index}]" if len(work.inputs) > 1 else "input"
+            if isinstance(each, str):
+                tokens: Sequence[int] = self.encode(each, truncate=work.truncate, field=field)
+            else:
+                tokens = self.check_tokens(each, truncate=work.truncate, field=field)
+            inputs.append(PoolInput(tokens))
+        return inputs
 
-        Args:
-            pairs: Two texts each.
-            truncate: See `encode`.
-            priority: Lower runs first.
-            fields: What errors call the texts.
+    async def score(self, work: ScoreWork, context: RequestContext = NO_CONTEXT) -> list[PairScore]:
+        """Scores of pairs, in order. A text that is in several is embedded once.
 
         Raises:
             ParameterError, QueueFullError, RequestFailedError, RequestTimeoutError,
-            EngineDeadError: See `embed`.
+            EngineDeadError: See `embed`; blames `text_1` or `text_2`.
         """
+        pairs, truncate = work.pairs, work.truncate
         if self.pooling.scores_pairs:
-            return await self._cross_scores(pairs, truncate, priority, fields)
+            return await self._cross_scores(work, context)
 
         def encode() -> dict[str, PoolInput]:
             named = [
-                (text, field) for pair in pairs for text, field in zip(pair, fields, strict=True)
+                (text, field) for pair in pairs for text, field in zip(pair, _TEXTS, strict=True)
             ]
             return {
                 text: PoolInput(self.encode(text, truncate=truncate, field=field))
@@ -263,9 +275,8 @@ class EmbeddingModel:
             }
 
         inputs = await asyncio.to_thread(encode)
-        embeddings = dict(
-            zip(inputs, await self.embed(list(inputs.values()), priority=priority), strict=True)
-        )
+        made = await self._embed(list(inputs.values()), work, context)
+        embeddings = dict(zip(inputs, made, strict=True))
         counted: set[str] = set()
 
         def tokens_of(text: str) -> int:
@@ -282,18 +293,12 @@ class EmbeddingModel:
             for a, b in pairs
         ]
 
-    async def _cross_scores(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        truncate: int | None,
-        priority: int,
-        fields: tuple[str, str],
-    ) -> list[PairScore]:
+    async def _cross_scores(self, work: ScoreWork, context: RequestContext) -> list[PairScore]:
         def encode() -> list[PoolInput]:
-            return [self.encode_pair(a, b, truncate=truncate, fields=fields) for a, b in pairs]
+            return [self.encode_pair(a, b, truncate=work.truncate) for a, b in work.pairs]
 
         inputs = await asyncio.to_thread(encode)
-        totals = await self._pool_all(inputs, priority, lambda: None)
+        totals = await self._pool_all(inputs, context, lambda: None)
         scores = []
         for each, total in zip(inputs, totals, strict=True):
             score = float(self.pooling.finish(total, len(each.tokens))[0])
@@ -338,7 +343,7 @@ class EmbeddingModel:
         return [*ids[: limit - 1], ids[-1]] if closed else list(ids[:limit])
 
     async def _pool_all(
-        self, inputs: Sequence[PoolInput], priority: int, on_done: Callable[[], None]
+        self, inputs: Sequence[PoolInput], context: RequestContext, on_done: Callable[[], None]
     ) -> list[NDArray[np.float64]]:
         # Enough in the queue for full batches, and never so many as to fill it.
         config = self._engine.config
@@ -353,8 +358,8 @@ class EmbeddingModel:
                         request_id=f"{prefix}-{next(numbers)}",
                         prompt=each.tokens,
                         work=Pool(self.pooling.kind, each.second_segment),
-                        priority=priority,
-                        cache_salt=each.cache_salt,
+                        priority=context.priority,
+                        cache_salt=context.cache_salt,
                     )
                 )
             on_done()

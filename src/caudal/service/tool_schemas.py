@@ -39,7 +39,7 @@ async def check_answer_form(
     """
     for index, tool in enumerate(tools):
         if tool.grammar is not None:
-            await _check_text(grammars, f"tools[{index}].custom.format", tool.grammar)
+            await _check_text(grammars, f"tools[{index}].format", tool.grammar)
     try:
         await grammars.compile(form)
     except ParameterError as error:
@@ -49,7 +49,7 @@ async def check_answer_form(
         for index, tool in enumerate(tools):
             if not tool.checked:
                 continue
-            field = f"tools[{index}].function.parameters"
+            field = f"tools[{index}].parameters"
             try:
                 await grammars.compile(StructuredOutputsParams(json=tool.parameters))
             except ParameterError as own:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import anthropic
 import pytest
 from anthropic import beta_tool
 
-from caudal.chat.model import ChatModel
+from caudal.chat.preparer import ChatPreparer
 from caudal.errors import TemplateError
 from caudal.server.anthropic.effort import nearest_effort
-from support.fake_model import ByteTokenizer, ScriptedExecutor, serve_fake
+from support.fake_model import ByteTokenizer, ScriptedExecutor, changed, serve_fake
 from support.fake_template import ToolTemplate
 from support.running_server import RunningServer, Serve, running_server
 
@@ -68,7 +67,7 @@ def server(seen: SeenPrompts) -> Any:
     template: Any = seen
     tokenizer: Any = ByteTokenizer()
     model = serve_fake(ScriptedExecutor(script=b"Yes", num_blocks=2048), max_model_len=16384)
-    with running_server(replace(model, chat=ChatModel(template, tokenizer))) as running:
+    with running_server(changed(model, chat=ChatPreparer(template, tokenizer))) as running:
         yield running
 
 
@@ -346,7 +345,7 @@ def test_a_thread_cannot_be_continued(server: RunningServer):
 def test_models_in_anthropics_shape(serve: Serve):
     served = serve_fake(ScriptedExecutor(script=b"!"))
     names = ("fake", "b", "org/c:x")
-    with running_server(replace(served, names=names)) as server:
+    with running_server(changed(served, names=names)) as server:
         client = server.anthropic()
         assert [model.id for model in client.models.list()] == list(names)
         assert [model.id for model in client.models.list(limit=1)] == list(names)
@@ -362,7 +361,7 @@ def test_models_in_anthropics_shape(serve: Serve):
         assert client.models.list(after_id="org/c:x").data == []
         model = client.models.retrieve("org/c:x")
         assert (model.id, model.display_name, model.type) == ("org/c:x", "org/c:x", "model")
-        assert int(model.created_at.timestamp()) == served.created
+        assert int(model.created_at.timestamp()) == served.parts.created
         assert model.max_input_tokens == served.max_model_len
         with pytest.raises(anthropic.NotFoundError) as caught:
             client.models.retrieve("d")

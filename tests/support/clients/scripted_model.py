@@ -17,7 +17,7 @@ from caudal.formats.tokenizer import Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.loading.files import open_model
 from caudal.loading.load import LoadedModel
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
 from caudal.store import Store
 from support.fake_executor import FakeExecutor, allows
 from support.fake_facts import fake_facts
@@ -80,7 +80,7 @@ class ScriptedExecutor(FakeExecutor):
 
 def scripted_model(
     path: Path, script: Script, *, name: str, template: str | None, max_model_len: int
-) -> ServedModel:
+) -> ModelService:
     """A served model that answers by a script.
 
     Args:
@@ -113,4 +113,4 @@ def scripted_model(
         engine_config=EngineConfig(max_model_len=max_model_len, max_num_batched_tokens=8192),
         facts=fake_facts(model=name, vocab_size=tokenizer.vocab_size, max_model_len=max_model_len),
     )
-    return ServedModel.from_loaded(loaded)
+    return ModelService.from_loaded(loaded)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
 from support.clients.recorder import Recorder
 from support.running_server import running_server
 
@@ -33,7 +33,7 @@ _KEY = "sk-caudal-test"
 
 
 @contextlib.contextmanager
-def client_server(model: ServedModel) -> Iterator[ClientServer]:
+def client_server(model: ModelService) -> Iterator[ClientServer]:
     """Serve a model until the block ends."""
     record = Recorder()
     with running_server(model, api_key=_KEY, around=record.listen_to) as server:

@@ -8,9 +8,9 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from caudal.errors import CaudalError, ContextOverflowError
+from caudal.errors import ContextOverflowError
 from caudal.server.request_ids import request_id
-from caudal.server.words import MAX_MESSAGE, shortened
+from caudal.service.words import MAX_MESSAGE, shortened
 
 _PREFIX = "/v1/messages"
 _MODELS = "/v1/models"
@@ -47,10 +47,8 @@ def anthropic_status(status: int) -> int:
     return OVERLOADED if status == 503 else status
 
 
-def error_message(error: CaudalError) -> str:
-    """What went wrong; in Anthropic's words where clients look for these, to go on with less."""
-    if not isinstance(error, ContextOverflowError):
-        return str(error)
+def overflow_message(error: ContextOverflowError) -> str:
+    """What is too long, in Anthropic's words: clients look for these, to go on with less."""
     if error.max_tokens is None:
         return f"prompt is too long: {error.prompt_tokens} tokens > {error.max_model_len} maximum"
     return (

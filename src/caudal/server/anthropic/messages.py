@@ -16,15 +16,14 @@ from caudal.errors import CaudalError
 from caudal.server.anthropic.errors import anthropic_status, error_body
 from caudal.server.anthropic.message import MessageWriter
 from caudal.server.anthropic.prompts import PromptMaker
-from caudal.server.anthropic.schema import FIELD_NAMES, CountTokensRequest, MessageRequest
-from caudal.server.body import json_body
+from caudal.server.anthropic.schema import CountTokensRequest, MessageRequest
+from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import describe
-from caudal.server.field_names import renamed_fields
 from caudal.server.openapi import STREAMED
 from caudal.server.request_ids import request_id
-from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
+from caudal.service.work import ChatWork
 
 logger = logging.getLogger("caudal.server")
 
@@ -33,35 +32,31 @@ router = APIRouter()
 
 @router.post("/v1/messages", responses=STREAMED)
 async def create_message(
-    body: Annotated[MessageRequest, json_body(MessageRequest)], request: Request
+    asked: Annotated[Asked[MessageRequest], asks(MessageRequest, "generate")],
 ) -> Response:
     """Answer a conversation, whole or as a stream of events."""
+    body, model, request = asked.body, asked.model, asked.request
     if body.thread is not None and body.thread.type == "continue":
         return _no_thread(request)
-    model = served_model(request)
-    prompts = PromptMaker(body, model, request)
-    name = prompts.name()
+    prompts = PromptMaker(asked)
     prompts.note_fields()
-    with renamed_fields(FIELD_NAMES, "input_schema"):
-        params = body.sampling_params()
-        edited = await prompts.edit()
+    params = body.sampling_params()
+    edited = await prompts.edit()
 
-        async def start(conversation: Conversation) -> ChatGeneration:
-            return await model.start_chat(
-                conversation,
-                params,
-                report_ignored=prompts.note,
-                thinking_budget=body.thinking_budget,
-                user=body.user_id,
-            )
+    async def start(conversation: Conversation) -> ChatGeneration:
+        work = ChatWork(
+            conversation=conversation, params=params, thinking_budget=body.thinking_budget
+        )
+        return await model.chat(work, asked.context)
 
-        chat = await prompts.run(edited.messages, start)
-    room = model.max_model_len - len(chat.generation.request.prompt)
+    chat = await prompts.run(edited.messages, start)
+    asked.note_ignored(chat.ignored)
+    remaining = model.max_model_len - len(chat.generation.request.prompt)
     writer = MessageWriter(
-        name,
+        asked.name,
         chat,
         omits_thinking=body.omits_thinking,
-        ends_with_context=params.max_tokens is None or room < params.max_tokens,
+        ends_with_context=params.max_tokens is None or remaining < params.max_tokens,
         applied_edits=None if body.context_management is None else edited.applied,
     )
     response: Response
@@ -79,19 +74,17 @@ async def create_message(
 
 @router.post("/v1/messages/count_tokens")
 async def count_tokens(
-    body: Annotated[CountTokensRequest, json_body(CountTokensRequest)], request: Request
+    asked: Annotated[Asked[CountTokensRequest], asks(CountTokensRequest, "generate")],
 ) -> Response:
     """How many tokens a request's prompt has, without answering it."""
-    prompts = PromptMaker(body, served_model(request), request)
-    prompts.name()
+    prompts = PromptMaker(asked)
     prompts.note_fields()
-    with renamed_fields(FIELD_NAMES, "input_schema"):
-        edited = await prompts.edit()
-        counted: dict[str, Any] = {"input_tokens": await prompts.count(edited.messages)}
-        if body.context_management is not None:
-            original = await prompts.count(body.messages)
-            counted["context_management"] = {"original_input_tokens": original}
-    return JSONReply(counted, headers={"request-id": request_id(request.scope)})
+    edited = await prompts.edit()
+    counted: dict[str, Any] = {"input_tokens": await prompts.count(edited.messages)}
+    if asked.body.context_management is not None:
+        original = await prompts.count(asked.body.messages)
+        counted["context_management"] = {"original_input_tokens": original}
+    return JSONReply(counted, headers={"request-id": request_id(asked.request.scope)})
 
 
 def _no_thread(request: Request) -> Response:

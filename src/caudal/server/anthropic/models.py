@@ -7,24 +7,25 @@ from datetime import UTC, datetime
 from typing import Any
 
 from caudal.errors import ParameterError
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 1000
 
 
-def model_page(model: ServedModel, query: Mapping[str, str]) -> dict[str, Any]:
+def model_page(models: Sequence[ModelService], query: Mapping[str, str]) -> dict[str, Any]:
     """A page of the names that requests may use.
 
     Args:
-        model: The served one.
+        models: The served ones.
         query: `limit`, and `after_id` or `before_id`: the names next to it.
 
     Raises:
         ParameterError: One of them makes no sense.
     """
     limit = _limit(query.get("limit"))
-    names = list(model.names)
+    by_name = {name: model for model in models for name in model.names}
+    names = list(by_name)
     begin, end = 0, len(names)
     if "after_id" in query:
         begin = _place(names, "after_id", query["after_id"]) + 1
@@ -34,20 +35,21 @@ def model_page(model: ServedModel, query: Mapping[str, str]) -> dict[str, Any]:
     # The page next to the name that was given: before it, that is the last one.
     page = found[-limit:] if "before_id" in query and "after_id" not in query else found[:limit]
     return {
-        "data": [model_info(model, name) for name in page],
+        "data": [model_info(by_name[name], name) for name in page],
         "has_more": len(found) > len(page),
         "first_id": page[0] if page else None,
         "last_id": page[-1] if page else None,
     }
 
 
-def model_info(model: ServedModel, name: str) -> dict[str, Any]:
+def model_info(model: ModelService, name: str) -> dict[str, Any]:
     """One model."""
+    created = datetime.fromtimestamp(model.parts.created, UTC)
     return {
         "type": "model",
         "id": name,
         "display_name": name,
-        "created_at": datetime.fromtimestamp(model.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "lifecycle": "active",
         "max_input_tokens": model.max_model_len,
         "max_tokens": model.max_model_len,

@@ -4,72 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
-
-from fastapi import Request
+from typing import Any, TypeVar
 
 from caudal.chat.conversation import Conversation
 from caudal.chat.prompt import ChatPrompt
 from caudal.errors import TemplateError
 from caudal.server.anthropic.content import MessageObject
 from caudal.server.anthropic.context_edits import Edited, apply_edits
-from caudal.server.anthropic.schema import FIELD_NAMES, CountTokensRequest
+from caudal.server.anthropic.schema import CountTokensRequest
 from caudal.server.anthropic.turns import without_late_system_messages
-from caudal.server.errors import UnknownModelError
-from caudal.server.ignored import note_ignored
-from caudal.service.served_model import ServedModel
+from caudal.server.asked import Asked
 
 T = TypeVar("T")
-
-CLAUDE = "claude-"
-"""Names of Anthropic's models begin so. Clients have them built in, and mean whatever is served."""
 
 
 class PromptMaker:
     """Makes the prompt of one request, and says what of it has no effect.
 
     Args:
-        body: The request's.
-        model: The one that answers.
-        request: Carries what is said.
+        asked: The request.
     """
 
-    def __init__(self, body: CountTokensRequest, model: ServedModel, request: Request) -> None:
-        self._body = body
-        self._model = model
-        self._request = request
-
-    @property
-    def _is_strict(self) -> bool:
-        strict: bool = self._request.app.state.strict_fields
-        return strict
-
-    def name(self) -> str:
-        """The name of the model that answers.
-
-        Raises:
-            UnknownModelError: The request names another that can't be meant.
-        """
-        asked = self._body.model
-        try:
-            return self._model.name_for(asked)
-        except UnknownModelError:
-            if asked is None or not asked.startswith(CLAUDE) or self._is_strict:
-                raise
-        note_ignored(self._request, ["model"])
-        return self._model.names[0]
+    def __init__(self, asked: Asked[Any]) -> None:
+        self._asked = asked
+        self._body: CountTokensRequest = asked.body
+        self._model = asked.model
 
     def note_fields(self) -> None:
         """Say which fields do nothing here."""
-        can_think = self._model.chat.dialect.reasoning_parser != "none"
-        note_ignored(self._request, self._body.without_effect(can_think=can_think))
-
-    def note(self, fields: Sequence[str]) -> None:
-        """Say which fields, as the chat API calls them, this model can't do anything with."""
-        names = FIELD_NAMES
-        if self._body.thinks is False:  # which is asked for as the lowest effort
-            names = {**FIELD_NAMES, "reasoning_effort": "thinking"}
-        note_ignored(self._request, [names.get(field, field) for field in fields])
+        can_think = self._model.parts.chat.dialect.reasoning_parser != "none"
+        self._asked.note_ignored(self._body.without_effect(can_think=can_think))
 
     async def edit(self) -> Edited:
         """The messages that the model gets to see; raises what `count` raises."""
@@ -86,10 +50,10 @@ class PromptMaker:
         """
 
         async def prepare(conversation: Conversation) -> ChatPrompt:
-            return await self._model.prepare_chat(conversation, self._body.form)
+            return await self._model.prepare(conversation, self._body.form)
 
         prompt = await self.run(messages, prepare)
-        self.note(prompt.ignored)
+        self._asked.note_ignored(prompt.ignored)
         return len(prompt.tokens)
 
     async def run(
@@ -103,12 +67,12 @@ class PromptMaker:
             TemplateError: It refuses that too.
             ParameterError: Something in the request makes no sense.
         """
-        conversation = self._body.conversation(self._model.chat.template, messages)
+        conversation = self._body.conversation(self._model.parts.chat.template, messages)
         try:
             return await use(conversation)
         except TemplateError:
             folded = without_late_system_messages(conversation.messages)
-            if folded is None or self._is_strict:
+            if folded is None or self._asked.is_strict:
                 raise
-        note_ignored(self._request, ["messages[].role"])
+        self._asked.note_ignored(["messages[].role"])
         return await use(replace(conversation, messages=folded))

@@ -33,17 +33,23 @@ from caudal.server.anthropic.tools import (
     skipped_tools,
 )
 from caudal.server.anthropic.turns import answers_tools, read_messages, read_tool_changes
-from caudal.server.fields import RequestModel
+from caudal.server.model_request import ModelRequest
 from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
+from caudal.service.context import RequestContext
+from caudal.service.naming import FieldNames
 from caudal.structured_outputs import StructuredOutputsParams
 
-FIELD_NAMES: Mapping[str, str] = {
+_FIELD_NAMES: Mapping[str, str] = {
     "continue_final_message": "messages",
     "parallel_tool_calls": "tool_choice",
+    "prompt": "messages",
     "reasoning_effort": "output_config.effort",
     "structured_outputs": "output_config.format",
 }
 """Anthropic's names for what the rest of the server calls otherwise."""
+
+CLAUDE = "claude-"
+"""Names of Anthropic's models begin so. Clients have them built in, and mean whatever is served."""
 
 BILLING_HEADER = "x-anthropic-billing-header:"
 """Begins a first system block that Claude Code adds for Anthropic's accounts. It differs between
@@ -52,7 +58,7 @@ requests, and would keep every prompt from being found in the cache."""
 StopSequence = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 
-class CountTokensRequest(RequestModel):
+class CountTokensRequest(ModelRequest):
     """Body of `POST /v1/messages/count_tokens`: whatever decides the prompt."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -62,7 +68,6 @@ class CountTokensRequest(RequestModel):
     }
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {**BILLING, "mcp_servers": ([],)}
 
-    model: str | None = None
     messages: Annotated[list[MessageObject], Field(min_length=1)]
     system: str | list[SystemPart] | None = None
     tools: Annotated[list[ToolObject], Field(max_length=MAX_TOOLS)] | None = None
@@ -74,6 +79,17 @@ class CountTokensRequest(RequestModel):
     )
     context_management: ContextManagement | None = None
     cache_control: CacheControl | None = None
+
+    def takes_any_model(self) -> bool:
+        """Whether it names one of Anthropic's."""
+        return self.model is not None and self.model.startswith(CLAUDE)
+
+    def field_names(self) -> FieldNames:
+        """What is called otherwise here than elsewhere."""
+        names = _FIELD_NAMES
+        if self.thinks is False:  # which is asked for as the lowest effort
+            names = {**names, "reasoning_effort": "thinking"}
+        return FieldNames(names, lambda index, _: f"tools[{index}].input_schema")
 
     @property
     def form(self) -> StructuredOutputsParams | None:
@@ -208,10 +224,9 @@ class MessageRequest(CountTokensRequest):
         """Most tokens of thinking."""
         return self.thinking.budget_tokens if self.thinking is not None and self.thinks else None
 
-    @property
-    def user_id(self) -> str | None:
-        """Who asks, for the log."""
-        return None if self.metadata is None else self.metadata.user_id
+    def context(self) -> RequestContext:
+        """Who asks."""
+        return RequestContext(user=None if self.metadata is None else self.metadata.user_id)
 
     def without_effect(self, *, can_think: bool) -> Iterator[str]:
         """As for counting, and what is about the answer."""

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from caudal import __version__
+from caudal.server.asked import default_model
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import error_response
 from caudal.server.llama_cpp.completion_schema import default_params
 from caudal.server.llama_cpp.settings import settings
-from caudal.server.state import served_model
 
 router = APIRouter()
 
@@ -19,14 +19,14 @@ router = APIRouter()
 @router.get("/props")
 async def props(request: Request) -> dict[str, Any]:
     """The server's properties, under llama.cpp's names."""
-    model = served_model(request)
-    bos, eos = model.tokenizer.bos_id, model.tokenizer.eos_id
+    model = default_model(request)
+    bos, eos = model.parts.tokenizer.bos_id, model.parts.tokenizer.eos_id
     return {
         "default_generation_settings": {
             "n_ctx": model.max_model_len,
             "params": settings(default_params()),
         },
-        "total_slots": model.engine.config.max_num_seqs,
+        "total_slots": model.parts.engine.config.max_num_seqs,
         "model_alias": model.names[0],
         "model_path": model.facts.loaded.model,
         "model_ftype": model.facts.loaded.tensors_text,
@@ -34,9 +34,9 @@ async def props(request: Request) -> dict[str, Any]:
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": True,
-        "chat_template": model.chat.template.source,
-        "bos_token": "" if bos is None else model.tokenizer.token_text(bos),
-        "eos_token": "" if eos is None else model.tokenizer.token_text(eos),
+        "chat_template": model.parts.chat.template.source,
+        "bos_token": "" if bos is None else model.parts.tokenizer.token_text(bos),
+        "eos_token": "" if eos is None else model.parts.tokenizer.token_text(eos),
         "build_info": f"caudal-{__version__}",
         "is_sleeping": False,
     }
@@ -49,9 +49,9 @@ async def slots(request: Request, fail_on_no_slot: str | None = None) -> Respons
     A sequence has no slot of its own here: of the places that there are, as many are shown to be
     taken as sequences run.
     """
-    model = served_model(request)
-    running = model.engine.stats().running
-    places = model.engine.config.max_num_seqs
+    model = default_model(request)
+    running = model.parts.engine.stats().running
+    places = model.parts.engine.config.max_num_seqs
     if fail_on_no_slot is not None and running >= places:
         return error_response(request.scope, 503, "no slot available", code="no_slot")
     return JSONReply(

@@ -12,47 +12,40 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from caudal.formats.tokenizer import Tokenizer
-from caudal.server.body import json_body
+from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import error_event
-from caudal.server.llama_cpp.completion_schema import (
-    FIELD_NAMES,
-    NativeCompletionRequest,
-    Piece,
-)
+from caudal.server.llama_cpp.completion_schema import NativeCompletionRequest
 from caudal.server.llama_cpp.settings import settings
 from caudal.server.openai.answer import close_all, logger, merge
 from caudal.server.openai.logprobs import LEAST_LOGPROB
 from caudal.server.openapi import STREAMED
-from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, encode_event, run_until_disconnect
 from caudal.service.generation import Delta, Generation, OutputToken
-from caudal.service.served_model import ServedModel
+from caudal.service.work import CompletionWork
 
 router = APIRouter()
 
 
 @router.post("/completion", responses=STREAMED)
 async def create_completion(
-    body: Annotated[NativeCompletionRequest, json_body(NativeCompletionRequest)], request: Request
+    asked: Annotated[Asked[NativeCompletionRequest], asks(NativeCompletionRequest, "generate")],
 ) -> Response:
     """Continue one prompt or several, whole or as a stream, in llama.cpp's own form."""
-    model = served_model(request)
-    name = model.name_for(body.model)
-    params = body.sampling_params(model.tokenizer)
+    body, model, request = asked.body, asked.model, asked.request
+    params = await body.sampling_params(model)
     prompts, several = body.prompts()
-    model.check_count(len(prompts))
-    encoded = await _encode(model, prompts)
     began = time.monotonic()
-    generations = await model.submit_all(
-        encoded, params, field_names={**FIELD_NAMES, "structured_outputs": body.form_field}
-    )
+    work = CompletionWork(prompts=prompts, params=params, parse_special=True)
+    generations = await model.complete(work, asked.context)
     answers = [
-        _Answer(model.tokenizer, name, body, index, generations[index // params.n], began)
-        for index in range(len(encoded) * params.n)
+        _Answer(
+            model.parts.tokenizer, asked.name, body, index, generations[index // params.n], began
+        )
+        for index in range(len(prompts) * params.n)
     ]
     if body.stream:
         return EventStream(_stream(generations, answers), partial(close_all, generations))
@@ -191,21 +184,6 @@ class _Answer:
             for token in tokens
             if (scored := token.sampled.logprob) is not None
         ]
-
-
-async def _encode(model: ServedModel, prompts: Sequence[Sequence[Piece]]) -> list[list[int]]:
-    """Token ids of prompts that mix texts and ids."""
-    begins = [prompt[0] for prompt in prompts if isinstance(prompt[0], str)]
-    others = [piece for prompt in prompts for piece in prompt[1:] if isinstance(piece, str)]
-    begun = iter(await model.encode_texts(begins, parse_special=True))
-    gone_on = iter(await model.encode_texts(others, add_special=False, parse_special=True))
-    encoded: list[list[int]] = []
-    for prompt in prompts:
-        tokens: list[int] = []
-        for place, piece in enumerate(prompt):
-            tokens += [piece] if isinstance(piece, int) else next(gone_on if place else begun)
-        encoded.append(tokens)
-    return encoded
 
 
 async def _collect(generations: Sequence[Generation], answers: Sequence[_Answer]) -> None:

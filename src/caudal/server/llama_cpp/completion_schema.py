@@ -8,11 +8,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from caudal.errors import ParameterError
-from caudal.formats.tokenizer import Tokenizer
 from caudal.sampling_params import MAX_LOGIT_BIAS, MAX_LOGPROBS, SamplingParams
 from caudal.server.llama_cpp.fields import LlamaCppFields
+from caudal.server.model_request import ModelRequest
 from caudal.server.openai.schema import MAX_CHOICES
 from caudal.server.openai.structured import FormFields
+from caudal.service.model_service import ModelService
+from caudal.service.naming import FieldNames
 
 Piece = str | int
 """Of a prompt: a text, or a token id."""
@@ -24,10 +26,9 @@ _LONGEST_TEXT = 256
 """Texts that stand for their tokens are tokenised at once, in the event loop."""
 
 
-class NativeCompletionRequest(LlamaCppFields, FormFields):
+class NativeCompletionRequest(LlamaCppFields, FormFields, ModelRequest):
     """Body of `POST /completion`."""
 
-    model: str | None = None
     prompt: Any = Field(
         description="A string, a list of token ids and strings, an object with `prompt_string`, or "
         "a list of such prompts."
@@ -68,8 +69,15 @@ class NativeCompletionRequest(LlamaCppFields, FormFields):
             return [_pieces(each) for each in value], True
         return [_pieces(value)], False
 
-    def sampling_params(self, tokenizer: Tokenizer) -> SamplingParams:
+    def field_names(self) -> FieldNames:
+        """What is called otherwise here than elsewhere."""
+        return FieldNames({**_FIELD_NAMES, "structured_outputs": self.form_field})
+
+    async def sampling_params(self, model: ModelService) -> SamplingParams:
         """Check the values and return them under the engine's names.
+
+        Args:
+            model: Knows the tokens of texts that are biased.
 
         Raises:
             ParameterError: Names the offending field.
@@ -79,19 +87,15 @@ class NativeCompletionRequest(LlamaCppFields, FormFields):
             for theirs, ours, default in _SAMPLING
             if (value := _or(getattr(self, theirs), default)) is not None
         }
-        try:
-            return SamplingParams(
-                **given,
-                n=self.n_cmpl or 1,
-                max_tokens=None if self.n_predict in (None, -1) else self.n_predict,
-                seed=None if self.seed == -1 else self.seed,
-                logit_bias=_biases(self.logit_bias, tokenizer),
-                logprobs=self.n_probs or None,
-                structured_outputs=self.form(),
-            )
-        except ParameterError as error:
-            error.param = FIELD_NAMES.get(error.param, error.param)
-            raise
+        return SamplingParams(
+            **given,
+            n=self.n_cmpl or 1,
+            max_tokens=None if self.n_predict in (None, -1) else self.n_predict,
+            seed=None if self.seed == -1 else self.seed,
+            logit_bias=await _biases(self.logit_bias, model),
+            logprobs=self.n_probs or None,
+            structured_outputs=self.form(),
+        )
 
 
 _SAMPLING: Sequence[tuple[str, str, Any]] = (
@@ -108,7 +112,7 @@ _SAMPLING: Sequence[tuple[str, str, Any]] = (
 )
 """llama.cpp's name of a parameter, ours, and its default where that isn't ours."""
 
-FIELD_NAMES: Mapping[str, str] = {
+_FIELD_NAMES: Mapping[str, str] = {
     "max_tokens": "n_predict",
     "n": "n_cmpl",
     "logprobs": "n_probs",
@@ -150,7 +154,7 @@ def _pieces(value: Any) -> list[Piece]:
     )
 
 
-def _biases(value: Any, tokenizer: Tokenizer) -> dict[int, float]:
+async def _biases(value: Any, model: ModelService) -> dict[int, float]:
     pairs = list(value.items()) if isinstance(value, dict) else value or []
     if not isinstance(pairs, list):
         raise ParameterError("logit_bias", "logit_bias must be a list of pairs, or an object.")
@@ -162,12 +166,12 @@ def _biases(value: Any, tokenizer: Tokenizer) -> dict[int, float]:
             raise ParameterError("logit_bias", "logit_bias must have pairs: a token and a bias.")
         token, bias = pair
         bias = _BANNED if bias is False else bias
-        for each in _tokens(token, tokenizer, numbers_are_ids=isinstance(value, dict)):
+        for each in await _tokens(token, model, numbers_are_ids=isinstance(value, dict)):
             biases[each] = bias
     return biases
 
 
-def _tokens(token: Any, tokenizer: Tokenizer, *, numbers_are_ids: bool) -> Sequence[int]:
+async def _tokens(token: Any, model: ModelService, *, numbers_are_ids: bool) -> Sequence[int]:
     """The tokens that a bias is for: one by its id, or all of a text."""
     if type(token) is int:
         return [token]
@@ -179,4 +183,5 @@ def _tokens(token: Any, tokenizer: Tokenizer, *, numbers_are_ids: bool) -> Seque
         raise ParameterError(
             "logit_bias", f"logit_bias has a text of more than {_LONGEST_TEXT} characters."
         )
-    return tokenizer.encode(token, add_special=False, parse_special=True)
+    tokens = await model.tokenize(token, add_special=False, parse_special=True)
+    return tokens.ids

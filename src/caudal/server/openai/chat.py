@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from caudal.chat.conversation import Conversation
 from caudal.chat.events import (
@@ -18,45 +17,32 @@ from caudal.chat.events import (
     ToolCallBegin,
 )
 from caudal.chat.generation import ChatDelta, ChatGeneration, CompleteAnswer
-from caudal.server.body import json_body
+from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply, json_text
-from caudal.server.ignored import note_ignored
 from caudal.server.openai.answer import Envelope, stream_events, usage
 from caudal.server.openai.chat_schema import ChatCompletionRequest
 from caudal.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from caudal.server.openapi import STREAMED
-from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, run_until_disconnect
 from caudal.service.generation import OutputToken
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
+from caudal.service.work import ChatWork
 
 router = APIRouter()
 
 
 @router.post("/v1/chat/completions", responses=STREAMED)
 async def create_chat_completion(
-    body: Annotated[ChatCompletionRequest, json_body(ChatCompletionRequest)], request: Request
+    asked: Annotated[Asked[ChatCompletionRequest], asks(ChatCompletionRequest, "generate")],
 ) -> Response:
     """Answer a conversation, whole or as a stream of chunks."""
-    model = served_model(request)
-    name = model.name_for(body.model)
+    body, model, name = asked.body, asked.model, asked.name
     params = body.sampling_params()
     conversation = body.conversation()
-    note_ignored(request, body.without_effect())
-    generation = await model.start_chat(
-        conversation,
-        params,
-        report_ignored=partial(note_ignored, request),
-        field_names={
-            "reasoning_effort": body.effort_field,
-            "max_tokens": body.max_tokens_field,
-            "structured_outputs": body.form_field,
-        },
-        thinking_budget=body.thinking_budget,
-        priority=body.priority,
-        cache_salt=body.cache_salt,
-        user=body.end_user,
-    )
+    asked.note_ignored(body.without_effect())
+    work = ChatWork(conversation=conversation, params=params, thinking_budget=body.thinking_budget)
+    generation = await model.chat(work, asked.context)
+    asked.note_ignored(generation.ignored)
     tier = {} if body.service_tier is None else {"service_tier": "default"}
     writer = _Writer(model, body, conversation, generation)
     if body.stream:
@@ -71,7 +57,7 @@ async def create_chat_completion(
         )
         return EventStream(events, generation.aclose)
     try:
-        answers = await run_until_disconnect(request, generation.collect())
+        answers = await run_until_disconnect(asked.request, generation.collect())
     finally:
         await generation.aclose()
     envelope = Envelope("chatcmpl", "chat.completion", name, model.fingerprint, **tier)
@@ -84,15 +70,11 @@ async def create_chat_completion(
 
 @router.post("/v1/chat/completions/input_tokens")
 async def count_input_tokens(
-    body: Annotated[ChatCompletionRequest, json_body(ChatCompletionRequest)], request: Request
+    asked: Annotated[Asked[ChatCompletionRequest], asks(ChatCompletionRequest, "generate")],
 ) -> dict[str, Any]:
     """How many tokens a request's prompt has; nothing is generated."""
-    model = served_model(request)
-    model.name_for(body.model)
-    prompt = await model.prepare_chat(body.conversation())
-    names = {"reasoning_effort": body.effort_field}
-    ignored = [names.get(each, each) for each in prompt.ignored]
-    note_ignored(request, [*body.without_effect(), *ignored])
+    prompt = await asked.model.prepare(asked.body.conversation())
+    asked.note_ignored([*asked.body.without_effect(), *prompt.ignored])
     return {"object": "chat.completion.input_tokens", "input_tokens": len(prompt.tokens)}
 
 
@@ -101,12 +83,12 @@ class _Writer:
 
     def __init__(
         self,
-        model: ServedModel,
+        model: ModelService,
         body: ChatCompletionRequest,
         conversation: Conversation,
         chat: ChatGeneration,
     ) -> None:
-        self._tokenizer = model.tokenizer
+        self._tokenizer = model.parts.tokenizer
         self._generation = chat.generation
         self._with_logprobs = bool(body.logprobs)
         self._as_ids = bool(body.return_tokens_as_token_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from pydantic import Field
 from caudal.chat.conversation import Conversation
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
+from caudal.server.model_request import ModelRequest
 from caudal.server.openai.chat_tools import (
     NamedTool,
     ToolChoiceField,
@@ -21,12 +23,14 @@ from caudal.server.openai.messages import ChatMessage
 from caudal.server.openai.peer_fields import same_meaning
 from caudal.server.openai.schema import GenerationFields, TokenLimit
 from caudal.server.openai.thinking import ThinkingFields
+from caudal.service.context import RequestContext
+from caudal.service.naming import FieldNames
 
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 
 
-class ChatFields(ThinkingFields):
+class ChatFields(ThinkingFields, ModelRequest):
     """Fields that decide how a conversation becomes a prompt."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
@@ -45,6 +49,13 @@ class ChatFields(ThinkingFields):
         kinds = {part.kind for message in self.messages for _, part in message.unreadable_parts}
         formats = [] if self.has_reasoning_format else ["reasoning_format"]
         return [f"messages[].content[{kind}]" for kind in sorted(kinds)] + formats
+
+    def field_names(self) -> FieldNames:
+        """What is called otherwise here than elsewhere."""
+        return FieldNames(self._names(), _tool_field)
+
+    def _names(self) -> dict[str, str]:
+        return {"prompt": "messages", "reasoning_effort": self.effort_field}
 
     def _check_parts(self) -> None:
         """A tool's output may have parts that the model can't read; who asks must know better."""
@@ -127,15 +138,16 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
         tier = [] if self.service_tier in (None, "auto", "default") else ["service_tier"]
         return super().without_effect() + tier
 
-    @property
-    def max_tokens_field(self) -> str:
-        """The name under which the limit was given."""
-        return self._limit()[0]
+    def _names(self) -> dict[str, str]:
+        return {
+            **super()._names(),
+            "max_tokens": self._limit()[0],
+            "structured_outputs": self.form_field,
+        }
 
-    @property
-    def end_user(self) -> str | None:
-        """Who asks, for the log."""
-        return self.safety_identifier or self.user
+    def context(self) -> RequestContext:
+        """Who asks, and how urgent it is."""
+        return replace(super().context(), user=self.safety_identifier or self.user)
 
     def sampling_params(self) -> SamplingParams:
         """Check the values and return them under the engine's names.
@@ -165,3 +177,7 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
             }
         )
         return name, None if limit == -1 else limit
+
+
+def _tool_field(index: int, part: str) -> str:
+    return f"tools[{index}].{'function' if part == 'parameters' else 'custom'}.{part}"

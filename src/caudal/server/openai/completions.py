@@ -6,47 +6,38 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
-from caudal.server.body import json_body
+from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply, json_text
 from caudal.server.openai.answer import Envelope, close_all, merge, stream_events, usage
 from caudal.server.openai.logprobs import CompletionLogprobs, prompt_logprobs
 from caudal.server.openai.schema import CompletionRequest
 from caudal.server.openapi import STREAMED
-from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, run_until_disconnect
 from caudal.service.generation import Delta, Generation
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
+from caudal.service.work import CompletionWork
 
 router = APIRouter()
 
 
 @router.post("/v1/completions", responses=STREAMED)
 async def create_completion(
-    body: Annotated[CompletionRequest, json_body(CompletionRequest)], request: Request
+    asked: Annotated[Asked[CompletionRequest], asks(CompletionRequest, "generate")],
 ) -> Response:
     """Continue one prompt or several, whole or as a stream of chunks."""
-    model = served_model(request)
-    name = model.name_for(body.model)
-    params = body.sampling_params()
+    body, model = asked.body, asked.model
     prompts = body.prompts()
-    model.check_count(len(prompts))
-    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-    encoded = [prompt for prompt in prompts if not isinstance(prompt, str)] or (
-        await model.encode_texts(texts, add_special=body.add_special_tokens is not False)
+    work = CompletionWork(
+        prompts=prompts,
+        params=body.sampling_params(),
+        add_special=body.add_special_tokens is not False,
+        truncation=body.truncation(),
     )
-    encoded = [body.truncated(tokens, model.max_model_len) for tokens in encoded]
-    generations = await model.submit_all(
-        encoded,
-        params,
-        field_names={"max_tokens": body.max_tokens_field, "structured_outputs": body.form_field},
-        priority=body.priority,
-        cache_salt=body.cache_salt,
-        user=body.user,
-    )
+    generations = await model.complete(work, asked.context)
     choices = _Choices(model, body, prompts, generations)
-    envelope = Envelope("cmpl", "text_completion", name, model.fingerprint)
+    envelope = Envelope("cmpl", "text_completion", asked.name, model.fingerprint)
     if body.stream:
         events = stream_events(
             merge(generations),
@@ -59,7 +50,7 @@ async def create_completion(
         return EventStream(events, partial(close_all, generations))
     try:
         return JSONReply(
-            await run_until_disconnect(request, _collect(envelope, generations, choices))
+            await run_until_disconnect(asked.request, _collect(envelope, generations, choices))
         )
     finally:
         await close_all(generations)
@@ -70,12 +61,12 @@ class _Choices:
 
     def __init__(
         self,
-        model: ServedModel,
+        model: ModelService,
         body: CompletionRequest,
         prompts: Sequence[str | list[int]],
         generations: Sequence[Generation],
     ) -> None:
-        self._tokenizer = model.tokenizer
+        self._tokenizer = model.parts.tokenizer
         self._top = body.logprobs
         self._as_ids = bool(body.return_tokens_as_token_ids)
         self._with_ids = bool(body.return_token_ids)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from numpy.typing import NDArray
 from pydantic import Field
 
 from caudal.errors import ParameterError
-from caudal.server.body import json_body
+from caudal.server.asked import Asked, asks
 from caudal.server.encoding import json_text
-from caudal.server.fields import RequestModel
+from caudal.server.model_request import ModelRequest
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
-from caudal.server.pooling_log import logged
-from caudal.server.state import served_model
 from caudal.server.streaming import run_until_disconnect
-from caudal.service.embedding import EmbeddingModel, PoolInput
+from caudal.service.context import RequestContext
+from caudal.service.work import EmbedWork
 
 router = APIRouter()
 
@@ -29,12 +29,11 @@ MAX_INPUTS = 2048
 """Most inputs of a request (OpenAI's limit)."""
 
 
-class PoolingFields(RequestModel):
+class PoolingFields(ModelRequest):
     """Fields that embeddings, reranking and scoring share; the last two are vLLM's."""
 
     hints: ClassVar[frozenset[str]] = frozenset(("input_type",))
 
-    model: str | None = Field(None, description="Default: the model that is served.")
     user: str | None = Field(None, description="Named in the server's log line of the request.")
     truncate_prompt_tokens: int | None = Field(
         None,
@@ -47,6 +46,10 @@ class PoolingFields(RequestModel):
         "truncate_prompt_tokens -1.",
     )
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+
+    def context(self) -> RequestContext:
+        """Who asks, and how urgent it is."""
+        return RequestContext(priority=self.priority or 0, user=self.user)
 
     @property
     def truncation(self) -> int | None:
@@ -69,6 +72,10 @@ class EmbeddingRequest(PoolingFields):
     )
     cache_salt: str | None = None
 
+    def context(self) -> RequestContext:
+        """Who asks, and how urgent it is."""
+        return replace(super().context(), cache_salt=self.cache_salt)
+
     def inputs(self) -> Sequence[str | list[int]]:
         """The inputs, one per vector.
 
@@ -85,23 +92,19 @@ class EmbeddingRequest(PoolingFields):
 
 @router.post("/v1/embeddings")
 async def create_embeddings(
-    body: Annotated[EmbeddingRequest, json_body(EmbeddingRequest)], request: Request
+    asked: Annotated[Asked[EmbeddingRequest], asks(EmbeddingRequest, "embed")],
 ) -> Response:
     """Turn each input into a vector, whose direction says what it is about."""
-    model = served_model(request)
-    name = model.name_for(body.model)
-    texts = body.inputs()
-    embeddings = model.embeddings
-    embeddings.pooling.check_dimensions(body.dimensions, embeddings.width)
+    body = asked.body
+    work = EmbedWork(
+        inputs=body.inputs(),
+        truncate=body.truncation,
+        dimensions=body.dimensions,
+        normalize=body.normalize,
+    )
 
-    async def work() -> Response:
-        inputs = await asyncio.to_thread(_encode_all, embeddings, texts, body)
-        results = await embeddings.embed(
-            inputs,
-            dimensions=body.dimensions,
-            normalize=body.normalize,
-            priority=body.priority or 0,
-        )
+    async def answer() -> Response:
+        results = await asked.model.embed(work, asked.context)
         encode = _as_base64 if body.encoding_format == "base64" else _as_floats
         tokens = sum(result.tokens for result in results)
 
@@ -113,30 +116,14 @@ async def create_embeddings(
             ]
             usage = json_text({"prompt_tokens": tokens, "total_tokens": tokens})
             return (
-                f'{{"object":"list","data":[{",".join(data)}],"model":{json_text(name)},'
+                f'{{"object":"list","data":[{",".join(data)}],"model":{json_text(asked.name)},'
                 f'"usage":{usage}}}'
             ).encode()
 
         reply = await asyncio.to_thread(write) if len(results) > 1 else write()
         return Response(reply, media_type="application/json")
 
-    with logged(model.metrics, f"embeddings of {len(texts)} inputs", body.user):
-        return await run_until_disconnect(request, work())
-
-
-def _encode_all(
-    embeddings: EmbeddingModel, texts: Sequence[str | list[int]], body: EmbeddingRequest
-) -> list[PoolInput]:
-    truncate = body.truncation
-    inputs = []
-    for index, text in enumerate(texts):
-        field = f"input[{index}]" if len(texts) > 1 else "input"
-        if isinstance(text, str):
-            tokens: Sequence[int] = embeddings.encode(text, truncate=truncate, field=field)
-        else:
-            tokens = embeddings.check_tokens(text, truncate=truncate, field=field)
-        inputs.append(PoolInput(tokens, cache_salt=body.cache_salt))
-    return inputs
+    return await run_until_disconnect(asked.request, answer())
 
 
 def _as_floats(vector: NDArray[np.float32]) -> list[float]:

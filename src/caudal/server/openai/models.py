@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request
 
 from caudal.server.anthropic.errors import speaks_anthropic
 from caudal.server.anthropic.models import model_info, model_page
-from caudal.server.state import served_model
+from caudal.server.asked import model_registry
 from caudal.service.facts import ServedFacts
-from caudal.service.served_model import ServedModel
+from caudal.service.model_service import ModelService
 
 router = APIRouter()
 
@@ -18,27 +18,27 @@ router = APIRouter()
 @router.get("/v1/models")
 async def list_models(request: Request) -> dict[str, Any]:
     """The names that requests may use. In Anthropic's shape, where `anthropic-version` is sent."""
-    model = served_model(request)
+    models = model_registry(request).services
     if speaks_anthropic(request.scope):
-        return model_page(model, request.query_params)
-    return {"object": "list", "data": [_card(model, name) for name in model.names]}
+        return model_page(models, request.query_params)
+    cards = [_card(model, name) for model in models for name in model.names]
+    return {"object": "list", "data": cards}
 
 
 @router.get("/v1/models/{name:path}")
 async def retrieve_model(name: str, request: Request) -> dict[str, Any]:
     """One model. Names may have slashes and colons."""
-    model = served_model(request)
-    name = model.name_for(name)
+    name, model = await model_registry(request).resolve(name)
     return model_info(model, name) if speaks_anthropic(request.scope) else _card(model, name)
 
 
-def _card(model: ServedModel, name: str) -> dict[str, Any]:
+def _card(model: ModelService, name: str) -> dict[str, Any]:
     """A model, with what clients of vLLM (`max_model_len`) and llama.cpp (`meta`) look for."""
     loaded = model.facts.loaded
     return {
         "id": name,
         "object": "model",
-        "created": model.created,
+        "created": model.parts.created,
         "owned_by": "caudal",
         "root": model.names[0],
         "parent": None,
@@ -52,8 +52,8 @@ def _card(model: ServedModel, name: str) -> dict[str, Any]:
             "size": loaded.executor.weight_bytes,
         },
         "capabilities": sorted(model.tasks),
-        "max_num_seqs": model.engine.config.max_num_seqs,
-        "max_queue": model.engine.config.max_queue,
+        "max_num_seqs": model.parts.engine.config.max_num_seqs,
+        "max_queue": model.parts.engine.config.max_queue,
         "facts": _texts(model.facts),
     }
 

@@ -13,19 +13,18 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import Field, model_validator
 
 from caudal.errors import ParameterError
-from caudal.server.body import json_body
+from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
 from caudal.server.fields import RequestModel
 from caudal.server.openai.embeddings import MAX_INPUTS, PoolingFields
-from caudal.server.pooling_log import logged
-from caudal.server.state import served_model
 from caudal.server.streaming import run_until_disconnect
 from caudal.service.embedding import PairScore, pair_texts
-from caudal.service.served_model import ServedModel
+from caudal.service.naming import FieldNames
+from caudal.service.work import ScoreWork
 
 router = APIRouter()
 
@@ -66,6 +65,12 @@ class RerankRequest(PoolingFields):
             raise ValueError("documents is required, or texts instead of it")
         return self
 
+    def field_names(self) -> FieldNames:
+        """What the texts are called."""
+        return FieldNames(
+            {"text_1": "query", "text_2": "documents" if self.texts is None else "texts"}
+        )
+
     def contents(self) -> list[str]:
         """The documents' texts."""
         documents = self.documents or self.texts or ()
@@ -82,6 +87,11 @@ class ScoreRequest(PoolingFields):
     text_2: str | Texts | None = None
     queries: str | Texts | None = Field(None, description="The newer name of `text_1`.")
     documents: str | Texts | None = Field(None, description="The newer name of `text_2`.")
+
+    def field_names(self) -> FieldNames:
+        """By what names the texts were given."""
+        first, second = self.names
+        return FieldNames({"text_1": first, "text_2": second})
 
     @property
     def names(self) -> tuple[str, str]:
@@ -106,16 +116,15 @@ class ScoreRequest(PoolingFields):
 
 @router.post("/v1/rerank")
 async def rerank(
-    body: Annotated[RerankRequest, json_body(RerankRequest)], request: Request
+    asked: Annotated[Asked[RerankRequest], asks(RerankRequest, "score")],
 ) -> Response:
     """Order documents by how well they answer a query, the best first."""
-    model = served_model(request)
-    name = model.name_for(body.model)
+    body = asked.body
     texts = body.contents()
-    fields = ("query", "documents" if body.texts is None else "texts")
+    work = ScoreWork(pairs=[(body.query, text) for text in texts], truncate=body.truncation)
 
-    async def work() -> Response:
-        scores = await _scores(model, body, [(body.query, text) for text in texts], fields)
+    async def answer() -> Response:
+        scores = await asked.model.score(work, asked.context)
         order = sorted(range(len(texts)), key=lambda index: -scores[index].score)
         order = order[: body.top_n]
         results: list[dict[str, Any]] = []
@@ -134,33 +143,31 @@ async def rerank(
             {
                 "id": f"rerank-{uuid.uuid4().hex}",
                 "object": "list",
-                "model": name,
+                "model": asked.name,
                 "results": results,
                 "usage": _usage(scores),
             }
         )
 
-    with logged(model.metrics, f"reranking of {len(texts)} documents", body.user):
-        return await run_until_disconnect(request, work())
+    return await run_until_disconnect(asked.request, answer())
 
 
 @router.post("/v1/score")
 async def score(
-    body: Annotated[ScoreRequest, json_body(ScoreRequest)], request: Request
+    asked: Annotated[Asked[ScoreRequest], asks(ScoreRequest, "score")],
 ) -> Response:
     """Say how well texts belong together, pair by pair."""
-    model = served_model(request)
-    name = model.name_for(body.model)
-    pairs = body.pairs()
+    body = asked.body
+    work = ScoreWork(pairs=body.pairs(), truncate=body.truncation)
 
-    async def work() -> Response:
-        scores = await _scores(model, body, pairs, body.names)
+    async def answer() -> Response:
+        scores = await asked.model.score(work, asked.context)
         return JSONReply(
             {
                 "id": f"score-{uuid.uuid4().hex}",
                 "object": "list",
                 "created": int(time.time()),
-                "model": name,
+                "model": asked.name,
                 "data": [
                     {"index": index, "object": "score", "score": each.score}
                     for index, each in enumerate(scores)
@@ -169,22 +176,7 @@ async def score(
             }
         )
 
-    with logged(model.metrics, f"scoring of {len(pairs)} pairs", body.user):
-        return await run_until_disconnect(request, work())
-
-
-async def _scores(
-    model: ServedModel,
-    body: PoolingFields,
-    pairs: Sequence[tuple[str, str]],
-    fields: tuple[str, str],
-) -> list[PairScore]:
-    return await model.embeddings.score(
-        pairs,
-        truncate=body.truncation,
-        priority=body.priority or 0,
-        fields=fields,
-    )
+    return await run_until_disconnect(asked.request, answer())
 
 
 def _usage(scores: Sequence[PairScore]) -> dict[str, int]:

@@ -12,11 +12,9 @@ from fastapi import APIRouter, HTTPException, Request, Response
 
 from caudal.chat.generation import ChatGeneration
 from caudal.errors import CaudalError, ParameterError
-from caudal.server.body import json_body
+from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import UnknownResponseError
-from caudal.server.field_names import renamed_fields, renamed_tools
-from caudal.server.ignored import note_ignored
 from caudal.server.openai.answer import obfuscated
 from caudal.server.openai.conversation_store import Conversation, ConversationStore
 from caudal.server.openai.reasoning_seal import ReasoningSeal
@@ -28,15 +26,11 @@ from caudal.server.openai.responses_items import (
     stored_form,
 )
 from caudal.server.openai.responses_output import Event, ResponseWriter
-from caudal.server.openai.responses_schema import (
-    FIELD_NAMES,
-    InputFields,
-    ResponseRequest,
-)
+from caudal.server.openai.responses_schema import InputFields, ResponseRequest
 from caudal.server.openai.responses_store import ResponseStore, StoredResponse
 from caudal.server.openapi import STREAMED
-from caudal.server.state import served_model
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
+from caudal.service.work import ChatWork
 
 logger = logging.getLogger("caudal.server")
 
@@ -71,33 +65,26 @@ def reasoning_seal(request: Request) -> ReasoningSeal:
 
 @router.post("/v1/responses", responses=STREAMED)
 async def create_response(
-    body: Annotated[ResponseRequest, json_body(ResponseRequest)], request: Request
+    asked: Annotated[Asked[ResponseRequest], asks(ResponseRequest, "generate")],
 ) -> Response:
     """Answer, whole or as a stream of events."""
-    model = served_model(request)
-    name = model.name_for(body.model)
+    body, model, request = asked.body, asked.model, asked.request
     if body.background:
         background_runs(request).check_room()
     talk = _conversation_of(body, request)
     before = _items_before(body, request) if talk is None else list(talk.items)
     items = resolved_items(body.items, request)
     seal = reasoning_seal(request)
-    with renamed_fields(FIELD_NAMES, "parameters"):
-        read = body.read([*read_stored(before), *items], seal)
-        note_ignored(request, [*read.ignored, *body.ignored_includes])
-        with renamed_tools([tool.field for tool in read.tools.values()]):
-            chat = await model.start_chat(
-                read.conversation,
-                body.sampling_params(),
-                report_ignored=partial(_note_ignored, request),
-                user=body.safety_identifier or body.user,
-                priority=body.priority,
-                cache_salt=body.cache_salt,
-            )
+    read = body.read([*read_stored(before), *items], seal)
+    asked.note_ignored([*read.ignored, *body.ignored_includes])
+    asked.name_fields(body.field_names_with(read.tools.values()))
+    work = ChatWork(conversation=read.conversation, params=body.sampling_params())
+    chat = await model.chat(work, asked.context)
+    asked.note_ignored(chat.ignored)
     writer = ResponseWriter(
-        _repeated(body, name),
+        _repeated(body, asked.name),
         chat,
-        model.tokenizer,
+        model.parts.tokenizer,
         read.tools,
         with_logprobs=body.includes_logprobs,
         seal=seal if body.includes_sealed_reasoning else None,
@@ -131,19 +118,18 @@ async def create_response(
 
 @router.post("/v1/responses/input_tokens")
 async def count_input_tokens(
-    body: Annotated[InputFields, json_body(InputFields)], request: Request
+    asked: Annotated[Asked[InputFields], asks(InputFields, "generate")],
 ) -> dict[str, Any]:
     """How many tokens a request's prompt has, without answering it."""
-    model = served_model(request)
-    model.name_for(body.model)
+    body, request = asked.body, asked.request
     talk = _conversation_of(body, request)
     before = _items_before(body, request) if talk is None else list(talk.items)
     items = resolved_items(body.items, request)
-    with renamed_fields(FIELD_NAMES, "parameters"):
-        read = body.read([*read_stored(before), *items], reasoning_seal(request))
-        note_ignored(request, read.ignored)
-        prompt = await model.prepare_chat(read.conversation, body.form())
-    _note_ignored(request, prompt.ignored)
+    read = body.read([*read_stored(before), *items], reasoning_seal(request))
+    asked.note_ignored(read.ignored)
+    asked.name_fields(body.field_names_with(read.tools.values()))
+    prompt = await asked.model.prepare(read.conversation, body.form())
+    asked.note_ignored(prompt.ignored)
     return {"object": "response.input_tokens", "input_tokens": len(prompt.tokens)}
 
 
@@ -253,10 +239,6 @@ def _items_before(body: InputFields, request: Request) -> Sequence[Mapping[str, 
         return response_store(request).get(identity).conversation
     except UnknownResponseError as error:
         raise ParameterError("previous_response_id", f"previous_response_id: {error}") from error
-
-
-def _note_ignored(request: Request, fields: Sequence[str]) -> None:
-    note_ignored(request, [FIELD_NAMES.get(field, field) for field in fields])
 
 
 def resolved_items(items: Sequence[AnyItem], request: Request) -> Sequence[AnyItem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,6 +12,7 @@ from caudal.chat.conversation import Conversation, Message, ReasoningEffort
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.fields import RequestModel
+from caudal.server.model_request import ModelRequest
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_history import HistoryReader
@@ -27,9 +28,11 @@ from caudal.server.openai.responses_tools import (
 from caudal.server.openai.schema import TokenLimit
 from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
 from caudal.server.openai.tools import MAX_TOOLS, ToolMode
+from caudal.service.context import RequestContext
+from caudal.service.naming import FieldNames
 from caudal.structured_outputs import StructuredOutputsParams
 
-FIELD_NAMES: Mapping[str, str] = {
+_FIELD_NAMES: Mapping[str, str] = {
     "prompt": "input",
     "messages": "input",
     "max_tokens": "max_output_tokens",
@@ -117,7 +120,7 @@ class ReadInput:
     ignored: Sequence[str]
 
 
-class InputFields(RequestModel):
+class InputFields(ModelRequest):
     """Fields that decide the prompt."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -129,7 +132,6 @@ class InputFields(RequestModel):
         "truncation": ("disabled",),  # what doesn't fit is refused
     }
 
-    model: str | None = None
     input: str | list[InputItem] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
@@ -141,6 +143,17 @@ class InputFields(RequestModel):
     text: TextConfig | None = None
     chat_template: str | None = Field(None, description="A Jinja template instead of the model's.")
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="As in vLLM.")
+
+    def field_names(self) -> FieldNames:
+        """What is called otherwise here than elsewhere."""
+        return self.field_names_with(())
+
+    def field_names_with(self, tools: Iterable[OfferedTool]) -> FieldNames:
+        """The same, once it is known where in the request each of the conversation's tools is."""
+        places = [tool.field for tool in tools]
+        if not places:
+            return FieldNames(_FIELD_NAMES)
+        return FieldNames(_FIELD_NAMES, lambda index, part: f"{places[index]}.{part}")
 
     @property
     def conversation_id(self) -> str | None:
@@ -241,7 +254,6 @@ class ResponseRequest(InputFields):
         "service_tier": ("auto", "default"),  # there is one tier; the response says `default`
     }
 
-    model: str | None = Field(None, description="Default: the model that is served.")
     max_output_tokens: TokenLimit | None = None
     max_tool_calls: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Limits built-in tools, of which there are none; returned."
@@ -279,6 +291,14 @@ class ResponseRequest(InputFields):
     stop_token_ids: list[int] | None = None
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     cache_salt: str | None = None
+
+    def context(self) -> RequestContext:
+        """Who asks, and how urgent it is."""
+        return RequestContext(
+            priority=self.priority or 0,
+            cache_salt=self.cache_salt,
+            user=self.safety_identifier or self.user,
+        )
 
     @property
     def obfuscate(self) -> bool:

@@ -13,10 +13,14 @@ from pydantic import Field
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.fields import RequestModel
+from caudal.server.model_request import ModelRequest
 from caudal.server.openai.peer_fields import PeerFields, same_meaning
 from caudal.server.openai.structured import FormFields
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
+from caudal.service.context import RequestContext
+from caudal.service.naming import FieldNames
+from caudal.service.work import Truncation
 
 MAX_CHOICES = 128
 """Most choices per prompt that HTTP clients may ask for (OpenAI's limit)."""
@@ -38,10 +42,9 @@ class StreamOptions(RequestModel):
     )
 
 
-class GenerationFields(PeerFields, FormFields):
+class GenerationFields(PeerFields, FormFields, ModelRequest):
     """Fields that chat and text completions share."""
 
-    model: str | None = Field(None, description="Default: the model that is served.")
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     max_tokens: TokenLimit | None = None
     temperature: float | None = None
@@ -67,6 +70,12 @@ class GenerationFields(PeerFields, FormFields):
     skip_special_tokens: bool | None = None
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     cache_salt: str | None = None
+
+    def context(self) -> RequestContext:
+        """Who asks, and how urgent it is."""
+        return RequestContext(
+            priority=self.priority or 0, cache_salt=self.cache_salt, user=self.user
+        )
 
     @property
     def include_usage(self) -> bool:
@@ -167,28 +176,27 @@ class CompletionRequest(GenerationFields):
         None, description="Where a prompt is cut: `left`, the default, keeps its end."
     )
 
-    @property
-    def max_tokens_field(self) -> str:
-        """The name under which the limit was given."""
-        return self._limit()[0]
+    def field_names(self) -> FieldNames:
+        """By what names the limit and the form were given."""
+        return FieldNames({"max_tokens": self._limit()[0], "structured_outputs": self.form_field})
 
-    def truncated(self, tokens: list[int], max_model_len: int) -> list[int]:
-        """As much of a prompt as the request wants read.
+    def truncation(self) -> Truncation | None:
+        """How much of each prompt is read.
 
         Raises:
             ParameterError: That would be nothing.
         """
         most = self.truncate_prompt_tokens
         if most is None:
-            return tokens
+            return None
         if most == 0:
             raise ParameterError(
                 "truncate_prompt_tokens",
                 "truncate_prompt_tokens must be at least 1, or -1 for all there is room for.",
             )
-        if most == -1:
-            most = max(1, max_model_len - (self._limit()[1] or 1))
-        return tokens[:most] if self.truncation_side == "right" else tokens[-most:]
+        return Truncation(
+            max_tokens=most, keep="begin" if self.truncation_side == "right" else "end"
+        )
 
     def prompts(self) -> list[str] | list[list[int]]:
         """The prompts, one per list item.

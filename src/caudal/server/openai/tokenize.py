@@ -4,79 +4,71 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
-from caudal.formats.tokenizer import Tokenizer
-from caudal.server.body import json_body
+from caudal.server.asked import Asked, asks
 from caudal.server.openai.tokenize_schema import (
+    AnyTokenizeRequest,
     ApplyTemplateRequest,
     DetokenizeRequest,
     TokenizeChatRequest,
     TokenizeContentRequest,
     TokenizeRequest,
 )
-from caudal.server.state import served_model
+from caudal.service.texts import TokenForm
 
 router = APIRouter()
 
 
 @router.post("/tokenize")
 async def tokenize(
-    body: Annotated[TokenizeRequest, json_body(TokenizeRequest)], request: Request
+    asked: Annotated[Asked[AnyTokenizeRequest], asks(TokenizeRequest, None)],
 ) -> dict[str, Any]:
     """Token ids of a text or a conversation, as the routes that answer them would see it."""
-    model = served_model(request)
-    model.name_for(body.model)
-    tokenizer = model.tokenizer
+    body, model = asked.body, asked.model
     if isinstance(body, TokenizeContentRequest):
-        tokens = await model.encode_text(
+        tokens = await model.tokenize(
             body.content,
             add_special=bool(body.add_special),
             parse_special=body.parse_special is not False,
-            field="content",
+            show="pieces" if body.with_pieces else None,
         )
         if body.with_pieces:
-            return {"tokens": [_piece(tokenizer, token) for token in tokens]}
-        return {"tokens": tokens}
+            return {"tokens": list(map(_piece, tokens.ids, tokens.pieces))}
+        return {"tokens": tokens.ids}
+    show: TokenForm | None = "spellings" if body.return_token_strs else None
     if isinstance(body, TokenizeChatRequest):
-        tokens = list((await model.prepare_chat(body.conversation())).tokens)
-        if body.add_special_tokens:
-            tokens = tokenizer.framed(tokens)
+        special = bool(body.add_special_tokens)
+        tokens = await model.tokenize_chat(body.conversation(), add_special=special, show=show)
     else:
         special = body.add_special_tokens is not False
-        tokens = await model.encode_text(body.prompt, add_special=special)
+        tokens = await model.tokenize(body.prompt, add_special=special, show=show)
     return {
-        "tokens": tokens,
-        "token_strs": [*map(tokenizer.token_text, tokens)] if body.return_token_strs else None,
-        "count": len(tokens),
+        "tokens": tokens.ids,
+        "token_strs": tokens.spellings if body.return_token_strs else None,
+        "count": len(tokens.ids),
         "max_model_len": model.max_model_len,
     }
 
 
 @router.post("/detokenize")
 async def detokenize(
-    body: Annotated[DetokenizeRequest, json_body(DetokenizeRequest)], request: Request
+    asked: Annotated[Asked[DetokenizeRequest], asks(DetokenizeRequest, None)],
 ) -> dict[str, Any]:
     """The text of token ids, control tokens included: vLLM's `prompt`, llama.cpp's `content`."""
-    model = served_model(request)
-    model.name_for(body.model)
-    text = await model.decode(body.tokens)
+    text = await asked.model.detokenize(asked.body.tokens)
     return {"prompt": text, "content": text}
 
 
 @router.post("/apply-template")
 async def apply_template(
-    body: Annotated[ApplyTemplateRequest, json_body(ApplyTemplateRequest)], request: Request
+    asked: Annotated[Asked[ApplyTemplateRequest], asks(ApplyTemplateRequest, "generate")],
 ) -> dict[str, Any]:
     """The prompt that a conversation becomes, as text."""
-    model = served_model(request)
-    model.name_for(body.model)
-    model.check_task("generate")
-    return {"prompt": await model.render_chat(body.conversation())}
+    return {"prompt": await asked.model.render(asked.body.conversation())}
 
 
-def _piece(tokenizer: Tokenizer, token: int) -> dict[str, Any]:
-    data = tokenizer.token_bytes(token)
+def _piece(token: int, data: bytes) -> dict[str, Any]:
     try:
         return {"id": token, "piece": data.decode()}
     except UnicodeDecodeError:

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from caudal.server.fields import RequestModel
+from caudal.server.model_request import ModelRequest
 from caudal.server.openai.chat_schema import ChatFields
+from caudal.service.naming import FieldNames
 
 
-class TokenizeTextRequest(RequestModel):
+class TokenizeTextRequest(ModelRequest):
     """Body of `POST /tokenize`, for text."""
 
-    model: str | None = None
     prompt: str
     add_special_tokens: bool | None = Field(None, description="True by default.")
     return_token_strs: bool | None = Field(
@@ -24,7 +24,6 @@ class TokenizeTextRequest(RequestModel):
 class TokenizeChatRequest(ChatFields):
     """Body of `POST /tokenize`, for a conversation."""
 
-    model: str | None = None
     add_special_tokens: bool | None = Field(
         None,
         description="Add what begins and ends texts to what the template writes, which usually "
@@ -33,10 +32,9 @@ class TokenizeChatRequest(ChatFields):
     return_token_strs: bool | None = None
 
 
-class TokenizeContentRequest(RequestModel):
+class TokenizeContentRequest(ModelRequest):
     """Body of `POST /tokenize` as llama.cpp's clients send it."""
 
-    model: str | None = None
     content: str
     add_special: bool | None = None
     parse_special: bool | None = Field(
@@ -45,6 +43,10 @@ class TokenizeContentRequest(RequestModel):
     with_pieces: bool | None = Field(
         None, description="Each token comes with its text, or its bytes."
     )
+
+    def field_names(self) -> FieldNames:
+        """The text goes by llama.cpp's name."""
+        return FieldNames({"prompt": "content"})
 
 
 def _kind(body: Any) -> str:
@@ -56,6 +58,8 @@ def _kind(body: Any) -> str:
     return "[text]"
 
 
+AnyTokenizeRequest = TokenizeTextRequest | TokenizeChatRequest | TokenizeContentRequest
+
 # The brackets keep the tags out of error messages, like the other names of unions' branches.
 TokenizeRequest = Annotated[
     Annotated[TokenizeTextRequest, Tag("[text]")]
@@ -65,14 +69,11 @@ TokenizeRequest = Annotated[
 ]
 
 
-class DetokenizeRequest(RequestModel):
+class DetokenizeRequest(ModelRequest):
     """Body of `POST /detokenize`."""
 
-    model: str | None = None
     tokens: list[int]
 
 
 class ApplyTemplateRequest(ChatFields):
     """Body of `POST /apply-template`."""
-
-    model: str | None = None

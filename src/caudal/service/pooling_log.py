@@ -9,14 +9,13 @@ import time
 from collections.abc import Iterator
 
 from caudal.errors import ParameterError, QueueFullError, RequestTimeoutError
-from caudal.server.errors import ClientDisconnectedError
-from caudal.server.metrics import ServerMetrics, logged_user
+from caudal.service.metrics import ServiceMetrics, logged_user
 
 logger = logging.getLogger("caudal.server")
 
 
 @contextlib.contextmanager
-def logged(metrics: ServerMetrics, what: str, user: str | None) -> Iterator[None]:
+def logged(metrics: ServiceMetrics, what: str, user: str | None) -> Iterator[None]:
     """Count what happens inside as one request, and log a line when it has ended.
 
     What is refused, and so never became a request, is neither counted nor logged.
@@ -31,7 +30,7 @@ def logged(metrics: ServerMetrics, what: str, user: str | None) -> Iterator[None
     try:
         yield
         outcome = "stop"
-    except (ClientDisconnectedError, asyncio.CancelledError):
+    except asyncio.CancelledError:
         outcome = "cancelled"
         raise
     except (ParameterError, QueueFullError):

@@ -43,7 +43,7 @@ class _Asked:
     options: Mapping[str, Any]
 
 
-class ChatModel:
+class ChatPreparer:
     """Prepares conversations for one model. Thread-safe.
 
     Args:

@@ -20,8 +20,8 @@ from prometheus_client.utils import floatToGoString
 
 from caudal.engine.request import SequenceUpdate
 from caudal.engine.stats import EngineStats
-from caudal.server.words import shortened
 from caudal.service.generation import Generation
+from caudal.service.words import shortened
 
 logger = logging.getLogger("caudal.server")
 
@@ -37,7 +37,7 @@ def logged_user(user: str | None) -> str:
     return "" if user is None else f", user {shortened(user, MAX_USER)!r}"
 
 
-class ServerMetrics:
+class ServiceMetrics:
     """What Prometheus sees: times and ends of requests, and the engine's counts as they stand.
 
     Args:
@@ -159,7 +159,7 @@ class _EngineCollector(Collector):
 class RequestObserver:
     """Times one request by the engine's clock, and logs a line when it has ended."""
 
-    def __init__(self, metrics: ServerMetrics, user: str | None) -> None:
+    def __init__(self, metrics: ServiceMetrics, user: str | None) -> None:
         self._metrics = metrics
         self._user = logged_user(user)
         self._arrival = time.monotonic()

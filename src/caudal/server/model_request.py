@@ -1,0 +1,27 @@
+"""Bodies of requests that ask something of a model."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from caudal.server.fields import RequestModel
+from caudal.service.context import NO_CONTEXT, RequestContext
+from caudal.service.naming import OUR_NAMES, FieldNames
+
+
+class ModelRequest(RequestModel):
+    """A body that names a model. Each API says here what it calls things, and who asks."""
+
+    model: str | None = Field(None, description="Default: the model that is served.")
+
+    def takes_any_model(self) -> bool:
+        """Whether whatever is served is meant, where there is no model of the name given."""
+        return False
+
+    def context(self) -> RequestContext:
+        """What travels with the work."""
+        return NO_CONTEXT
+
+    def field_names(self) -> FieldNames:
+        """What this API calls the fields that errors blame."""
+        return OUR_NAMES

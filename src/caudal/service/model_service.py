@@ -1,0 +1,379 @@
+"""What a model does: the one door to it, for HTTP, the library and the command line alike.
+
+What goes in is plain data (`caudal.service.work`), with a `RequestContext` beside it; what comes
+out is text and events, or vectors and figures.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from caudal.chat.conversation import Conversation
+from caudal.chat.generation import ChatGeneration
+from caudal.chat.preparer import ChatPreparer
+from caudal.chat.prompt import ChatPrompt
+from caudal.engine.async_engine import AsyncEngine
+from caudal.engine.request import Generate, Request
+from caudal.engine.thinking import ThinkingLimit
+from caudal.errors import (
+    ContextOverflowError,
+    ParameterError,
+    TemplateError,
+    UnsupportedTaskError,
+)
+from caudal.formats.template_workers import TemplateWorkers
+from caudal.formats.tokenizer import Tokenizer
+from caudal.grammars.compiler import GrammarCompiler
+from caudal.sampling_params import SamplingParams
+from caudal.service.chats import Chats
+from caudal.service.context import NO_CONTEXT, RequestContext
+from caudal.service.embedding import Embedder, Embedding, PairScore
+from caudal.service.facts import ServedFacts
+from caudal.service.generation import Generation
+from caudal.service.metrics import ServiceMetrics
+from caudal.service.pooling_log import logged
+from caudal.service.texts import TextCoder, TokenForm, Tokens
+from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
+from caudal.structured_outputs import StructuredOutputsParams
+
+if TYPE_CHECKING:
+    from caudal.loading.load import LoadedModel
+    from caudal.models.program import Task
+
+_NICENESS = 10
+"""Of requests' templates, so that they never slow down the answers of others much."""
+
+logger = logging.getLogger("caudal.service")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceParts:
+    """What a model's service is made of.
+
+    Attributes:
+        names: Names that requests may use; its own first.
+        tokenizer: Text to ids and back.
+        chat: Conversations to ids, and answers to events.
+        grammars: Compiles what an answer must look like.
+        engine: Runs requests.
+        embedder: Texts to vectors and scores.
+        facts: What was loaded and what runs it.
+        metrics: Told how each request goes.
+        strict: Refuse what could not be given as it was asked for: parameters that have no effect
+            on this model, and answers longer than the context has room for. Else the former are
+            told, and the latter end with the context.
+        created: Unix time of loading, in seconds.
+    """
+
+    names: Sequence[str]
+    tokenizer: Tokenizer
+    chat: ChatPreparer
+    grammars: GrammarCompiler
+    engine: AsyncEngine
+    embedder: Embedder
+    facts: ServedFacts
+    metrics: ServiceMetrics
+    strict: bool = False
+    created: int = field(default_factory=lambda: int(time.time()))
+
+
+class ModelService:
+    """A loaded model with its running engine.
+
+    Args:
+        parts: What it is made of.
+
+    Attributes:
+        parts: What it is made of.
+    """
+
+    def __init__(self, parts: ServiceParts) -> None:
+        self.parts = parts
+        limit = parts.facts.loaded.max_model_len
+        self._texts = TextCoder(parts.tokenizer, limit)
+        self._chats = Chats(parts.chat, parts.grammars, self._texts, limit)
+
+    @classmethod
+    def from_loaded(
+        cls,
+        loaded: LoadedModel,
+        names: Sequence[str] | None = None,
+        *,
+        tool_parser: str = "auto",
+        reasoning_parser: str = "auto",
+        allow_request_templates: bool = False,
+        strict: bool = False,
+    ) -> ModelService:
+        """Start the engine of a loaded model.
+
+        Args:
+            loaded: The model.
+            names: Names to serve it under; by default its own.
+            tool_parser: See `ChatPreparer`.
+            reasoning_parser: See `ChatPreparer`.
+            allow_request_templates: Whether requests may bring chat templates of their own.
+            strict: See `ServiceParts`.
+
+        Raises:
+            ParameterError: There is no parser of that name.
+            TemplateProcessError: The processes that templates run in can't be started.
+        """
+        chat = ChatPreparer(
+            loaded.chat_template,
+            loaded.tokenizer,
+            tool_parser=tool_parser,
+            reasoning_parser=reasoning_parser,
+            request_templates=TemplateWorkers(niceness=_NICENESS)
+            if allow_request_templates
+            else None,
+            max_model_len=loaded.max_model_len,
+        )
+        facts = ServedFacts(loaded=loaded.facts)
+        if "generate" in loaded.tasks:
+            chat.start()
+            loaded.grammars.prepare()  # while nobody's answer has to wait for it
+            try:
+                loaded.chat_template.check()
+            except TemplateError as error:  # texts can be completed all the same
+                logger.warning("Chats will be refused: %s", error)
+            facts = replace(
+                facts,
+                tool_parser=chat.dialect.tool_parser,
+                reasoning_parser=chat.dialect.reasoning_parser,
+            )
+        engine = loaded.start_engine()
+        return cls(
+            ServiceParts(
+                names=tuple(names or [loaded.name]),
+                tokenizer=loaded.tokenizer,
+                chat=chat,
+                grammars=loaded.grammars,
+                engine=engine,
+                embedder=Embedder.of(loaded, engine),
+                facts=facts,
+                metrics=ServiceMetrics(engine.stats),
+                strict=strict,
+            )
+        )
+
+    # What it is
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names that requests may use; its own first."""
+        return self.parts.names
+
+    @property
+    def tasks(self) -> frozenset[Task]:
+        """What may be asked of the model."""
+        return self.facts.loaded.tasks
+
+    @property
+    def max_model_len(self) -> int:
+        """Most tokens of one sequence, prompt and answer together."""
+        return self.facts.loaded.max_model_len
+
+    @property
+    def facts(self) -> ServedFacts:
+        """What was loaded and what runs it."""
+        return self.parts.facts
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when anything changes that may change answers."""
+        return self.facts.fingerprint
+
+    def check_task(self, task: Task) -> None:
+        """Raises `UnsupportedTaskError` where the model can't do what is asked."""
+        if task not in self.tasks:
+            raise UnsupportedTaskError(self.names[0], task, sorted(self.tasks))
+
+    # What it does
+
+    async def chat(self, work: ChatWork, context: RequestContext = NO_CONTEXT) -> ChatGeneration:
+        """Answer a conversation. Close what is returned.
+
+        Raises:
+            TemplateError: The template refuses the messages, in its own words.
+            ParameterError: Something in the conversation or the parameters makes no sense, or can't
+                be had of this model.
+            QueueFullError: Too many requests are waiting.
+        """
+        planned = await self._chats.plan(work)
+        prompt = planned.prompt
+        if self.parts.strict and prompt.ignored:
+            field = prompt.ignored[0]
+            raise ParameterError(field, f"{field} would have no effect on this server.")
+        generation = await self._submit(
+            prompt.tokens,
+            planned.params,
+            context,
+            visible_tokens=prompt.visible_tokens,
+            thinking=prompt.thinking_limit(work.thinking_budget),
+        )
+        conversation = planned.conversation
+        return ChatGeneration(
+            generation,
+            prompt.new_parser,
+            include_reasoning=conversation.include_reasoning,
+            single_call=not conversation.parallel_tool_calls,
+            ignored=prompt.ignored,
+        )
+
+    async def complete(
+        self, work: CompletionWork, context: RequestContext = NO_CONTEXT
+    ) -> list[Generation]:
+        """Continue prompts, one generation each. Close what is returned.
+
+        Raises:
+            ParameterError: A prompt or a parameter is refused; nothing runs then.
+            QueueFullError: Too many requests are waiting.
+        """
+        self._check_count(len(work.prompts))
+        started: list[Generation] = []
+        try:
+            for prompt in await self._texts.encode_prompts(work):
+                started.append(await self._submit(prompt, work.params, context))
+        except BaseException:
+            for generation in started:
+                await generation.aclose()
+            raise
+        return started
+
+    async def embed(
+        self,
+        work: EmbedWork,
+        context: RequestContext = NO_CONTEXT,
+        *,
+        on_done: Callable[[], None] = lambda: None,
+    ) -> list[Embedding]:
+        """Turn inputs into vectors, in order; if one fails, all do.
+
+        Args:
+            work: The inputs.
+            context: Who asks.
+            on_done: Called after each input.
+
+        Raises:
+            ParameterError: An input or a parameter is refused; blames `input`, or `input[3]`.
+            QueueFullError: Too many requests are waiting.
+            RequestFailedError, RequestTimeoutError, EngineDeadError: It could not be computed.
+        """
+        what = f"embeddings of {len(work.inputs)} inputs"
+        with logged(self.parts.metrics, what, context.user):
+            return await self.parts.embedder.embed(work, context, on_done=on_done)
+
+    async def score(self, work: ScoreWork, context: RequestContext = NO_CONTEXT) -> list[PairScore]:
+        """Say how well texts belong together, pair by pair; raises what `embed` raises."""
+        with logged(self.parts.metrics, f"scoring of {len(work.pairs)} pairs", context.user):
+            return await self.parts.embedder.score(work, context)
+
+    async def tokenize(
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        show: TokenForm | None = None,
+    ) -> Tokens:
+        """The tokens of a text; see `TextCoder.encode`."""
+        [ids] = await self._texts.encode(
+            [text], add_special=add_special, parse_special=parse_special
+        )
+        return self._texts.shown(ids, show)
+
+    async def tokenize_chat(
+        self,
+        conversation: Conversation,
+        *,
+        add_special: bool = False,
+        show: TokenForm | None = None,
+    ) -> Tokens:
+        """The tokens that a conversation becomes; raises what `chat` raises.
+
+        Args:
+            conversation: The conversation.
+            add_special: Add what begins and ends texts to what the template writes.
+            show: A form of each token to show.
+        """
+        ids = list((await self._chats.prepare(conversation)).tokens)
+        return self._texts.shown(self.parts.tokenizer.framed(ids) if add_special else ids, show)
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, with the names of control tokens; see `TextCoder.decode`."""
+        return await self._texts.decode(tokens)
+
+    async def prepare(
+        self, conversation: Conversation, form: StructuredOutputsParams | None = None
+    ) -> ChatPrompt:
+        """What a conversation becomes, without answering it; raises what `chat` raises.
+
+        Args:
+            conversation: The conversation.
+            form: What the content of the answer would be held to.
+        """
+        return await self._chats.prepare(conversation, form)
+
+    async def render(self, conversation: Conversation) -> str:
+        """A conversation's prompt as text; raises what `chat` raises."""
+        return await self._chats.render(conversation)
+
+    async def shutdown(self) -> None:
+        """End what runs, and all threads and processes. Safe to call twice."""
+        self._chats.close()
+        await self.parts.engine.shutdown(drain=False)
+
+    # To the engine
+
+    def _check_count(self, prompts: int) -> None:
+        """Raises `ParameterError` for more prompts than can ever be taken at once.
+
+        `QueueFullError` would be wrong: it asks the client to try again.
+        """
+        config = self.parts.engine.config
+        limit = config.max_num_seqs + config.max_queue
+        if prompts > limit:
+            raise ParameterError(
+                "prompt",
+                f"prompt may be a list of at most {limit} prompts on this server, but has "
+                f"{prompts}.",
+            )
+
+    def _check_length(self, prompt_tokens: int, params: SamplingParams) -> None:
+        """Raises `ContextOverflowError` for an answer too long, where none is to be cut short."""
+        if not self.parts.strict or params.max_tokens is None:
+            return
+        remaining = self.max_model_len - prompt_tokens
+        if 0 < remaining < params.max_tokens:
+            raise ContextOverflowError(
+                "max_tokens", self.max_model_len, prompt_tokens, params.max_tokens
+            )
+
+    async def _submit(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        context: RequestContext,
+        *,
+        visible_tokens: Collection[int] = (),
+        thinking: ThinkingLimit | None = None,
+    ) -> Generation:
+        parts = self.parts
+        observer = parts.metrics.observer(context.user)
+        self._check_length(len(prompt), params)
+        request = Request(
+            request_id=uuid.uuid4().hex,
+            prompt=prompt,
+            work=Generate(params, thinking),
+            priority=context.priority,
+            cache_salt=context.cache_salt,
+        )
+        updates = await parts.engine.submit(request)
+        return Generation(
+            request, updates, parts.tokenizer, observer, visible_tokens=visible_tokens
+        )
