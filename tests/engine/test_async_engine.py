@@ -364,7 +364,7 @@ def test_deadlines_and_dynamic_batching_need_no_submission_to_go_on() -> None:
             FakeExecutor(),
             batching="dynamic",
             max_queue_delay=0.05,
-            first_token_deadline=20.0,
+            first_token_timeout=20.0,
         ) as engine:
             assert len(tokens(await collect(await engine.submit(request())))) == 5
 

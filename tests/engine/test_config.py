@@ -31,8 +31,8 @@ def test_defaults_are_valid() -> None:
         ("ageing", float("nan")),
         ("max_queue_delay", -1.0),
         ("preferred_batch_size", 0),
-        ("deadline", 0.0),
-        ("first_token_deadline", float("inf")),
+        ("request_timeout", 0.0),
+        ("first_token_timeout", float("inf")),
     ],
 )
 def test_a_bad_value_is_refused_by_name(field: str, value: object) -> None:

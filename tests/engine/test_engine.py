@@ -67,8 +67,8 @@ class TestChecks:
             ("logit_bias", [1], {"logit_bias": {50: 1.0}}),
             ("stop_token_ids", [1], {"stop_token_ids": [99]}),
             ("n", [1], {"n": 33}),
-            ("deadline", [1], {"deadline": -1.0}),
-            ("first_token_deadline", [1], {"first_token_deadline": float("nan")}),
+            ("timeout", [1], {"timeout": -1.0}),
+            ("first_token_timeout", [1], {"first_token_timeout": float("nan")}),
         ],
     )
     def test_what_the_model_cannot_do_is_refused_by_name(
@@ -174,8 +174,8 @@ class TestEnds:
         assert harness.output(request, 0) == harness.expected(request, 0)
         assert harness.engine.stats().finished[FinishReason.STOP] == 1
 
-    def test_a_deadline_for_the_first_token(self) -> None:
-        harness = Harness(max_num_seqs=1, first_token_deadline=20.0)
+    def test_a_timeout_for_the_first_token(self) -> None:
+        harness = Harness(max_num_seqs=1, first_token_timeout=20.0)
         running = harness.submit(PROMPT, max_tokens=50, ignore_eos=True)
         waiting = harness.submit(PROMPT)
         harness.step()
@@ -186,10 +186,10 @@ class TestEnds:
         assert harness.reason(running) is None  # it has its first token
         harness.run()
 
-    def test_a_deadline_for_the_whole_request_overrides_the_default(self) -> None:
-        harness = Harness(deadline=5.0)
+    def test_a_timeout_for_the_whole_request_overrides_the_default(self) -> None:
+        harness = Harness(request_timeout=5.0)
         short = harness.submit(PROMPT, max_tokens=50, ignore_eos=True)
-        long = harness.submit(PROMPT, max_tokens=50, ignore_eos=True, deadline=60.0)
+        long = harness.submit(PROMPT, max_tokens=50, ignore_eos=True, timeout=60.0)
         harness.step()
         harness.clock.now += 6
         harness.run()
@@ -197,8 +197,26 @@ class TestEnds:
         assert harness.reason(long) is FinishReason.LENGTH
         harness.check_invariants()
 
+    def test_time_counts_from_when_a_request_arrived(self) -> None:
+        harness = Harness(request_timeout=5.0)
+        harness.clock.now = 100.0
+        prompt = [1, 2, 3]
+        late = harness.submit(prompt, max_tokens=50, ignore_eos=True, arrived=94.0)
+        early = harness.submit(prompt, max_tokens=1, ignore_eos=True, arrived=96.0)
+        harness.run()
+        assert harness.reason(late) is FinishReason.TIMEOUT
+        assert "not complete after 6.0 s" in (harness.ends[late, 0].error or "")
+        assert harness.reason(early) is FinishReason.LENGTH
+
+    def test_what_pools_has_no_first_token_to_be_late(self) -> None:
+        harness = Harness(first_token_timeout=5.0, batching="static")
+        pooled = harness.submit([1, 2, 3], pooling="mean")
+        harness.clock.now += 6
+        harness.run()
+        assert harness.reason(pooled) is FinishReason.STOP
+
     def test_requests_that_ended_in_time_are_not_kept_until_their_deadline(self) -> None:
-        harness = Harness(deadline=3600.0, first_token_deadline=60.0)
+        harness = Harness(request_timeout=3600.0, first_token_timeout=60.0)
         for _ in range(300):
             harness.submit([1], max_tokens=1)
             harness.run()

@@ -65,8 +65,8 @@ class EngineMachine(RuleBasedStateMachine):
         priority=st.integers(-1, 1),
         salt=st.sampled_from([None, None, "a"]),
         scores=st.sampled_from([None, None, None, 0, 2]),
-        deadline=st.sampled_from([None, None, 3.0]),
-        first_token_deadline=st.sampled_from([None, None, 2.0]),
+        timeout=st.sampled_from([None, None, 3.0]),
+        first_token_timeout=st.sampled_from([None, None, 2.0]),
         seed=st.integers(0, 2),
     )
     def submit(
@@ -77,8 +77,8 @@ class EngineMachine(RuleBasedStateMachine):
         priority: int,
         salt: str | None,
         scores: int | None,
-        deadline: float | None,
-        first_token_deadline: float | None,
+        timeout: float | None,
+        first_token_timeout: float | None,
         seed: int,
     ) -> None:
         if max_tokens is not None:
@@ -91,8 +91,8 @@ class EngineMachine(RuleBasedStateMachine):
                 priority=priority,
                 cache_salt=salt,
                 prompt_logprobs=scores,
-                deadline=deadline,
-                first_token_deadline=first_token_deadline,
+                timeout=timeout,
+                first_token_timeout=first_token_timeout,
                 seed=seed,
             )
         except QueueFullError:
@@ -140,13 +140,13 @@ class EngineMachine(RuleBasedStateMachine):
         prompt=PROMPTS,
         kind=st.sampled_from(["mean", "cls", "last"]),
         salt=st.sampled_from([None, None, "a"]),
-        deadline=st.sampled_from([None, None, 3.0]),
+        timeout=st.sampled_from([None, None, 3.0]),
     )
     def submit_pooling(
-        self, prompt: list[int], kind: PoolingKind, salt: str | None, deadline: float | None
+        self, prompt: list[int], kind: PoolingKind, salt: str | None, timeout: float | None
     ) -> None:
         with contextlib.suppress(QueueFullError):
-            self.harness.submit(prompt, pooling=kind, cache_salt=salt, deadline=deadline)
+            self.harness.submit(prompt, pooling=kind, cache_salt=salt, timeout=timeout)
 
     @rule(count=st.integers(1, 6))
     def step(self, count: int) -> None:

@@ -317,7 +317,7 @@ class TestAdmission:
         assert harness.output("r0")
 
     def test_a_deadline_passes_while_dynamic_waits(self) -> None:
-        harness = Harness(batching="dynamic", max_queue_delay=10.0, first_token_deadline=2.0)
+        harness = Harness(batching="dynamic", max_queue_delay=10.0, first_token_timeout=2.0)
         request = harness.submit([1, 2])
         assert harness.engine.idle_seconds() == pytest.approx(2.0)
         harness.clock.now += 2

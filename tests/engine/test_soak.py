@@ -82,7 +82,7 @@ def _submit(harness: Harness, rng: random.Random, systems: list[list[int]]) -> s
         repetition_penalty=rng.choice([1.0, 1.0, 1.3]),
         priority=rng.choice([0, 0, 0, -1, 2]),
         cache_salt=rng.choice([None, None, "tenant"]),
-        deadline=rng.choice([None] * 8 + [0.5]),
-        first_token_deadline=rng.choice([None] * 8 + [0.3]),
+        timeout=rng.choice([None] * 8 + [0.5]),
+        first_token_timeout=rng.choice([None] * 8 + [0.3]),
         seed=rng.randrange(4),
     )

@@ -66,8 +66,9 @@ class Harness:
         name: str | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
-        first_token_deadline: float | None = None,
-        deadline: float | None = None,
+        arrived: float | None = None,
+        first_token_timeout: float | None = None,
+        timeout: float | None = None,
         pooling: PoolingKind | None = None,
         grammar: SlotGrammar | None = None,
         **params: Any,
@@ -82,8 +83,9 @@ class Harness:
             work=Generate(SamplingParams(**params)) if pooling is None else Pool(pooling),
             priority=priority,
             cache_salt=cache_salt,
-            first_token_deadline=first_token_deadline,
-            deadline=deadline,
+            arrived=arrived,
+            first_token_timeout=first_token_timeout,
+            timeout=timeout,
         )
         self.engine.submit(request)
         self.requests[request.request_id] = request

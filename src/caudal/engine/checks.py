@@ -15,7 +15,7 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
     Raises:
         ContextOverflowError: The prompt, or prompt and `min_tokens`, exceed `max_model_len`. An
             answer may ask for more tokens than there is room for: it ends where the context does.
-        ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a deadline is
+        ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a timeout is
             not a positive number; or the model can't generate.
     """
     prompt = request.prompt
@@ -33,7 +33,7 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
         )
     if isinstance(request.work, Generate):
         _check_params(request.work.params, config, vocab_size)
-    for name in ("first_token_deadline", "deadline"):
+    for name in ("first_token_timeout", "timeout"):
         seconds = getattr(request, name)
         if seconds is not None and not 0 < seconds < float("inf"):
             raise ParameterError(name, f"{name} must be more than 0 seconds, but is {seconds}.")

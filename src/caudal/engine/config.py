@@ -38,8 +38,8 @@ class EngineConfig:
             many as `max_num_seqs`.
         max_queue_delay: `dynamic`: start it anyway once the oldest has waited so many seconds.
         max_queue: Most requests that wait for a free place; one more is rejected.
-        first_token_deadline: Seconds for the first token of a request that sets none itself.
-        deadline: Seconds for the whole of a request that sets none itself.
+        first_token_timeout: Seconds for the first token of a request that sets none itself.
+        request_timeout: Seconds for the whole of a request that sets none itself.
         encoder: The model attends both ways, so that a prompt is computed whole, in one iteration,
             and nothing can be reused; it generates nothing, and takes pooling requests only.
         embedding_batch_size: Pooling requests have a queue of their own, batched dynamically: a
@@ -61,8 +61,8 @@ class EngineConfig:
     preferred_batch_size: int = 8
     max_queue_delay: float = 0.05
     max_queue: int = 512
-    first_token_deadline: float | None = None
-    deadline: float | None = None
+    first_token_timeout: float | None = None
+    request_timeout: float | None = None
     encoder: bool = False
     embedding_batch_size: int = 8
     embedding_queue_delay: float = 0.002
@@ -97,7 +97,7 @@ class EngineConfig:
             seconds = getattr(self, name)
             if not 0 <= seconds < float("inf"):
                 raise ParameterError(name, f"{name} must be 0 seconds or more, but is {seconds}.")
-        for name in ("first_token_deadline", "deadline"):
+        for name in ("first_token_timeout", "request_timeout"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
 

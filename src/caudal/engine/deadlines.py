@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterator
 
 from caudal.engine.config import EngineConfig
+from caudal.engine.request import Pool
 from caudal.engine.sequence import RequestState
 
 
@@ -13,7 +14,7 @@ class Deadlines:
     """The deadlines of live requests, the earliest at hand.
 
     Args:
-        config: Deadlines of requests that set none themselves.
+        config: Timeouts of requests that set none themselves.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -30,11 +31,11 @@ class Deadlines:
         """Watch a new request, if it has a deadline."""
         request, config = state.request, self._config
         for own, default, first_token in (
-            (request.first_token_deadline, config.first_token_deadline, True),
-            (request.deadline, config.deadline, False),
+            (request.first_token_timeout, config.first_token_timeout, True),
+            (request.timeout, config.request_timeout, False),
         ):
             seconds = default if own is None else own
-            if seconds is not None:
+            if seconds is not None and not (first_token and isinstance(request.work, Pool)):
                 due = state.timing.submitted + seconds
                 heapq.heappush(self._heap, (due, state.arrival, first_token, state))
         if len(self._heap) > 2 * self._live_after_sweep + 64:
@@ -50,4 +51,5 @@ class Deadlines:
             if not state.sequences or (first_token and state.timing.first_token is not None):
                 continue
             what = "no token" if first_token else "the answer was not complete"
-            yield state, f"{what} after {now - state.timing.submitted:.1f} s"
+            seconds = now - state.timing.submitted
+            yield state, f"The request timed out: {what} after {seconds:.1f} s."

@@ -154,7 +154,8 @@ class Engine:
 
         Args:
             request: The request.
-            submitted: When it came in, on the engine's clock; its deadlines count from there.
+            submitted: When it was submitted, on the engine's clock; its time counts from there
+                unless it says when it arrived.
             grammar: What was made of its work, where that `is_constrained`.
         """
         work = request.work
@@ -165,7 +166,7 @@ class Engine:
         state = RequestState(
             request,
             arrival=self._arrivals,
-            submitted=submitted,
+            submitted=submitted if request.arrived is None else request.arrived,
             seed=seed,
             room=token_room(request, self.config.max_model_len),
             eos_token_ids=self._eos_token_ids,

@@ -26,7 +26,7 @@ class FinishReason(enum.Enum):
     CANCELLED = "cancelled"
     """The client went away; the engine drops it at the next iteration."""
     TIMEOUT = "timeout"
-    """A deadline passed."""
+    """It ran out of time."""
     FAILED = "failed"
     """The executor failed; `SequenceUpdate.error` says how."""
 
@@ -76,8 +76,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         work: What to do with the prompt.
         priority: Lower runs first (vLLM's convention).
         cache_salt: Requests share cached prefixes only with those of the same salt.
-        first_token_deadline: Seconds from submission in which the first token must come.
-        deadline: Seconds from submission in which the whole request must end.
+        arrived: When it arrived, on the engine's (monotonic) clock; None: as it is submitted.
+        first_token_timeout: Seconds from arrival in which the first token must come; of what pools
+            there is none.
+        timeout: Seconds from arrival in which the whole request must end.
     """
 
     request_id: str
@@ -85,8 +87,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     work: Generate | Pool
     priority: int = 0
     cache_salt: str | None = None
-    first_token_deadline: float | None = None
-    deadline: float | None = None
+    arrived: float | None = None
+    first_token_timeout: float | None = None
+    timeout: float | None = None
 
     @property
     def num_sequences(self) -> int:
