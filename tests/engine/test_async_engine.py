@@ -49,7 +49,7 @@ async def serving(
     finally:
         if executor.gate is not None:
             executor.gate.set()
-        await engine.shutdown(drain=False)
+        await engine.shutdown()
 
 
 async def collect(stream: RequestStream) -> list[SequenceUpdate]:
@@ -89,7 +89,7 @@ def test_who_is_told_of_an_end_finds_it_counted() -> None:
             assert (stats.running, stats.blocks_used) == (0, 0)
             assert (stats.finished[FinishReason.LENGTH], stats.generated_tokens) == (1, 5)
         finally:
-            await engine.shutdown(drain=False)
+            await engine.shutdown()
 
     run(main)
 
@@ -334,14 +334,13 @@ def test_when_the_thread_dies_every_stream_raises_and_nothing_is_taken() -> None
     run(main)
 
 
-@pytest.mark.parametrize("drain", [True, False])
-def test_shutdown_finishes_or_cancels_what_lives(drain: bool) -> None:
+def test_shutdown_cancels_what_lives() -> None:
     async def main() -> None:
         executor = FakeExecutor(num_blocks=100, gate=threading.Event())
         async with serving(executor, max_model_len=400) as engine:
             stream = await engine.submit(request(max_tokens=100))
             await in_thread(executor.entered.wait)
-            shutdown = asyncio.create_task(engine.shutdown(drain=drain))
+            shutdown = asyncio.create_task(engine.shutdown())
             await until(lambda: not engine.healthy)
             with pytest.raises(EngineDeadError, match="shutting down"):
                 await engine.submit(request("late"))
@@ -349,11 +348,10 @@ def test_shutdown_finishes_or_cancels_what_lives(drain: bool) -> None:
             executor.gate.set()
             updates = await collect(stream)
             await shutdown
-            await engine.shutdown(drain=drain)
+            await engine.shutdown()
             assert executor.closed
-            expected = FinishReason.LENGTH if drain else FinishReason.CANCELLED
-            assert updates[-1].finish_reason is expected
-            assert (len(tokens(updates)) == 100) is drain
+            assert updates[-1].finish_reason is FinishReason.CANCELLED
+            assert len(tokens(updates)) < 100
 
     run(main)
 
@@ -397,6 +395,6 @@ def test_a_closed_event_loop_ends_its_requests() -> None:
     async def main() -> None:
         await until(lambda: engine.stats().finished[FinishReason.CANCELLED] == 1)
         assert len(tokens(await collect(await engine.submit(request("next"))))) == 5
-        await engine.shutdown(drain=True)
+        await engine.shutdown()
 
     run(main)

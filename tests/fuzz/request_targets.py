@@ -114,7 +114,7 @@ def http() -> Iterator[Run]:
     try:
         yield run
     finally:
-        loop.run_until_complete(model.parts.engine.shutdown(drain=False))
+        loop.run_until_complete(model.parts.engine.shutdown())
         loop.close()
 
 

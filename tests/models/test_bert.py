@@ -45,7 +45,7 @@ def loaded(path: Path, **options: Any) -> Iterator[Embedder]:
     try:
         yield Embedder.of(model, engine)
     finally:
-        asyncio.run(engine.shutdown(drain=False))
+        asyncio.run(engine.shutdown())
 
 
 def embed(path: Path, inputs: list[list[int]], **options: Any) -> list[np.ndarray[Any, Any]]:

@@ -94,7 +94,7 @@ def test_a_dead_engine_is_unhealthy_and_says_so(serve: Serve):
     import asyncio
 
     server = serve(ScriptedExecutor())
-    asyncio.run(server.model.parts.engine.shutdown(drain=False))
+    asyncio.run(server.model.parts.engine.shutdown())
     assert server.http.get("/health").status_code == 503
     response = server.http.post("/v1/chat/completions", json=CHAT)
     assert response.status_code == 503

@@ -143,7 +143,7 @@ def generate(executor: ScriptedExecutor, params: SamplingParams) -> tuple[list[D
         try:
             return await collect(generation), generation
         finally:
-            await engine.shutdown(drain=False)
+            await engine.shutdown()
 
     return asyncio.run(main())
 
@@ -191,7 +191,7 @@ def test_shutting_the_engine_down_ends_the_stream_with_an_error():
         generation = Generation(request, await engine.submit(request), TOKENIZER)
         async with contextlib.aclosing(generation.deltas()) as stream:
             await anext(stream)
-            await engine.shutdown(drain=False)
+            await engine.shutdown()
             with pytest.raises(EngineDeadError):
                 async for _ in stream:
                     pass
@@ -206,7 +206,7 @@ def test_giving_a_request_up_before_reading_it_cancels_it():
         request = Request(request_id="r", prompt=[1], work=Generate(SamplingParams(max_tokens=500)))
         generation = Generation(request, await engine.submit(request), TOKENIZER)
         await generation.aclose()
-        await engine.shutdown(drain=True)
+        await engine.shutdown()
         return generation.outcome, engine.stats().generated_tokens
 
     outcome, generated = asyncio.run(main())

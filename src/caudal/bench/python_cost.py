@@ -99,7 +99,7 @@ async def _serving(config: ServerConfig, registry: ModelRegistry) -> AsyncIterat
     try:
         yield sock.getsockname()[1]
     finally:
-        await registry.default.parts.engine.shutdown(drain=False)
+        await registry.default.parts.engine.shutdown()
         server.should_exit = True
         await serving
 

@@ -96,6 +96,17 @@ def serve(
             rich_help_panel=_SERVER,
         ),
     ] = ServerLimits.max_connections,
+    drain_timeout: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=86400,
+            metavar="SECONDS",
+            help="How long running answers may go on once the server is told to stop; a second "
+            "signal ends them at once.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = ServerLimits.drain_seconds,
     tool_parser: Annotated[
         str,
         typer.Option(
@@ -203,7 +214,7 @@ def serve(
             strict=strict_fields,
         ),
         access=access,
-        limits=ServerLimits(max_connections=max_connections),
+        limits=ServerLimits(max_connections=max_connections, drain_seconds=drain_timeout),
         strict_fields=strict_fields,
         on_ready=lambda served: typer.echo(_banner(served, address, needs_key=api_key is not None)),
     )

@@ -219,17 +219,15 @@ class AsyncEngine:
         """
         self._post(lambda: self._engine.cancel(request_id, index, reason))
 
-    async def shutdown(self, *, drain: bool) -> None:
-        """Take no more requests, end those there are, and stop. Safe to call twice.
+    async def shutdown(self) -> None:
+        """Take no more requests, cancel those there are, and stop. Safe to call twice.
 
-        Args:
-            drain: Let them finish; otherwise they are cancelled.
+        Who wants answers to be completed reads them first.
         """
         with self._guard:
             if self._refusal is None:
                 self._refusal = "The engine is shutting down."
-        if not drain:
-            self._post(self._engine.cancel_all)
+        self._post(self._engine.cancel_all)
         self._stopping = True
         self._wake.set()
         await asyncio.to_thread(self._thread.join)

@@ -86,7 +86,7 @@ class LLM:
     def close(self) -> None:
         """Stop the engine and give the model's memory back. Safe to call twice."""
         self._model.chat_template.close()
-        run(self._engine.shutdown(drain=False))
+        run(self._engine.shutdown())
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""

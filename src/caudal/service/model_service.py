@@ -326,7 +326,7 @@ class ModelService:
     async def shutdown(self) -> None:
         """End what runs, and all threads and processes. Safe to call twice."""
         self._chats.close()
-        await self.parts.engine.shutdown(drain=False)
+        await self.parts.engine.shutdown()
 
     # To the engine
 
