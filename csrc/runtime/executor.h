@@ -57,6 +57,8 @@ class Executor {
     struct Run;
     // What the operations of a row stage do with a row.
     class RowOps;
+    // An item of attention in one thread's hands.
+    class ItemAttention;
 
     // Floats from one row of a buffer to the next: a cache line more than its width, since rows a
     // multiple of 2 KiB apart would compete for a few sets of the cache.
@@ -88,16 +90,6 @@ class Executor {
     // Item number `index`; `after` is the one that the thread goes on with, -1 for none.
     void run_attention(const AttentionStage& stage, AttentionWork& work, Storage& storage,
                        const Run& run, int32_t index, int32_t after, int thread);
-    AttentionQueries queries_of(const AttentionStage& stage, const Storage& storage,
-                                const SequenceSlice& sequence) const;
-    // Where a part of a split, of `rows` rows, leaves its result.
-    AttentionPartial split_part(const AttentionWork& work, int32_t split, int32_t part,
-                                int64_t rows, int64_t head_dim);
-    // Notes that a part is there; the last one merges all and writes the rows of `count` tokens.
-    void finish_part(const AttentionStage& stage, AttentionWork& work, Storage& storage,
-                     int32_t split, int64_t first_token, int64_t count, int64_t kv_head);
-    void write_attention(const AttentionStage& stage, Storage& storage, int64_t first_token,
-                         int64_t count, int64_t kv_head, const AttentionPartial& result) const;
     // Runs the tail for the tokens that have outputs: logits or states.
     void run_tail(Run& run, int thread);
     void run_head(Run& run, int thread);
