@@ -6,11 +6,31 @@ The server turns these into each API's own envelope and the command line prints 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 
 class CaudalError(Exception):
-    """Base class: the message is written for the person who reads it, without a traceback."""
+    """Base class: the message is written for the person who reads it, without a traceback.
+
+    Errors can be pickled, and packed as data (`caudal.messages`), with all their attributes,
+    whatever their constructors take. Attributes are plain data; sequences are tuples.
+    """
+
+    @classmethod
+    def restored(cls, message: str, fields: Mapping[str, Any]) -> Self:
+        """An error as it was made elsewhere.
+
+        Args:
+            message: Its message.
+            fields: Its attributes.
+        """
+        error = cls.__new__(cls, message)
+        error.__dict__.update(fields)
+        return error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).restored, (str(self), self.__dict__)
 
 
 class ModelLoadError(CaudalError):

@@ -466,10 +466,9 @@ class TestReports:
             harness.clock.now += 1
             harness.step()
         end = harness.ends[request, 0]
-        assert end.timing is not None
-        assert end.timing.submitted == start
-        assert end.timing.first_scheduled == start + 3
-        assert end.timing.first_token == start + 3
+        assert end.submitted == start
+        assert end.first_scheduled == start + 3
+        assert end.first_token == start + 3
         assert end.time == start + 4
 
     def test_stats_count(self) -> None:

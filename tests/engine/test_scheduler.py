@@ -183,10 +183,9 @@ class TestOrder:
             harness.step()
             if harness.output(poor):
                 break
-        timing = harness.ends[poor, 0].timing
-        assert timing is not None
-        assert timing.first_scheduled is not None
-        waited = timing.first_scheduled - timing.submitted
+        end = harness.ends[poor, 0]
+        assert end.first_scheduled is not None
+        waited = end.first_scheduled - end.submitted
         assert 0.5 < waited <= 5.0 * (priority + 2)
 
 

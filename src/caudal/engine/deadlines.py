@@ -36,7 +36,7 @@ class Deadlines:
         ):
             seconds = default if own is None else own
             if seconds is not None and not (first_token and isinstance(request.work, Pool)):
-                due = state.timing.submitted + seconds
+                due = state.submitted + seconds
                 heapq.heappush(self._heap, (due, state.arrival, first_token, state))
         if len(self._heap) > 2 * self._live_after_sweep + 64:
             # Requests that ended in time would otherwise be kept until their deadline.
@@ -48,8 +48,8 @@ class Deadlines:
         """Take out what is due; yields each live request that missed one, and what it missed."""
         while self._heap and self._heap[0][0] <= now:
             _, _, first_token, state = heapq.heappop(self._heap)
-            if not state.sequences or (first_token and state.timing.first_token is not None):
+            if not state.sequences or (first_token and state.first_token is not None):
                 continue
             what = "no token" if first_token else "the answer was not complete"
-            seconds = now - state.timing.submitted
+            seconds = now - state.submitted
             yield state, f"The request timed out: {what} after {seconds:.1f} s."

@@ -367,8 +367,8 @@ class Engine:
     ) -> None:
         """Let an answer go on by the tokens that count of those drawn in a step."""
         state = seq.state
-        if state.timing.first_token is None:
-            state.timing.first_token = now
+        if state.first_token is None:
+            state.first_token = now
         try:
             tokens, reason, stop_token = grow(seq, drawn)
         except MatcherError as error:

@@ -55,7 +55,7 @@ class WaitingQueue:
     def oldest(self) -> float | None:
         """When the new sequence that has waited longest was submitted."""
         firsts = (next(iter(bucket)) for bucket in self._new.values())
-        return min((seq.state.timing.submitted for seq in firsts), default=None)
+        return min((seq.state.submitted for seq in firsts), default=None)
 
     def add(self, seq: Sequence) -> None:
         """Queue a sequence, by whether it was preempted."""
@@ -80,7 +80,7 @@ class WaitingQueue:
     def rank(self, seq: Sequence, now: float) -> Rank:
         """Effective priority, then arrival: the smaller, the more important."""
         state = seq.state
-        waited = now - state.timing.submitted
+        waited = now - state.submitted
         effective = state.request.priority - math.floor(waited / self._ageing)
         return (effective, state.arrival, seq.index)
 

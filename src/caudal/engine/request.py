@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -97,28 +96,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return self.work.params.n if isinstance(self.work, Generate) else 1
 
 
-class RequestTiming:
-    """When things happened to a request, in seconds on the engine's (monotonic) clock.
+class SequenceUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How one sequence of a request got on in an iteration: plain data.
 
-    One object per request, shared by all its updates and filled in as the request goes on.
-
-    Attributes:
-        submitted: When it was submitted.
-        first_scheduled: When it first ran; None while it has only waited.
-        first_token: When its first token was there; None before.
-    """
-
-    __slots__ = ("first_scheduled", "first_token", "submitted")
-
-    def __init__(self, submitted: float) -> None:
-        self.submitted = submitted
-        self.first_scheduled: float | None = None
-        self.first_token: float | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class SequenceUpdate:
-    """News about one sequence of a request after an iteration.
+    Times are in seconds on the engine's (monotonic) clock.
 
     Attributes:
         request_id: The request.
@@ -133,8 +114,10 @@ class SequenceUpdate:
         pooled: On a pooling request's last update, if all went well: the sum of the pooled states,
             shape (width,).
         error: What went wrong, with `FinishReason.FAILED` and `TIMEOUT`.
-        time: When this happened, on the engine's clock.
-        timing: The request's milestones; None only where an update was made without an engine.
+        time: When this happened.
+        submitted: When the request was submitted.
+        first_scheduled: When it first ran; None while it has only waited.
+        first_token: When its first token was there; None before.
     """
 
     request_id: str
@@ -147,4 +130,6 @@ class SequenceUpdate:
     pooled: NDArray[np.float64] | None = None
     error: str | None = None
     time: float = 0.0
-    timing: RequestTiming | None = None
+    submitted: float = 0.0
+    first_scheduled: float | None = None
+    first_token: float | None = None

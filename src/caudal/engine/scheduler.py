@@ -307,7 +307,7 @@ class Scheduler:
         if state.num_cached is None:
             # What a grammar forces stands behind the prompt already, and may be cached too.
             state.num_cached = min(seq.table.length, len(state.prompt))
-            state.timing.first_scheduled = now
+            state.first_scheduled = now
             self.prompt_tokens += len(state.prompt)
             self.cache_hit_tokens += state.num_cached
 

@@ -23,7 +23,6 @@ from caudal.engine.request import (
     Generate,
     Pool,
     Request,
-    RequestTiming,
     SequenceUpdate,
 )
 from caudal.engine.space import Space
@@ -56,6 +55,8 @@ class RequestState:
 
     Attributes:
         params: How it generates; None where it pools.
+        first_scheduled: When it first ran, on the engine's clock.
+        first_token: When its first token was there.
         pool: What it pools; None where it generates.
     """
 
@@ -66,6 +67,8 @@ class RequestState:
         "draws_all",
         "ending",
         "eos_token_ids",
+        "first_scheduled",
+        "first_token",
         "jumps",
         "min_tokens",
         "needs_history",
@@ -83,7 +86,7 @@ class RequestState:
         "seed",
         "sequences",
         "space",
-        "timing",
+        "submitted",
     )
 
     def __init__(
@@ -107,7 +110,9 @@ class RequestState:
         self.arrival = arrival
         self.seed = seed & _SEED_MASK
         self.room = room
-        self.timing = RequestTiming(submitted)
+        self.submitted = submitted
+        self.first_scheduled: float | None = None
+        self.first_token: float | None = None
         self.num_cached: int | None = None
         self.prompt_scores: list[TokenLogprob] | None = None
         self.score_top = 0
@@ -163,7 +168,7 @@ class RequestState:
         stop_token: int | None = None,
         error: str | None = None,
     ) -> SequenceUpdate:
-        """News of one sequence; the prompt's scores go out with the first that has them all."""
+        """An update of one sequence; the prompt's scores go with the first that has them all."""
         scores = self.prompt_scores
         if scores is not None:
             if self.scores_reported or len(scores) < len(self.prompt) - 1:
@@ -181,7 +186,9 @@ class RequestState:
             pooled=self.pooled if reason is FinishReason.STOP else None,
             error=error,
             time=now,
-            timing=self.timing,
+            submitted=self.submitted,
+            first_scheduled=self.first_scheduled,
+            first_token=self.first_token,
         )
 
 

@@ -169,10 +169,9 @@ class RequestObserver:
         """Take the time of a sequence's new tokens."""
         if not update.tokens:
             return
-        timing = update.timing
-        if not self._last_token and timing is not None and timing.first_scheduled is not None:
-            self._metrics.queue_time.observe(timing.first_scheduled - timing.submitted)
-            self._metrics.first_token.observe(update.time - timing.submitted)
+        if not self._last_token and update.first_scheduled is not None:
+            self._metrics.queue_time.observe(update.first_scheduled - update.submitted)
+            self._metrics.first_token.observe(update.time - update.submitted)
         last = self._last_token.get(update.index)
         if last is not None:
             self._metrics.inter_token.observe((update.time - last) / len(update.tokens))

@@ -1,0 +1,141 @@
+"""Requests, updates and errors as bytes, for another process: msgpack, by msgspec.
+
+What can be sent says so by its types: structures and dataclasses of plain data. Arrays of floats go
+as their bytes, little-endian; errors as `ErrorData`. Both ends are of the same version of Caudal,
+and whatever comes in is checked against the types all the same.
+
+Texts from clients may have half of a surrogate pair in them, which JSON can carry in and msgpack
+can't. A message with such a text takes a longer way and begins with a byte that no other has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar, cast, get_origin
+
+import msgspec
+import numpy as np
+
+from caudal.errors import CaudalError
+
+T = TypeVar("T")
+
+_HALVES = b"\xc1"
+"""Begins a message that has half of a surrogate pair in a text; no msgpack begins so."""
+
+_FLOATS = np.dtype("<f8")
+
+
+class ErrorData(msgspec.Struct, frozen=True):
+    """An error that Caudal raises on purpose, as plain data.
+
+    Attributes:
+        kind: The name of its class.
+        message: For the person who reads it.
+        fields: Its attributes.
+    """
+
+    kind: str
+    message: str
+    fields: dict[str, Any]
+
+    @classmethod
+    def of(cls, error: CaudalError) -> ErrorData:
+        """An error's data."""
+        fields = {name: value for name, value in vars(error).items() if name[0] != "_"}
+        return cls(type(error).__name__, str(error), fields)
+
+    def error(self) -> CaudalError:
+        """The error again.
+
+        Raises:
+            ValueError: There is no error of this kind.
+        """
+        for kind in _kinds(CaudalError):
+            if kind.__name__ == self.kind:
+                fields = {name: _as_attribute(value) for name, value in self.fields.items()}
+                return kind.restored(self.message, fields)
+        raise ValueError(f"there is no error of the kind {self.kind!r}")
+
+
+def pack(message: object) -> bytes:
+    """A message's bytes.
+
+    Raises:
+        TypeError: It is not plain data.
+    """
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_plain)
+        return _HALVES + _encoder.encode(_spelt(plain))
+
+
+def unpack(data: bytes, kind: type[T]) -> T:
+    """The message that was packed.
+
+    Args:
+        data: Its bytes.
+        kind: Its type.
+
+    Raises:
+        msgspec.ValidationError: It is of another type.
+        msgspec.DecodeError: It is no message.
+        ParameterError: It has sampling parameters that make no sense.
+    """
+    if data.startswith(_HALVES):
+        plain = _speller.decode(data[len(_HALVES) :])
+        return msgspec.convert(plain, kind, builtin_types=(bytes,), dec_hook=_from_plain)
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind, dec_hook=_from_plain)
+    return cast(T, decoder.decode(data))
+
+
+def _plain(value: object) -> bytes:
+    """What stands for a value that msgpack has no type for."""
+    if isinstance(value, np.ndarray):
+        return value.astype(_FLOATS, copy=False).tobytes()
+    raise TypeError(f"{type(value).__name__} is not plain data")
+
+
+def _from_plain(kind: Any, value: Any) -> object:
+    """The value that `_plain` made plain."""
+    if get_origin(kind) is np.ndarray and isinstance(value, bytes):
+        return np.frombuffer(value, _FLOATS)
+    raise TypeError(f"{kind} is not plain data")
+
+
+def _spelt(plain: Any) -> Any:
+    """Built-in types with the texts spelt that msgpack can't carry."""
+    if isinstance(plain, str):
+        try:
+            plain.encode()
+        except UnicodeEncodeError:
+            return msgspec.msgpack.Ext(0, plain.encode(errors="surrogatepass"))
+    elif isinstance(plain, dict):
+        return {_spelt(key): _spelt(value) for key, value in plain.items()}
+    elif isinstance(plain, list | tuple):
+        return list(map(_spelt, plain))
+    return plain
+
+
+def _read(code: int, data: memoryview) -> str:
+    """The text that `_spelt` spelt."""
+    return bytes(data).decode(errors="surrogatepass")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_speller = msgspec.msgpack.Decoder(ext_hook=_read)
+_decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {}
+
+
+def _kinds(base: type[CaudalError]) -> Iterator[type[CaudalError]]:
+    yield base
+    for kind in base.__subclasses__():
+        yield from _kinds(kind)
+
+
+def _as_attribute(value: Any) -> Any:
+    """An attribute as errors have it: msgpack doesn't tell tuples from lists."""
+    return tuple(map(_as_attribute, value)) if isinstance(value, list) else value
