@@ -179,7 +179,7 @@ class UnknownModelError(CaudalError):
 
     def __init__(self, name: str, served: Sequence[str]) -> None:
         self.name = name
-        self.served = served
+        self.served = tuple(served)
         super().__init__(
             f"The model {name[:80]!r} does not exist. This server serves: {', '.join(served)}."
         )
@@ -197,7 +197,7 @@ class UnsupportedTaskError(CaudalError):
     def __init__(self, name: str, task: str, tasks: Sequence[str]) -> None:
         self.name = name
         self.task = task
-        self.tasks = tasks
+        self.tasks = tuple(tasks)
         deeds = {"generate": "generate text", "embed": "make embeddings", "score": "score texts"}
         can = " and ".join(deeds[each] for each in tasks)
         self.verdict = f"The model {name!r} can't {deeds[task]}."

@@ -25,6 +25,8 @@ from caudal.errors import (
     ParameterError,
     QueueFullError,
     TemplateError,
+    UnknownModelError,
+    UnsupportedTaskError,
 )
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
@@ -193,6 +195,8 @@ ERRORS = [
     InputTooLongError("input[3]", 100, characters=10**7),
     TemplateError("No system messages.", "chat_template"),
     QueueFullError(5, 2, "The server's queue"),
+    UnknownModelError("x\ud800", ["a", "b"]),
+    UnsupportedTaskError("a", "embed", ["generate"]),
 ]
 KINDS = [
     kind
