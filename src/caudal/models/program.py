@@ -44,8 +44,7 @@ class VectorName(str):
     __slots__ = ()
 
 
-NameT = TypeVar("NameT", MatrixName, VectorName)
-
+_Name = TypeVar("_Name", MatrixName, VectorName)
 
 OpValue = Buffer | MatrixName | VectorName | RopeTable | float | str | None
 """What an operation may have in its fields. What isn't a plain value says by its type what it
@@ -249,7 +248,7 @@ class Program:
         """Names of norm weights and biases, in order of first use."""
         return self._names(VectorName)
 
-    def _names(self, kind: type[NameT]) -> tuple[NameT, ...]:
+    def _names(self, kind: type[_Name]) -> tuple[_Name, ...]:
         ops = self.body + self.tail + self.head + self.states
         values = (value for op in ops for value in op.values().values())
         return tuple(dict.fromkeys(value for value in values if isinstance(value, kind)))
