@@ -151,8 +151,9 @@ def test_the_parsers_can_be_named(served: dict[str, Any]):
 def test_options_reach_the_loader(served: dict[str, Any]):
     arguments = (
         "serve tiny --port 0 --max-model-len 100 --max-num-seqs 4 --max-num-batched-tokens 64 "
-        "--kv-memory 2GiB --kv-type f32 --no-prefix-cache --schedule fcfs --batching static "
-        "--embedding-batch-size 3 --embedding-queue-delay 0.1 "
+        "--kv-memory 2GiB --kv-type f32 --no-prefix-cache --schedule fcfs --batching dynamic "
+        "--preferred-batch-size 5 --max-queue-delay 0.2 --ageing 3 --first-token-timeout 20 "
+        "--request-timeout 90.5 --embedding-batch-size 3 --embedding-queue-delay 0.1 "
         "--max-queue 7 --threads 2 --activations f32 --api-key sesame --strict-fields "
         "--served-model-name a --served-model-name b"
     )
@@ -166,8 +167,13 @@ def test_options_reach_the_loader(served: dict[str, Any]):
         kv_type="f32",
         prefix_cache=False,
         schedule="fcfs",
-        batching="static",
+        ageing=3,
+        batching="dynamic",
+        preferred_batch_size=5,
+        max_queue_delay=0.2,
         max_queue=7,
+        first_token_timeout=20,
+        request_timeout=90.5,
         embedding_batch_size=3,
         embedding_queue_delay=0.1,
         threads=2,
@@ -192,6 +198,9 @@ def test_options_reach_the_loader(served: dict[str, Any]):
         ["--allowed-host", "http://example.org"],
         ["--allow-origin", "example.org"],
         ["--max-connections", "0"],
+        ["--drain-timeout", "-1"],
+        ["--drain-timeout", "inf"],
+        ["--request-timeout", "soon"],
         ["--max-num-seqs", "many"],
     ],
 )

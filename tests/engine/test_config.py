@@ -30,6 +30,7 @@ def test_defaults_are_valid() -> None:
         ("ageing", 0.0),
         ("ageing", float("nan")),
         ("max_queue_delay", -1.0),
+        ("max_queue_delay", 1e10),
         ("preferred_batch_size", 0),
         ("request_timeout", 0.0),
         ("first_token_timeout", float("inf")),

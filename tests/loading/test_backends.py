@@ -66,6 +66,23 @@ def test_a_model_runs_on_the_backend_that_is_asked_for(model: Path):
     assert result.outputs[0].token_ids == expected_output(prompt, seed=5, count=20, vocab_size=259)
 
 
+def test_what_a_user_chooses_reaches_the_engine(model: Path):
+    chosen = {
+        "ageing": 3.0,
+        "batching": "dynamic",
+        "preferred_batch_size": 4,
+        "max_queue_delay": 0.2,
+        "first_token_timeout": 20.0,
+        "request_timeout": 90.0,
+        "max_queue": 7,
+    }
+    loaded = load_model(str(model), LoadOptions(backend="small", **chosen))  # type: ignore[arg-type]
+    assert {name: getattr(loaded.engine_config, name) for name in chosen} == chosen
+    for name in ("ageing", "first_token_timeout", "request_timeout"):
+        with pytest.raises(ParameterError, match=f"{name} must be more than 0 seconds"):
+            load_model(str(model), LoadOptions(backend="small", **{name: 0.0}))  # type: ignore[arg-type]
+
+
 def test_facts_are_what_the_backend_planned(model: Path):
     loaded = load_model(str(model), LoadOptions(backend="small", max_model_len=120))
     assert loaded.facts.executor is EXECUTOR_FACTS
@@ -83,6 +100,10 @@ def test_backends_and_what_they_understand_are_refused_by_name():
         ({"activations": 1}, "activations must be 'auto' or 'f32', not 1"),
         ({"threads": 0}, "threads must be 1 to 256, but is 0"),
         ({"threads": True}, "threads must be an integer, but is True"),
+        ({"ageing": "5"}, "ageing must be a number of seconds, but is '5'"),
+        ({"request_timeout": True}, "request_timeout must be a number of seconds, but is True"),
+        ({"preferred_batch_size": 4}, "preferred_batch_size goes with batching dynamic only"),
+        ({"max_queue_delay": 1.0, "batching": "static"}, "max_queue_delay goes with batching"),
     ):
         with pytest.raises(ParameterError, match=message):
             LoadOptions(**options)  # type: ignore[arg-type]
@@ -107,3 +128,5 @@ def test_an_encoders_pool_holds_a_batch(tmp_path: Path):
     assert loaded.facts.kv is None
     with pytest.raises(ParameterError, match="this model reads each input as a whole"):
         load_model(str(folder), LoadOptions(threads=1, max_num_batched_tokens=40))
+    with pytest.raises(ParameterError, match="set request_timeout instead"):
+        load_model(str(folder), LoadOptions(threads=1, first_token_timeout=5))

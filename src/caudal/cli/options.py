@@ -137,6 +137,55 @@ Batching = Annotated[
         rich_help_panel=_ENGINE,
     ),
 ]
+Ageing = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Waiting that improves a request's `priority` by one, so that nobody starves."
+        + _default("ageing"),
+        rich_help_panel=_ENGINE,
+        show_default=False,
+    ),
+]
+PreferredBatchSize = Annotated[
+    int | None,
+    typer.Option(
+        help="With `--batching dynamic`: requests that make a batch worth starting at once."
+        + _default("preferred_batch_size"),
+        rich_help_panel=_ENGINE,
+        show_default=False,
+    ),
+]
+MaxQueueDelay = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="With `--batching dynamic`: the wait after which fewer are started, too."
+        + _default("max_queue_delay"),
+        rich_help_panel=_ENGINE,
+        show_default=False,
+    ),
+]
+FirstTokenTimeout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Give up a request whose answer has not begun after so long, unless it sets a "
+        "`first_token_timeout` of its own.  [default: never]",
+        rich_help_panel=_ENGINE,
+        show_default=False,
+    ),
+]
+RequestTimeout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Give up a request whose answer is not complete after so long, unless it sets a "
+        "`timeout` of its own.  [default: never]",
+        rich_help_panel=_ENGINE,
+        show_default=False,
+    ),
+]
 MaxQueue = Annotated[
     int | None,
     typer.Option(
@@ -157,7 +206,8 @@ EmbeddingBatchSize = Annotated[
 EmbeddingQueueDelay = Annotated[
     float | None,
     typer.Option(
-        help="Seconds after which fewer are started, too." + _default("embedding_queue_delay"),
+        metavar="SECONDS",
+        help="The wait after which fewer are started, too." + _default("embedding_queue_delay"),
         rich_help_panel=_ENGINE,
         show_default=False,
     ),

@@ -10,6 +10,8 @@ from caudal.errors import ParameterError
 MOST_SEQS = 4096
 MOST_TOKENS = 65536
 """The executor sets memory aside for every token of an iteration, used or not."""
+MOST_DELAY = 3600
+"""Seconds that a batch may wait for more; the clock that waits for it has an end too."""
 
 ScheduleOrder = Literal["prefix", "fcfs"]
 Batching = Literal["continuous", "dynamic", "static"]
@@ -95,8 +97,10 @@ class EngineConfig:
         _positive("ageing", self.ageing)
         for name in ("max_queue_delay", "embedding_queue_delay"):
             seconds = getattr(self, name)
-            if not 0 <= seconds < float("inf"):
-                raise ParameterError(name, f"{name} must be 0 seconds or more, but is {seconds}.")
+            if not 0 <= seconds <= MOST_DELAY:
+                raise ParameterError(
+                    name, f"{name} must be 0 to {MOST_DELAY} seconds, but is {seconds}."
+                )
         for name in ("first_token_timeout", "request_timeout"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))

@@ -28,8 +28,13 @@ class LoadOptions(BackendOptions):
         kv_memory: Bytes for the KV pool; default: a part of the available memory.
         prefix_cache: See `EngineConfig`.
         schedule: See `EngineConfig`.
+        ageing: See `EngineConfig`.
         batching: See `EngineConfig`.
+        preferred_batch_size: See `EngineConfig`; goes with `batching` `dynamic`, and only with it.
+        max_queue_delay: Likewise.
         max_queue: See `EngineConfig`.
+        first_token_timeout: See `EngineConfig`.
+        request_timeout: See `EngineConfig`.
         embedding_batch_size: See `EngineConfig`.
         embedding_queue_delay: See `EngineConfig`.
         chat_template: A Jinja template to use instead of the model's.
@@ -42,8 +47,13 @@ class LoadOptions(BackendOptions):
     kv_memory: int | None = None
     prefix_cache: bool = True
     schedule: ScheduleOrder = "prefix"
+    ageing: float | None = None
     batching: Batching = "continuous"
+    preferred_batch_size: int | None = None
+    max_queue_delay: float | None = None
     max_queue: int | None = None
+    first_token_timeout: float | None = None
+    request_timeout: float | None = None
     embedding_batch_size: int | None = None
     embedding_queue_delay: float | None = None
     chat_template: str | None = None
@@ -59,18 +69,28 @@ class LoadOptions(BackendOptions):
             "max_num_seqs",
             "max_num_batched_tokens",
             "kv_memory",
+            "preferred_batch_size",
             "max_queue",
             "embedding_batch_size",
         ):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise ParameterError(name, f"{name} must be an integer, but is {value!r}.")
-        delay = self.embedding_queue_delay
-        if delay is not None and (isinstance(delay, bool) or not isinstance(delay, int | float)):
-            raise ParameterError(
-                "embedding_queue_delay",
-                f"embedding_queue_delay must be a number of seconds, but is {delay!r}.",
-            )
+        for name in (
+            "ageing",
+            "max_queue_delay",
+            "first_token_timeout",
+            "request_timeout",
+            "embedding_queue_delay",
+        ):
+            value = getattr(self, name)
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float)
+            ):
+                raise ParameterError(name, f"{name} must be a number of seconds, but is {value!r}.")
+        for name in ("preferred_batch_size", "max_queue_delay"):
+            if self.batching != "dynamic" and getattr(self, name) is not None:
+                raise ParameterError(name, f"{name} goes with batching dynamic only.")
         if not isinstance(self.chat_template, str | None):
             kind = type(self.chat_template).__name__
             raise ParameterError("chat_template", f"chat_template must be text, not {kind}.")

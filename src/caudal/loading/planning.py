@@ -66,7 +66,12 @@ def _engine_config(program: Program, options: LoadOptions) -> EngineConfig:
         for name in (
             "max_num_seqs",
             "max_num_batched_tokens",
+            "ageing",
+            "preferred_batch_size",
+            "max_queue_delay",
             "max_queue",
+            "first_token_timeout",
+            "request_timeout",
             "embedding_batch_size",
             "embedding_queue_delay",
         )
@@ -92,4 +97,9 @@ def _refuse_what_encoders_lack(options: LoadOptions) -> None:
     if options.batching != "continuous":
         raise ParameterError(
             "batching", "Embeddings are always batched dynamically; leave batching out."
+        )
+    if options.first_token_timeout is not None:
+        raise ParameterError(
+            "first_token_timeout",
+            "This model generates no tokens; set request_timeout instead.",
         )
