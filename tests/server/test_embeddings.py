@@ -50,10 +50,14 @@ def test_what_is_refused_is_no_failure(hello: RunningServer) -> None:
 
 
 def test_they_are_counted(hello: RunningServer) -> None:
-    name = 'caudal_requests_finished_total{reason="stop"}'
-    before = hello.metric(name)
-    hello.http.post("/v1/embeddings", json=body())
+    name, queued = (
+        'caudal_requests_finished_total{reason="stop"}',
+        "caudal_request_queue_time_seconds_count",
+    )
+    before, queued_before = hello.metric(name), hello.metric(queued)
+    hello.http.post("/v1/embeddings", json={**body(), "input": ["a", "b", "c"]})
     assert hello.metric(name) == before + 1
+    assert hello.metric(queued) == queued_before + 3
 
 
 def test_reranking_as_text_embeddings_inference_has_it(hello: RunningServer) -> None:

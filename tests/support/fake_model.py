@@ -184,6 +184,7 @@ def serve_fake(
     tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
     grammars = GrammarCompiler(tokenizer)
     engine = start_engine(executor, RequestGrammars(tokenizer, grammars), **limits)
+    metrics = ServiceMetrics(engine.stats)
     template: Any = RoleTemplate()
     return ModelService(
         ServiceParts(
@@ -194,7 +195,13 @@ def serve_fake(
             ),
             grammars=grammars,
             engine=engine,
-            embedder=Embedder(engine, tokenizer, Pooling(kind="last", normalize=False), 1),
+            embedder=Embedder(
+                engine,
+                tokenizer,
+                Pooling(kind="last", normalize=False),
+                1,
+                metrics.observe_queue_time,
+            ),
             facts=ServedFacts(
                 loaded=fake_facts(
                     model=names[0],
@@ -202,7 +209,7 @@ def serve_fake(
                     max_model_len=engine.config.max_model_len,
                 )
             ),
-            metrics=ServiceMetrics(engine.stats),
+            metrics=metrics,
         )
     )
 

@@ -21,7 +21,12 @@ from caudal.formats.template_guard import (
     map_strings,
 )
 from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
-from caudal.formats.tokenizer import COUNTED_CHARS, Tokenizer, without_surrogates
+from caudal.formats.tokenizer import (
+    COUNTED_CHARS,
+    Tokenizer,
+    surely_exceeds,
+    without_surrogates,
+)
 
 MAX_KWARGS = 64 * 1024
 """Characters that a template's further variables may have as JSON, about."""
@@ -240,10 +245,10 @@ class ChatTemplate:
         template, text, marks = self._render(
             messages, tools, add_generation_prompt, continue_final_message, template_kwargs
         )
-        longest = self._tokenizer.longest_token
-        if max_tokens is not None and longest is not None and len(text) > COUNTED_CHARS:
-            least = len(marks.remove_from(text)) // longest
-            if least > max_tokens:
+        if max_tokens is not None and len(text) > COUNTED_CHARS:
+            length = len(marks.remove_from(text))
+            least = surely_exceeds(self._tokenizer, length, max_tokens)
+            if least is not None:
                 raise ContextOverflowError("messages", max_tokens, least, at_least=True)
         return self._tokenizer.with_bos(template.tokenize(text, marks, self._tokenizer))
 

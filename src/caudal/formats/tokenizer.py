@@ -327,6 +327,32 @@ class Tokenizer:
         return ids
 
 
+def surely_exceeds(
+    tokenizer: Tokenizer, characters: int, max_tokens: int, *, assumed: int | None = None
+) -> int | None:
+    """Whether a text has too many tokens, whatever they are: then it isn't worth counting them.
+
+    Tokenising takes a hundred bytes of memory for each byte of text. What the limit for bodies lets
+    through, but no context has room for, must not get that far. Shorter text is counted, to say by
+    how much it is too long.
+
+    Args:
+        tokenizer: What would count them.
+        characters: The text's length.
+        max_tokens: Most tokens that it may have.
+        assumed: Most characters of a token, where the tokenizer has no limit; None: then there is
+            no telling.
+
+    Returns:
+        The fewest tokens that the text may have, if these are too many.
+    """
+    longest = tokenizer.longest_token or assumed
+    if longest is None or characters <= COUNTED_CHARS:
+        return None
+    least = -(-characters // longest)
+    return least if least > max_tokens else None
+
+
 def without_surrogates(text: str) -> str:
     """Pairs of surrogates become the characters they stand for, lone ones U+FFFD."""
     if _SURROGATE.search(text) is None:

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caudal.engine.config import EngineConfig
-from caudal.engine.request import Pool, Request
+from caudal.engine.request import Pool, Request, SequenceUpdate
 from caudal.errors import (
     EngineDeadError,
     InputTooLongError,
     ParameterError,
 )
-from caudal.formats.tokenizer import Tokenizer
+from caudal.formats.tokenizer import Tokenizer, surely_exceeds
 from caudal.models.pooling import Pooling, cosine_similarity
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.generation import UpdateStream, check_end
@@ -37,7 +37,7 @@ _TEXTS = ("text_1", "text_2")
 """What errors call the texts of a pair."""
 
 _CHARS_PER_TOKEN = 128
-_COUNTED_CHARS = 1 << 20
+"""As many at most are read for each token, where a tokenizer has no limit of its own."""
 
 
 def pair_texts(text_1: str | Sequence[str], text_2: str | Sequence[str]) -> list[tuple[str, str]]:
@@ -117,6 +117,7 @@ class Embedder:
         tokenizer: The model's.
         pooling: How it makes embeddings.
         width: Components of an embedding.
+        on_end: Told of the end of each input that was computed, for metrics.
 
     Attributes:
         pooling: How it makes embeddings.
@@ -124,18 +125,29 @@ class Embedder:
     """
 
     def __init__(
-        self, engine: PoolingEngine, tokenizer: Tokenizer, pooling: Pooling, width: int
+        self,
+        engine: PoolingEngine,
+        tokenizer: Tokenizer,
+        pooling: Pooling,
+        width: int,
+        on_end: Callable[[SequenceUpdate], None] = lambda update: None,
     ) -> None:
         self.pooling = pooling
         self.width = width
         self._engine = engine
         self._tokenizer = tokenizer
+        self._on_end = on_end
 
     @classmethod
-    def of(cls, loaded: LoadedModel, engine: PoolingEngine) -> Embedder:
+    def of(
+        cls,
+        loaded: LoadedModel,
+        engine: PoolingEngine,
+        on_end: Callable[[SequenceUpdate], None] = lambda update: None,
+    ) -> Embedder:
         """What makes embeddings with a loaded model, on its engine."""
         program = loaded.program
-        return cls(engine, loaded.tokenizer, program.pooling, program.state.width)
+        return cls(engine, loaded.tokenizer, program.pooling, program.state.width, on_end)
 
     @property
     def max_tokens(self) -> int:
@@ -324,13 +336,13 @@ class Embedder:
         return min(truncate, self.max_tokens)
 
     def _bounded(self, text: str, limit: int, truncate: int | None, field: str) -> str:
-        """What of a text to tokenise: that takes far more memory than the text itself."""
-        longest = max(_COUNTED_CHARS, _CHARS_PER_TOKEN * limit)
-        if len(text) <= longest:
+        """What of a text to tokenise."""
+        least = surely_exceeds(self._tokenizer, len(text), limit, assumed=_CHARS_PER_TOKEN)
+        if least is None:
             return text
         if truncate is None:
             raise InputTooLongError(field, limit, characters=len(text))
-        return text[:longest]
+        return text[: limit * (self._tokenizer.longest_token or _CHARS_PER_TOKEN)]
 
     def _cut(
         self, ids: Sequence[int], limit: int, truncate: int | None, field: str, *, closed: bool
@@ -379,5 +391,6 @@ class Embedder:
                 for update in updates:
                     check_end(update)
                     if update.pooled is not None:
+                        self._on_end(update)
                         return update.pooled
         raise EngineDeadError("The engine stopped before the embedding was complete.")

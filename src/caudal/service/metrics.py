@@ -78,6 +78,11 @@ class ServiceMetrics:
         """A clock for one request that arrives now."""
         return RequestObserver(self, user)
 
+    def observe_queue_time(self, update: SequenceUpdate) -> None:
+        """Add the time that a request waited, once it has run."""
+        if update.first_scheduled is not None:
+            self.queue_time.observe(update.first_scheduled - update.submitted)
+
     def count(self, outcome: str | None, seconds: float) -> None:
         """Add an ended request."""
         self._requests.labels(outcome).inc()
@@ -169,8 +174,8 @@ class RequestObserver:
         """Take the time of a sequence's new tokens."""
         if not update.tokens:
             return
-        if not self._last_token and update.first_scheduled is not None:
-            self._metrics.queue_time.observe(update.first_scheduled - update.submitted)
+        if not self._last_token:
+            self._metrics.observe_queue_time(update)
             self._metrics.first_token.observe(update.time - update.submitted)
         last = self._last_token.get(update.index)
         if last is not None:

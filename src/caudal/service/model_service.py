@@ -147,6 +147,7 @@ class ModelService:
                 reasoning_parser=chat.dialect.reasoning_parser,
             )
         engine = loaded.start_engine()
+        metrics = ServiceMetrics(engine.stats)
         return cls(
             ServiceParts(
                 names=tuple(names or [loaded.name]),
@@ -154,9 +155,9 @@ class ModelService:
                 chat=chat,
                 grammars=loaded.grammars,
                 engine=engine,
-                embedder=Embedder.of(loaded, engine),
+                embedder=Embedder.of(loaded, engine, metrics.observe_queue_time),
                 facts=facts,
-                metrics=ServiceMetrics(engine.stats),
+                metrics=metrics,
                 strict=strict,
             )
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from caudal.errors import ContextOverflowError, ParameterError
-from caudal.formats.tokenizer import COUNTED_CHARS, Tokenizer
+from caudal.formats.tokenizer import Tokenizer, surely_exceeds
 from caudal.service.work import CompletionWork, Truncation
 
 INLINE_TOKENIZE_CHARS = 4096
@@ -56,20 +56,12 @@ class TextCoder:
     def check_size(self, param: str, characters: int) -> None:
         """Refuse text that can't fit, whatever its tokens are.
 
-        Tokenising takes a hundred bytes of memory for each byte of text. What the limit for bodies
-        lets through, but no context has room for, must not get that far. Shorter text is counted,
-        to say by how much it is too long.
-
         Raises:
             ContextOverflowError: Blames `param`.
         """
-        longest = self._tokenizer.longest_token
-        if longest is None or characters <= COUNTED_CHARS:
-            return
-        if characters > longest * self._max_model_len:
-            raise ContextOverflowError(
-                param, self._max_model_len, -(-characters // longest), at_least=True
-            )
+        least = surely_exceeds(self._tokenizer, characters, self._max_model_len)
+        if least is not None:
+            raise ContextOverflowError(param, self._max_model_len, least, at_least=True)
 
     async def encode(
         self, texts: Sequence[str], *, add_special: bool = True, parse_special: bool = False
