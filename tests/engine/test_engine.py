@@ -298,7 +298,7 @@ class TestFailures:
         self, monkeypatch: pytest.MonkeyPatch, results: list[StepResult]
     ) -> None:
         harness = Harness()
-        monkeypatch.setattr(harness.executor, "execute", lambda batch: results)
+        monkeypatch.setattr(harness.executor, "collect", lambda: results)
         request = harness.submit(PROMPT)
         harness.run()
         assert harness.reason(request) is FinishReason.FAILED
@@ -309,12 +309,12 @@ class TestFailures:
         harness = Harness()
         victim = harness.submit([9, 9, 9], max_tokens=9, ignore_eos=True)
         survivor = harness.submit(PROMPT, max_tokens=5, ignore_eos=True)
-        execute = harness.executor.execute
+        collect = harness.executor.collect
 
-        def fail_first(batch: Batch) -> list[StepResult]:
-            return [StepResult(error="no usable logit"), *list(execute(batch))[1:]]
+        def fail_first() -> list[StepResult]:
+            return [StepResult(error="no usable logit"), *list(collect())[1:]]
 
-        monkeypatch.setattr(harness.executor, "execute", fail_first)
+        monkeypatch.setattr(harness.executor, "collect", fail_first)
         harness.step()
         monkeypatch.undo()
         assert harness.ends[victim, 0].error == "no usable logit"
@@ -417,15 +417,15 @@ class TestRows:
     def test_histories_are_passed_only_to_penalties(self, monkeypatch: pytest.MonkeyPatch) -> None:
         harness = Harness()
         rows = []
-        execute = harness.executor.execute
+        launch = harness.executor.launch
 
-        def spy(batch: Batch) -> Any:
+        def spy(batch: Batch) -> None:
             for step in batch.steps:
                 for row in step.samples:
                     rows.append((list(row.prompt_tokens), list(row.output_tokens), row.step))
-            return execute(batch)
+            launch(batch)
 
-        monkeypatch.setattr(harness.executor, "execute", spy)
+        monkeypatch.setattr(harness.executor, "launch", spy)
         harness.submit(PROMPT, max_tokens=2, ignore_eos=True)
         harness.run()
         assert rows == [([], [], 0), ([], [], 1)]
@@ -444,13 +444,13 @@ class TestRows:
     def test_a_negative_seed_is_a_64_bit_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
         harness = Harness()
         seeds: list[int] = []
-        execute = harness.executor.execute
+        launch = harness.executor.launch
 
-        def spy(batch: Batch) -> Any:
+        def spy(batch: Batch) -> None:
             seeds.extend(row.seed for step in batch.steps for row in step.samples)
-            return execute(batch)
+            launch(batch)
 
-        monkeypatch.setattr(harness.executor, "execute", spy)
+        monkeypatch.setattr(harness.executor, "launch", spy)
         harness.submit(PROMPT, max_tokens=1, seed=-1)
         harness.run()
         assert seeds == [2**64 - 1]

@@ -151,9 +151,9 @@ def generate(executor: ScriptedExecutor, params: SamplingParams) -> tuple[list[D
 class PacedExecutor(ScriptedExecutor):
     """Takes as long for a token as a model does, so that others get their turn, if late."""
 
-    def execute(self, batch: Batch) -> Any:
+    def collect(self) -> Any:
         time.sleep(0.02)
-        return super().execute(batch)
+        return super().collect()
 
 
 def test_a_stop_string_ends_the_request_in_the_engine():

@@ -9,6 +9,7 @@ What was written for proposed tokens that weren't drawn is struck out: nobody ma
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from caudal.backends.base import (
     Batch,
+    Executor,
     ExecutorInfo,
     SampledToken,
     SamplingRow,
@@ -73,7 +75,7 @@ def pooled_states(prompt: Sequence[int], kind: PoolingKind) -> float:
 
 
 @dataclass
-class FakeExecutor:
+class FakeExecutor(Executor):
     """Runs batches on token ids instead of tensors.
 
     Attributes:
@@ -81,7 +83,7 @@ class FakeExecutor:
         block_size: Tokens a block holds.
         vocab_size: Tokens there are.
         fail: Called with each batch; raises to let it fail, with half of its writes done.
-        gate: While cleared, holds the executor inside `execute`; `entered` says that it is there.
+        gate: While cleared, holds the executor inside `collect`; `entered` says that it is there.
         batches: Number of tokens of each step of each batch that ran.
         copies: Blocks copied so far.
         accepted: Proposed tokens that were drawn in their places, so far.
@@ -103,13 +105,20 @@ class FakeExecutor:
     def __post_init__(self) -> None:
         self.slots = [[UNWRITTEN] * self.block_size for _ in range(self.num_blocks)]
         self.entered = threading.Event()
+        self._launched: Batch | None = None
 
     @property
     def info(self) -> ExecutorInfo:
         return ExecutorInfo(self.num_blocks, self.block_size, self.vocab_size, EXECUTOR_FACTS)
 
-    def execute(self, batch: Batch) -> Sequence[StepResult]:
+    def launch(self, batch: Batch) -> None:
+        _demand(self._launched is None, "an iteration is running")
         _demand(len(batch.steps) > 0, "an empty batch")
+        self._launched = copy.deepcopy(batch)  # what it refers to may change from here on
+
+    def collect(self) -> Sequence[StepResult]:
+        batch, self._launched = self._launched, None
+        assert batch is not None, "nothing was launched"
         self.entered.set()
         if self.gate is not None:
             _demand(self.gate.wait(30), "the gate was never opened")

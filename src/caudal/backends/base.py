@@ -183,22 +183,37 @@ class ExecutorInfo:
 
 
 class Executor(Protocol):
-    """Runs batches. Called from one thread at a time."""
+    """Runs batches, one after the other. Called from one thread at a time."""
 
     @property
     def info(self) -> ExecutorInfo:
         """Pool geometry and facts, constant for the executor's life."""
 
-    def execute(self, batch: Batch) -> Sequence[StepResult]:
-        """Run one iteration.
+    def launch(self, batch: Batch) -> None:
+        """Begin an iteration. `collect` must have been called for the one before.
 
         Args:
             batch: The work. KV at positions below each step's `context` must have been computed.
                 Its lists may be the engine's own: valid until this returns, and not to be changed.
 
+        Raises:
+            Exception: Nothing was begun, and there is nothing to collect.
+        """
+
+    def collect(self) -> Sequence[StepResult]:
+        """Wait for the iteration that was launched.
+
         Returns:
             One result per step, in the batch's order.
+
+        Raises:
+            Exception: It has failed; what it was to compute is undefined.
         """
+
+    def execute(self, batch: Batch) -> Sequence[StepResult]:
+        """Launch an iteration and collect it, for those who have nothing to do meanwhile."""
+        self.launch(batch)
+        return self.collect()
 
     def close(self) -> None:
         """Release threads and memory. Safe to call twice."""

@@ -284,6 +284,8 @@ class Engine:
         copies = [seq.table.copy for seq in sequences if seq.table.copy is not None]
         began = self._clock()
         try:
+            # There is next to nothing that could be done between launching and collecting: what the
+            # next batch is depends on what comes out of this one.
             results = self._executor.execute(Batch(steps, copies))
             if len(results) != len(steps):
                 raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")

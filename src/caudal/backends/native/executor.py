@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from caudal import _native
 from caudal.backends.base import (
     Batch,
+    Executor,
     ExecutorInfo,
     SampledToken,
     SamplingRow,
@@ -72,7 +73,7 @@ class StageCost:
     calls: int
 
 
-class NativeExecutor:
+class NativeExecutor(Executor):
     """Executor (see backends/base.py) on the CPU.
 
     Args:
@@ -96,6 +97,7 @@ class NativeExecutor:
         progress: Callable[[float], None] | None = None,
     ) -> None:
         self.native_seconds = 0.0
+        self._launched: tuple[_native.Batch, Sequence[SequenceStep]] | None = None
         try:
             weights = _native.Weights(options.threads)
             compiled = compile_program(program, file, weights, progress)
@@ -132,19 +134,25 @@ class NativeExecutor:
         """Pool geometry and facts."""
         return self._info
 
-    def execute(self, batch: Batch) -> list[StepResult]:
-        """Run one iteration; see `Executor.execute`.
+    def launch(self, batch: Batch) -> None:
+        """Make up an iteration's arrays; see `Executor.launch`."""
+        self._launched = _pack(batch), batch.steps
+
+    def collect(self) -> list[StepResult]:
+        """Run the iteration in this thread, one of those that compute; see `Executor.collect`.
 
         Raises:
             ValueError: The batch refers to tokens, blocks or positions that don't exist.
         """
-        packed = _pack(batch)
+        if self._launched is None:
+            raise RuntimeError("nothing was launched")
+        (packed, steps), self._launched = self._launched, None
         began = time.perf_counter()
         samples, scores, pooled = self._opened().execute(packed)
         self.native_seconds += time.perf_counter() - began
         next_sample, next_score, next_pooled = iter(samples), iter(scores), iter(pooled)
         results = []
-        for step in batch.steps:
+        for step in steps:
             if len(step.samples) == 1 and not step.score_targets and step.pool is None:
                 results.append(_drawn(*next(next_sample)))  # as nearly always
                 continue
