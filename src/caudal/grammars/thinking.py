@@ -31,7 +31,8 @@ def limit_thinking(
         inner: The grammar that the whole answer is held to besides.
     """
     ending = tokenizer.encode(limit.syntax.ending, add_special=False, parse_special=True)
-    return LimitedThinking(limit, tuple(ending), tokenizer, inner)
+    everything = _mask((1 << tokenizer.vocab_size) - 1, tokenizer)
+    return LimitedThinking(limit, tuple(ending), everything, tokenizer, inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,14 @@ class LimitedThinking:
     Attributes:
         limit: The bound.
         ending: The tokens that end thinking; at least one.
+        everything: The mask of all tokens.
         tokenizer: Knows the tokens' bytes.
         inner: The grammar that the whole answer is held to besides.
     """
 
     limit: ThinkingLimit
     ending: Sequence[int]
+    everything: bytes
     tokenizer: Tokenizer
     inner: Grammar | None = None
 
@@ -80,11 +83,9 @@ class ThinkingMatcher:
 
     def allowed(self) -> bytes:
         """The tokens that may come next; see `Matcher.allowed`."""
-        if not self._pending and self._inner is not None:
-            return self._inner.allowed()
-        count = self._grammar.tokenizer.vocab_size
-        mask = 1 << self._pending[0] if self._pending else (1 << count) - 1
-        return mask.to_bytes((count + 7) // 8, "little")
+        if self._pending:
+            return _mask(1 << self._pending[0], self._grammar.tokenizer)
+        return self._grammar.everything if self._inner is None else self._inner.allowed()
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Go on by these tokens; see `Matcher.accept`."""
@@ -262,6 +263,11 @@ class _MessagesReader:
         """Whether a header with this text has no more characters than so many."""
         limit -= len(self._header)
         return len(text) <= limit or len(_decode(text)[0]) <= limit
+
+
+def _mask(tokens: int, tokenizer: Tokenizer) -> bytes:
+    """A mask, as `Matcher.allowed` has it, of an integer with a bit for each token."""
+    return tokens.to_bytes((tokenizer.vocab_size + 7) // 8, "little")
 
 
 def _decode(data: bytes) -> tuple[str, bytes]:
