@@ -142,3 +142,17 @@ def test_tensors_get_the_names_that_programs_use(tmp_path: Path) -> None:
         pytest.raises(ModelLoadError, match=r"embed\.weight has type I64; supported are F32"),
     ):
         RenamedTensors.of("tiny", [(file, names)])
+
+
+def test_two_tensors_that_would_have_one_name_are_refused(tmp_path: Path) -> None:
+    names = TensorNames(prefix="model.", others={"embed": "token_embd"})
+    matrix = np.ones((2, 2), np.float32)
+    path = write_safetensors(
+        tmp_path / "m.safetensors", {"embed.weight": matrix, "model.embed.weight": matrix}
+    )
+    message = r"tensors embed\.weight and model\.embed\.weight are both token_embd\.weight"
+    with SafetensorsFile.open(path) as file, pytest.raises(ModelLoadError, match=message):
+        RenamedTensors.of("tiny", [(file, names)])
+    path = write_safetensors(tmp_path / "n.safetensors", {"embed.weight": matrix})
+    with SafetensorsFile.open(path) as file, pytest.raises(ModelLoadError, match=r"n\.safetensors"):
+        RenamedTensors.of("tiny", [(file, names), (file, names)])

@@ -37,7 +37,8 @@ class RenamedTensors:
         """The tensors of a model's open files, the main one first, without those left out.
 
         Raises:
-            ModelLoadError: A tensor that isn't left out is of a type that isn't computed with.
+            ModelLoadError: A tensor that isn't left out is of a type that isn't computed with, or
+                would have the name of another.
         """
         origins: dict[str, tuple[SafetensorsFile, str]] = {}
         for file, names in files:
@@ -50,6 +51,12 @@ class RenamedTensors:
                         str(file.path),
                         f"tensor {name} has type {file.others[name]}; supported are F32, F16 and "
                         "BF16",
+                    )
+                if new_name in origins:
+                    other_file, other = origins[new_name]
+                    where = "" if other_file is file else f" of {other_file.path}"
+                    raise ModelLoadError(
+                        str(file.path), f"tensors {other}{where} and {name} are both {new_name}"
                     )
                 origins[new_name] = (file, name)
         tensors = {
