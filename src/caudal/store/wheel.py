@@ -21,10 +21,10 @@ from packaging.utils import canonicalize_name
 
 from caudal.errors import StoreError
 from caudal.formats.model_folder import CONFIG, TOKENIZER, WEIGHTS, is_part_of_model
+from caudal.formats.split_names import SplitName
 from caudal.store.disk import CHUNK_BYTES
 
 _CHUNK_NAME = re.compile(r"(?P<file>.+\.gguf)\.part-?(?P<number>\d{1,5})", re.ASCII)
-_SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII)
 _MAX_METADATA_BYTES = 16 << 20
 # What zipfile and csv raise on bad archives; RuntimeError is how an encrypted member is refused.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, csv.Error, EOFError, NotImplementedError, RuntimeError)
@@ -110,12 +110,12 @@ def find_models(wheels: Sequence[Path]) -> list[CarriedModel]:
     models: list[CarriedModel] = []
     split_sets: dict[str, dict[int, tuple[int, CarriedFile]]] = {}
     for file in _join_chunks(members):
-        match = _SPLIT_NAME.fullmatch(file.name)
-        if match is None:
+        part = SplitName.parse(file.name)
+        if part is None:
             models.append(CarriedModel(file.name, (file,)))
         else:
-            parts = split_sets.setdefault(f"{match['stem']}.gguf", {})
-            parts[int(match["number"])] = (int(match["count"]), file)
+            parts = split_sets.setdefault(f"{part.stem}.gguf", {})
+            parts[part.number] = (part.count, file)
     for name, parts in split_sets.items():
         count = max(declared for declared, _ in parts.values())
         missing = sorted(set(range(1, count + 1)) - set(parts))
