@@ -13,7 +13,7 @@ from caudal.chat.prompt import AnswerPlan, ChatPrompt
 from caudal.chat.template_messages import template_messages
 from caudal.chat.tool_prompt import tool_object
 from caudal.errors import ParameterError
-from caudal.formats.chat_template import ChatTemplate
+from caudal.formats.chat_template import ChatTemplate, TemplateOptions
 from caudal.formats.template_workers import TemplateWorkers
 from caudal.formats.tokenizer import Tokenizer
 from caudal.structured_outputs import StructuredOutputsParams
@@ -33,14 +33,14 @@ class _Asked:
         dialect: How the answer will be written.
         messages: As the template takes them.
         effort: The variables that say how much the model is to think; None if it doesn't listen.
-        options: Further arguments of `ChatTemplate.render` and `encode`.
+        options: What else the template is told.
     """
 
     template: ChatTemplate
     dialect: Dialect
     messages: Sequence[Mapping[str, Any]]
     effort: Mapping[str, Any] | None
-    options: Mapping[str, Any]
+    options: TemplateOptions
 
 
 class ChatPreparer:
@@ -159,7 +159,7 @@ class ChatPreparer:
         native = _takes_tools(template)
         messages = template_messages(conversation, template, with_tools_as_text=not native)
         effort = _effort(conversation, template)
-        options = {
+        options: TemplateOptions = {
             "tools": [tool_object(tool) for tool in tools] if tools and native else None,
             "add_generation_prompt": conversation.add_generation_prompt,
             "continue_final_message": conversation.continue_final_message,

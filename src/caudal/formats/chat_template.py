@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 from caudal.errors import ContextOverflowError, ParameterError, TemplateError
 from caudal.formats.chat_messages import normalize_messages
@@ -35,6 +35,23 @@ MAX_KWARGS_DEPTH = 16
 
 _OWN_VARIABLES = frozenset(("messages", "tools", "add_generation_prompt"))
 _MESSAGE_KEYS = frozenset(("role", "content", "type", "text"))
+
+
+class TemplateOptions(TypedDict, total=False):
+    """What a chat template is told beside the messages; all of it may be left out.
+
+    Attributes:
+        tools: OpenAI-like tools.
+        add_generation_prompt: End with what begins an assistant's message; the default.
+        continue_final_message: End within the final message, for the model to continue it;
+            nothing begins another one then.
+        template_kwargs: Further variables for the template, e.g. `enable_thinking`.
+    """
+
+    tools: Sequence[Mapping[str, Any]] | None
+    add_generation_prompt: bool
+    continue_final_message: bool
+    template_kwargs: Mapping[str, Any] | None
 
 
 class ChatTemplate:
@@ -198,43 +215,28 @@ class ChatTemplate:
         return compiled
 
     def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        template_kwargs: Mapping[str, Any] | None = None,
+        self, messages: Sequence[Mapping[str, Any]], **options: Unpack[TemplateOptions]
     ) -> str:
         """The prompt as text; for the model use `encode`, which tells typed from written tokens.
 
         Args:
             messages: OpenAI-like messages.
-            tools: OpenAI-like tools.
-            add_generation_prompt: End with what begins an assistant's message.
-            continue_final_message: End within the final message, for the model to continue it;
-                nothing begins another one then.
-            template_kwargs: Further variables for the template, e.g. `enable_thinking`.
+            options: What else the template is told.
 
         Raises:
             ParameterError: The messages or another argument are malformed, or have something this
                 model can't take.
             TemplateError: The template refused them, in its own words, or is wrong.
         """
-        _, text, marks = self._render(
-            messages, tools, add_generation_prompt, continue_final_message, template_kwargs
-        )
+        _, text, marks = self._render(messages, **options)
         return marks.remove_from(text)
 
     def encode(
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        template_kwargs: Mapping[str, Any] | None = None,
         max_tokens: int | None = None,
+        **options: Unpack[TemplateOptions],
     ) -> list[int]:
         """The prompt as token ids, with exactly one BOS if the model wants one.
 
@@ -242,9 +244,7 @@ class ChatTemplate:
         sure isn't tokenised, which takes a hundred bytes of memory for each byte of it: a
         `ContextOverflowError` says so.
         """
-        template, text, marks = self._render(
-            messages, tools, add_generation_prompt, continue_final_message, template_kwargs
-        )
+        template, text, marks = self._render(messages, **options)
         if max_tokens is not None and len(text) > COUNTED_CHARS:
             length = len(marks.remove_from(text))
             least = surely_exceeds(self._tokenizer, length, max_tokens)
@@ -255,10 +255,11 @@ class ChatTemplate:
     def _render(
         self,
         messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
-        add_generation_prompt: bool,
-        continue_final_message: bool,
-        template_kwargs: Mapping[str, Any] | None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
     ) -> tuple[_Template, str, Marks]:
         """The template used, and the prompt with marks still in it."""
         if tools and not self.supports_tools:
