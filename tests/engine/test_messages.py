@@ -158,7 +158,7 @@ def test_a_request_from_elsewhere_is_answered_alike(name: str) -> None:
     far = answers(name, lambda message, kind: unpack(pack(message), kind))
     assert plain(far) == plain(near)
     ends = [update.finish_reason for update in far if update.finish_reason is not None]
-    assert len(ends) == here.num_sequences
+    assert len(ends) == here.work.num_sequences
     if name == LATE:
         assert ends == [FinishReason.TIMEOUT]
         assert "not complete" in far[-1].error

@@ -91,7 +91,7 @@ class Harness:
         self.requests[request.request_id] = request
         if grammar is not None:
             self.asked[request.request_id] = grammar
-        for index in range(request.num_sequences):
+        for index in range(request.work.num_sequences):
             self.outputs[request.request_id, index] = []
         return request.request_id
 

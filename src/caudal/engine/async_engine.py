@@ -18,7 +18,7 @@ from caudal.backends.base import ExecutorInfo
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.grammar import Grammar
-from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
+from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.engine.stats import EngineStats
 from caudal.errors import EngineDeadError
 
@@ -173,12 +173,12 @@ class AsyncEngine:
             ParameterError: What its answer is to be held to can't be enforced.
             EngineDeadError: The engine has failed or is shutting down.
         """
-        engine, work = self._engine, request.work
+        engine, work = self._engine, request.constrained
         submitted = engine.now()
         with self._guard:  # held for microseconds, and never by the engine's iteration
             self._check_open(request)
             engine.check(request, self._arriving)
-            if not isinstance(work, Generate) or not work.is_constrained:
+            if work is None:
                 return self._queue(request, submitted, None)
         grammar = await engine.grammars.compile(work)
         with self._guard:
@@ -194,7 +194,7 @@ class AsyncEngine:
 
     def _queue(self, request: Request, submitted: float, grammar: Grammar | None) -> RequestStream:
         """Bring a checked request on its way to the engine; the guard is held."""
-        mailbox = _Mailbox(asyncio.get_running_loop(), request.num_sequences)
+        mailbox = _Mailbox(asyncio.get_running_loop(), request.work.num_sequences)
         self._mailboxes[request.request_id] = mailbox
         self._arriving += 1
 

@@ -39,13 +39,11 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
             raise ParameterError(name, f"{name} must be more than 0 seconds, but is {seconds}.")
 
 
-def token_room(request: Request, max_model_len: int) -> int:
+def max_output_tokens(request: Request, max_model_len: int) -> int:
     """Most tokens that each sequence of a checked request may generate."""
-    if not isinstance(request.work, Generate):
-        return 0
-    room = max_model_len - len(request.prompt)
-    max_tokens = request.work.params.max_tokens
-    return room if max_tokens is None else min(room, max_tokens)
+    remaining = max_model_len - len(request.prompt)
+    max_tokens = request.work.max_tokens
+    return remaining if max_tokens is None else min(remaining, max_tokens)
 
 
 def check_result(step: SequenceStep, result: StepResult, vocab_size: int) -> None:
@@ -89,10 +87,9 @@ def _check_params(params: SamplingParams, config: EngineConfig, vocab_size: int)
 
 def _check_context(request: Request, max_model_len: int) -> None:
     prompt_tokens = len(request.prompt)
-    room = max_model_len - prompt_tokens
-    params = request.work.params if isinstance(request.work, Generate) else None
-    generates = params is not None and params.max_tokens != 0
-    if room < generates:
+    remaining = max_model_len - prompt_tokens
+    work = request.work
+    if remaining < 0 or (remaining < 1 and work.max_tokens != 0):
         raise ContextOverflowError("prompt", max_model_len, prompt_tokens)
-    if params is not None and room < params.min_tokens:
-        raise ContextOverflowError("min_tokens", max_model_len, prompt_tokens, params.min_tokens)
+    if remaining < work.min_tokens:
+        raise ContextOverflowError("min_tokens", max_model_len, prompt_tokens, work.min_tokens)

@@ -21,7 +21,7 @@ from caudal.backends.base import (
     StepResult,
 )
 from caudal.engine.answer import grow, rows_to_draw
-from caudal.engine.checks import check_request, check_result, token_room
+from caudal.engine.checks import check_request, check_result, max_output_tokens
 from caudal.engine.config import EngineConfig
 from caudal.engine.counters import Counters
 from caudal.engine.deadlines import Deadlines
@@ -143,10 +143,8 @@ class Engine:
         """
         submitted = self._clock()
         self.check(request)
-        work = request.work
-        grammar = None
-        if isinstance(work, Generate) and work.is_constrained:
-            grammar = self.grammars.compile_now(work)
+        work = request.constrained
+        grammar = None if work is None else self.grammars.compile_now(work)
         self.accept(request, submitted, grammar)
 
     def accept(self, request: Request, submitted: float, grammar: Grammar | None) -> None:
@@ -168,13 +166,13 @@ class Engine:
             arrival=self._arrivals,
             submitted=submitted if request.arrived is None else request.arrived,
             seed=seed,
-            room=token_room(request, self.config.max_model_len),
+            room=max_output_tokens(request, self.config.max_model_len),
             eos_token_ids=self._eos_token_ids,
             constrained=grammar is not None,
             jump_ahead=self.config.jump_ahead,
         )
         matcher = None if grammar is None else grammar.matcher()
-        seq = Sequence(state, list(range(request.num_sequences)), matcher)
+        seq = Sequence(state, list(range(work.num_sequences)), matcher)
         for index in seq.branches:
             state.sequences[index] = seq
         self._requests[request.request_id] = state

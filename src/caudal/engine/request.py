@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -42,6 +43,21 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     thinking: ThinkingLimit | None = None
 
     @property
+    def num_sequences(self) -> int:
+        """Answers to the prompt, each with an end of its own."""
+        return self.params.n
+
+    @property
+    def min_tokens(self) -> int:
+        """Fewest tokens of each."""
+        return self.params.min_tokens
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Most tokens of each; None: as many as the context has left."""
+        return self.params.max_tokens
+
+    @property
     def is_constrained(self) -> bool:
         """Whether it takes a grammar to say which tokens may come next."""
         params = self.params
@@ -54,7 +70,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
 
 class Pool(msgspec.Struct, frozen=True, tag="pool"):
-    """Sum up states of the prompt's tokens, for an embedding or a score.
+    """Sum up states of the prompt's tokens, for an embedding or a score; generates nothing.
 
     Attributes:
         kind: Which tokens' states.
@@ -64,6 +80,10 @@ class Pool(msgspec.Struct, frozen=True, tag="pool"):
 
     kind: PoolingKind
     second_segment: int | None = None
+
+    num_sequences: ClassVar = 1
+    min_tokens: ClassVar = 0
+    max_tokens: ClassVar = 0
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +111,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
 
     @property
-    def num_sequences(self) -> int:
-        """Sequences that it has, each with an end of its own."""
-        return self.work.params.n if isinstance(self.work, Generate) else 1
+    def constrained(self) -> Generate | None:
+        """The work, where it takes a grammar to say which tokens may come next."""
+        work = self.work
+        return work if isinstance(work, Generate) and work.is_constrained else None
 
 
 class SequenceUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):

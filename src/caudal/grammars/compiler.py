@@ -185,28 +185,28 @@ class GrammarCompiler:
         if self._tokenizer.eos_ids:
             self._compiling_thread().submit(self._index).result()
 
-    async def compile(self, wanted: StructuredOutputsParams) -> LLGrammar:
+    async def compile(self, form: StructuredOutputsParams) -> LLGrammar:
         """Compile a grammar without holding up the event loop.
 
         Raises:
             ParameterError: See `compile_now`.
         """
-        known = self._recall(wanted)
+        known = self._recall(form)
         if known is not None:
             return known
-        return await asyncio.wrap_future(self._submit(wanted))
+        return await asyncio.wrap_future(self._submit(form))
 
-    def compile_now(self, wanted: StructuredOutputsParams) -> LLGrammar:
+    def compile_now(self, form: StructuredOutputsParams) -> LLGrammar:
         """Compile a grammar, and wait for it.
 
         Raises:
             ParameterError: `structured_outputs`: it doesn't compile, is too large, or uses what
                 can't be enforced; names the keyword or the place.
         """
-        return self._recall(wanted) or self._submit(wanted).result()
+        return self._recall(form) or self._submit(form).result()
 
-    def _submit(self, wanted: StructuredOutputsParams) -> Future[LLGrammar]:
-        return self._compiling_thread().submit(self._compile, wanted)
+    def _submit(self, form: StructuredOutputsParams) -> Future[LLGrammar]:
+        return self._compiling_thread().submit(self._compile, form)
 
     def _compiling_thread(self) -> ThreadPoolExecutor:
         with self._guard:
@@ -226,32 +226,32 @@ class GrammarCompiler:
     def _start(self, source: str) -> llguidance.LLMatcher:
         return llguidance.LLMatcher(self._index(), source, log_level=0, limits=_LIMITS)
 
-    def _compile(self, wanted: StructuredOutputsParams) -> LLGrammar:
-        known = self._recall(wanted)  # while this one waited, another may have come by it
+    def _compile(self, form: StructuredOutputsParams) -> LLGrammar:
+        known = self._recall(form)  # while this one waited, another may have come by it
         if known is not None:
             return known
         try:
-            source = grammar_source(wanted)
+            source = grammar_source(form)
         except (ValueError, RecursionError) as error:
-            raise _refusal(wanted, str(error)) from error
+            raise _refusal(form, str(error)) from error
         start = self._start(source)
         if start.is_error():
-            raise _refusal(wanted, start.get_error())
-        _probe(wanted, start.deep_copy())
+            raise _refusal(form, start.get_error())
+        _probe(form, start.deep_copy())
         assert self._lengths is not None
-        _probe_far(wanted, start.deep_copy(), self._lengths)
+        _probe_far(form, start.deep_copy(), self._lengths)
         grammar = LLGrammar(start, partial(self._start_anew, source))
         with self._guard:
-            self._grammars[wanted] = grammar
+            self._grammars[form] = grammar
             if len(self._grammars) > CACHED_GRAMMARS:
                 self._grammars.popitem(last=False)
         return grammar
 
-    def _recall(self, wanted: StructuredOutputsParams) -> LLGrammar | None:
+    def _recall(self, form: StructuredOutputsParams) -> LLGrammar | None:
         with self._guard:
-            grammar = self._grammars.get(wanted)
+            grammar = self._grammars.get(form)
             if grammar is not None:
-                self._grammars.move_to_end(wanted)
+                self._grammars.move_to_end(form)
             return grammar
 
     def _index(self) -> llguidance.LLTokenizer:
@@ -302,7 +302,7 @@ def _index_vocabulary(tokenizer: Tokenizer) -> llguidance.LLTokenizer:
     )
 
 
-def _probe(wanted: StructuredOutputsParams, matcher: llguidance.LLMatcher) -> None:
+def _probe(form: StructuredOutputsParams, matcher: llguidance.LLMatcher) -> None:
     """Try a grammar for some steps, always by its first allowed token.
 
     Raises:
@@ -314,21 +314,21 @@ def _probe(wanted: StructuredOutputsParams, matcher: llguidance.LLMatcher) -> No
             mask = int.from_bytes(matcher.compute_bitmask(), "little")
             tokens = [(mask & -mask).bit_length() - 1] if mask else []
         if matcher.is_error():
-            raise _refusal(wanted, matcher.get_error())
+            raise _refusal(form, matcher.get_error())
         if not tokens:
-            raise _refusal(wanted, "it allows no token of this model")
+            raise _refusal(form, "it allows no token of this model")
         matcher.consume_tokens(tokens)
         if matcher.is_stopped() and not matcher.is_error():
             return
 
 
 def _probe_far(
-    wanted: StructuredOutputsParams, matcher: llguidance.LLMatcher, lengths: NDArray[np.uint16]
+    form: StructuredOutputsParams, matcher: llguidance.LLMatcher, lengths: NDArray[np.uint16]
 ) -> None:
     """Try a grammar for more steps, always by the longest token that it allows.
 
     Args:
-        wanted: What it was made of.
+        form: What it was made of.
         matcher: At its start.
         lengths: Of all tokens, in bytes; 0 for those that end an answer.
 
@@ -338,14 +338,14 @@ def _probe_far(
     for _ in range(LONG_PROBE_STEPS):
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         if matcher.is_error():
-            raise _refusal(wanted, matcher.get_error())
+            raise _refusal(form, matcher.get_error())
         allowed = np.unpackbits(mask, bitorder="little")[: len(lengths)] * lengths
         token = int(allowed.argmax())
         if not allowed[token]:
             return
         matcher.consume_tokens([token])
         if matcher.is_error():
-            raise _refusal(wanted, matcher.get_error())
+            raise _refusal(form, matcher.get_error())
         if matcher.is_stopped():
             return
 
@@ -358,14 +358,14 @@ def _token_lengths(tokenizer: Tokenizer) -> NDArray[np.uint16]:
     return np.array(lengths, np.uint16)
 
 
-def _refusal(wanted: StructuredOutputsParams, reason: str) -> ParameterError:
+def _refusal(form: StructuredOutputsParams, reason: str) -> ParameterError:
     what = {
         "json": "This JSON schema",
         "json_object": "JSON",
-        "regex": f"The pattern {_shortened(wanted.regex or '')!r}",
+        "regex": f"The pattern {_shortened(form.regex or '')!r}",
         "choice": "These choices",
         "grammar": "This grammar",
-    }[wanted.kind]
+    }[form.kind]
     return ParameterError("structured_outputs", f"{what} can't be enforced: {_reason(reason)}.")
 
 

@@ -27,28 +27,28 @@ _GBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 _EMBEDDED_SCHEMA = re.compile(r"%json\s*(?=\{)")
 
 
-def grammar_source(wanted: StructuredOutputsParams) -> str:
+def grammar_source(form: StructuredOutputsParams) -> str:
     """The grammar in llguidance's form. Whether it compiles remains to be seen.
 
     Raises:
         ValueError: It is too large, or can't be read; says what and where.
     """
-    match wanted.kind:
+    match form.kind:
         case "json":
-            assert isinstance(wanted.json, str)
-            return _from_schema(wanted.json)
+            assert isinstance(form.json, str)
+            return _from_schema(form.json)
         case "json_object":
             return _from_schema('{"type": "object"}')
         case "regex":
-            assert wanted.regex is not None
-            return LLMatcher.grammar_from_regex(translated(wanted.regex))
+            assert form.regex is not None
+            return LLMatcher.grammar_from_regex(translated(form.regex))
         case "choice":
-            assert wanted.choice is not None
-            choices = " | ".join(map(lark_literal, wanted.choice))
+            assert form.choice is not None
+            choices = " | ".join(map(lark_literal, form.choice))
             return LLMatcher.grammar_from_lark(f"start: {choices}")
         case _:
-            assert wanted.grammar is not None
-            return _from_grammar(wanted.grammar)
+            assert form.grammar is not None
+            return _from_grammar(form.grammar)
 
 
 def _from_schema(text: str) -> str:
