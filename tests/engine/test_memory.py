@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from caudal.engine.memory import BlockTable, KVMemory
+from caudal.engine.memory import Memory, SequenceMemory
 from caudal.engine.radix import Match
 from caudal.engine.space import Space
 
 
-def started(memory: KVMemory, length: int) -> BlockTable:
+def started(memory: Memory, length: int) -> SequenceMemory:
     table = memory.open(Match())
     assert memory.extend(table, length)
     table.length = length
@@ -15,7 +15,7 @@ def started(memory: KVMemory, length: int) -> BlockTable:
 
 
 def test_blocks_are_taken_only_when_the_last_is_full() -> None:
-    memory = KVMemory(8, 4, prefix_cache=False)
+    memory = Memory(8, 4, prefix_cache=False)
     table = started(memory, 4)
     assert len(table.blocks) == 1
     assert memory.extend(table, 5)
@@ -26,7 +26,7 @@ def test_blocks_are_taken_only_when_the_last_is_full() -> None:
 
 
 def test_the_first_write_after_a_fork_copies_the_shared_block_and_no_other() -> None:
-    memory = KVMemory(8, 4, prefix_cache=False)
+    memory = Memory(8, 4, prefix_cache=False)
     table = started(memory, 6)
     twin = memory.fork(table)
     assert memory.pool.num_used == 2
@@ -41,7 +41,7 @@ def test_the_first_write_after_a_fork_copies_the_shared_block_and_no_other() -> 
 
 
 def test_a_fork_at_a_block_boundary_copies_nothing() -> None:
-    memory = KVMemory(8, 4, prefix_cache=False)
+    memory = Memory(8, 4, prefix_cache=False)
     table = started(memory, 8)
     twin = memory.fork(table)
     assert memory.extend(twin, 9)
@@ -52,7 +52,7 @@ def test_a_fork_at_a_block_boundary_copies_nothing() -> None:
 
 
 def test_a_part_of_a_block_is_used_through_a_copy() -> None:
-    memory = KVMemory(8, 4, prefix_cache=True)
+    memory = Memory(8, 4, prefix_cache=True)
     assert memory.cache is not None
     memory.close(started(memory, 6), Space(), [1, 2, 3, 4, 5, 6], keep=True)
     match = memory.cache.match(Space(), [1, 2, 3, 4, 5, 9, 9], 6)
@@ -66,7 +66,7 @@ def test_a_part_of_a_block_is_used_through_a_copy() -> None:
 
 
 def test_without_a_block_to_spare_the_part_is_not_used() -> None:
-    memory = KVMemory(2, 4, prefix_cache=True)
+    memory = Memory(2, 4, prefix_cache=True)
     assert memory.cache is not None
     memory.close(started(memory, 8), Space(), [1, 2, 3, 4, 5, 6, 7, 8], keep=True)
     table = memory.open(memory.cache.match(Space(), [1, 2, 3, 4, 5, 6, 9], 6))
@@ -76,7 +76,7 @@ def test_without_a_block_to_spare_the_part_is_not_used() -> None:
 
 
 def test_extend_changes_nothing_when_it_fails() -> None:
-    memory = KVMemory(3, 4, prefix_cache=False)
+    memory = Memory(3, 4, prefix_cache=False)
     table = started(memory, 6)
     twin = memory.fork(table)
     assert not memory.extend(twin, 9)  # a copy and a new block are two, and one is left
@@ -86,7 +86,7 @@ def test_extend_changes_nothing_when_it_fails() -> None:
 
 
 def test_without_keep_nothing_is_cached_and_a_pending_copy_is_undone() -> None:
-    memory = KVMemory(8, 4, prefix_cache=True)
+    memory = Memory(8, 4, prefix_cache=True)
     table = started(memory, 6)
     twin = memory.fork(table)
     assert memory.extend(twin, 7)

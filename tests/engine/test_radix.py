@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caudal.engine.memory import BlockTable, KVMemory
+from caudal.engine.memory import Memory, SequenceMemory
 from caudal.engine.radix import Match, RadixCache, common_prefix
 from caudal.engine.space import Space
 
@@ -20,11 +20,11 @@ class Tree:
     """A memory whose sequences are computed by saying so."""
 
     def __init__(self, num_blocks: int = 32, size: int = SIZE) -> None:
-        self.memory = KVMemory(num_blocks, size, prefix_cache=True)
+        self.memory = Memory(num_blocks, size, prefix_cache=True)
         assert self.memory.cache is not None
         self.cache: RadixCache = self.memory.cache
 
-    def start(self, tokens: list[int], salt: str | None = None) -> BlockTable:
+    def start(self, tokens: list[int], salt: str | None = None) -> SequenceMemory:
         table = self.memory.open(self.cache.match(Space(salt), tokens, len(tokens) - 1))
         assert self.memory.extend(table, len(tokens))
         self.memory.settle(table)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from caudal.backends.base import Batch, PoolRows, SequenceStep
+from caudal.backends.base import Batch, PooledRows, SequenceStep
 from caudal.backends.native.executor import NativeExecutor, NativeOptions
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
@@ -83,10 +83,10 @@ def test_pooled_states_match_the_reference(name: str, tmp_path: Path) -> None:
         total = last = None
         for begin, end in itertools.pairwise([0, *cuts, LENGTH]):
             steps = [
-                SequenceStep(TOKENS[begin:end], begin, blocks, pool=rows)
+                SequenceStep(TOKENS[begin:end], begin, blocks, pooled_rows=rows)
                 for blocks, rows in (
-                    (range(8), PoolRows(0, end - begin, total)),
-                    (range(8, 16), PoolRows(end - begin - 1, 1)),
+                    (range(8), PooledRows(0, end - begin, total)),
+                    (range(8, 16), PooledRows(end - begin - 1, 1)),
                 )
             ]
             total, last = (result.pooled for result in executor.execute(Batch(steps)))

@@ -183,17 +183,21 @@ class Harness:
         engine: Any = self.engine
         memory = engine._memory
         pool, cache, scheduler = memory.pool, memory.cache, engine._scheduler
-        live = {id(seq) for state in engine._requests.values() for seq in state.sequences.values()}
+        live = {
+            id(seq) for state in engine._live._groups.values() for seq in state.sequences.values()
+        }
         references: Counter[int] = Counter()
         for seq in scheduler.running:
             assert seq.status is Status.RUNNING
             assert id(seq) in live
-            assert seq.table.copy is None
-            assert len(set(seq.table.blocks)) == len(seq.table.blocks)
-            references.update(seq.table.blocks)
-            assert self._read(seq.table.blocks, seq.table.length) == seq.tokens[: seq.table.length]
+            assert seq.memory.copy is None
+            assert len(set(seq.memory.blocks)) == len(seq.memory.blocks)
+            references.update(seq.memory.blocks)
+            assert (
+                self._read(seq.memory.blocks, seq.memory.length) == seq.tokens[: seq.memory.length]
+            )
         assert len(live) == len(scheduler.running) + scheduler.num_waiting
-        assert scheduler.free_places >= 0
+        assert scheduler.num_free >= 0
         for block in range(pool.num_blocks):
             assert pool.references(block) == references[block], f"block {block}"
         free = pool._free

@@ -228,7 +228,7 @@ class FakeExecutor(Executor):
         return chosen
 
     def _pool(self, step: SequenceStep, context: list[int]) -> NDArray[np.float64] | None:
-        rows = step.pool
+        rows = step.pooled_rows
         if rows is None:
             return None
         _demand(rows.count > 0 and rows.first >= 0, "pooled rows")

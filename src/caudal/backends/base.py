@@ -50,7 +50,7 @@ class SamplingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolRows:
+class PooledRows:
     """Which tokens' states of a step to sum up, for an embedding.
 
     Attributes:
@@ -84,7 +84,7 @@ class SequenceStep:
         score_targets: For prompt log-probabilities: `score_targets[i]` is the token that follows
             `tokens[i]`; empty, or as many as wanted from the start of `tokens`.
         score_top: Likeliest alternatives to return with each scored target.
-        pool: The tokens whose final hidden states are summed up, or None.
+        pooled_rows: The tokens whose final hidden states are summed up, or None.
         second_segment: Position at which the second text of a pair begins, for an encoder that
             tells them apart; None: there is only one.
         proposed: How many of `tokens`, the last ones, are proposed; fewer than all.
@@ -96,7 +96,7 @@ class SequenceStep:
     samples: Sequence[SamplingRow] = ()
     score_targets: Sequence[int] = ()
     score_top: int = 0
-    pool: PoolRows | None = None
+    pooled_rows: PooledRows | None = None
     second_segment: int | None = None
     proposed: int = 0
 

@@ -55,7 +55,7 @@ def check_result(step: SequenceStep, result: StepResult, vocab_size: int) -> Non
     samples, scores = len(step.samples), len(step.score_targets)
     if result.error is not None:
         raise ValueError(result.error)
-    if (result.pooled is None) != (step.pool is None):
+    if (result.pooled is None) != (step.pooled_rows is None):
         got, asked = ("no", "one") if result.pooled is None else ("a", "none")
         raise ValueError(f"the executor returned {got} sum of states where {asked} was asked for")
     if step.proposed and 1 <= len(result.samples) <= samples:

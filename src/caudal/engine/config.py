@@ -39,7 +39,7 @@ class EngineConfig:
         preferred_batch_size: `dynamic`: start a batch as soon as so many requests wait, or as
             many as `max_num_seqs`.
         max_queue_delay: `dynamic`: start it anyway once the oldest has waited so many seconds.
-        max_queue: Most requests that wait for a free place; one more is rejected.
+        max_queue: Most requests that wait while as many run as may; one more is rejected.
         first_token_timeout: Seconds for the first token of a request that sets none itself.
         request_timeout: Seconds for the whole of a request that sets none itself.
         encoder: The model attends both ways, so that a prompt is computed whole, in one iteration,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from caudal.engine.config import EngineConfig
 from caudal.engine.request import Pool
-from caudal.engine.sequence import RequestState
+from caudal.engine.sequence import SequenceGroup
 
 
 class Deadlines:
@@ -19,7 +19,7 @@ class Deadlines:
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._heap: list[tuple[float, int, bool, RequestState]] = []
+        self._heap: list[tuple[float, int, bool, SequenceGroup]] = []
         self._live_after_sweep = 0
 
     @property
@@ -27,29 +27,29 @@ class Deadlines:
         """The next time at which something may have to end; it may have ended before."""
         return self._heap[0][0] if self._heap else None
 
-    def add(self, state: RequestState) -> None:
+    def add(self, group: SequenceGroup) -> None:
         """Watch a new request, if it has a deadline."""
-        request, config = state.request, self._config
+        request, config = group.request, self._config
         for own, default, first_token in (
             (request.first_token_timeout, config.first_token_timeout, True),
             (request.timeout, config.request_timeout, False),
         ):
             seconds = default if own is None else own
             if seconds is not None and not (first_token and isinstance(request.work, Pool)):
-                due = state.submitted + seconds
-                heapq.heappush(self._heap, (due, state.arrival, first_token, state))
+                due = group.submitted + seconds
+                heapq.heappush(self._heap, (due, group.arrival, first_token, group))
         if len(self._heap) > 2 * self._live_after_sweep + 64:
             # Requests that ended in time would otherwise be kept until their deadline.
             self._heap = [entry for entry in self._heap if entry[3].sequences]
             heapq.heapify(self._heap)
             self._live_after_sweep = len(self._heap)
 
-    def expire(self, now: float) -> Iterator[tuple[RequestState, str]]:
+    def expire(self, now: float) -> Iterator[tuple[SequenceGroup, str]]:
         """Take out what is due; yields each live request that missed one, and what it missed."""
         while self._heap and self._heap[0][0] <= now:
-            _, _, first_token, state = heapq.heappop(self._heap)
-            if not state.sequences or (first_token and state.first_token is not None):
+            _, _, first_token, group = heapq.heappop(self._heap)
+            if not group.sequences or (first_token and group.first_token is not None):
                 continue
             what = "no token" if first_token else "the answer was not complete"
-            seconds = now - state.submitted
-            yield state, f"The request timed out: {what} after {seconds:.1f} s."
+            seconds = now - group.submitted
+            yield group, f"The request timed out: {what} after {seconds:.1f} s."

@@ -2,7 +2,7 @@
 
 In the terms of PagedAttention (arXiv 2309.06180) blocks are pages, tokens are bytes and requests
 are processes. This file only counts; which blocks hold what is the radix tree's business
-(`radix.py`), and how a sequence's table grows, forks and is given back is in `memory.py`.
+(`radix.py`), and how what a sequence holds grows, forks and is given back is in `memory.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BlockPool:
 
     @property
     def num_cached(self) -> int:
-        """Blocks that only the radix tree retains; given up when someone needs room."""
+        """Blocks that only the radix tree retains; given up when someone needs a block."""
         return self.num_blocks - len(self._free) - self._used
 
     def blocks_for(self, tokens: int) -> int:

@@ -1,4 +1,4 @@
-"""A sequence's block table: how it starts from the cache, grows, forks and is given back."""
+"""What sequences have in memory: how it starts from the cache, grows, forks and is given back."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from caudal.engine.radix import Match, Node, RadixCache
 from caudal.engine.space import Space
 
 
-class BlockTable:
-    """Where one sequence's KV lives.
+class SequenceMemory:
+    """What one sequence has in memory.
 
     Attributes:
-        blocks: Physical block of each logical block.
+        blocks: Its block table: the physical block of each logical block of its KV.
         length: Tokens whose KV is computed.
         node: The deepest node of the radix tree on the sequence's own path.
-        copy: (source, destination) to copy before the next iteration runs. The table holds a
-            reference to both until it has.
+        copy: (source, destination) blocks to copy before the next iteration runs. It holds a
+            reference to both until then.
     """
 
     __slots__ = ("blocks", "copy", "length", "node")
@@ -29,8 +29,8 @@ class BlockTable:
         self.copy: tuple[int, int] | None = None
 
 
-class KVMemory:
-    """The pool and the prefix cache on it, as one thing that sequences take room from.
+class Memory:
+    """The pool of KV blocks and the prefix cache on it, as one thing that sequences take from.
 
     Args:
         num_blocks: Blocks in the pool.
@@ -47,50 +47,50 @@ class KVMemory:
         """Blocks that can be had right now: the free ones and everything cached."""
         return self.pool.num_blocks - self.pool.num_used
 
-    def open(self, match: Match) -> BlockTable:
-        """A table that starts with a cached prefix.
+    def open(self, match: Match) -> SequenceMemory:
+        """Memory that starts with a cached prefix.
 
         `match` must be fresh: nothing inserted or evicted since. A part of a block is used only
         where a block for its copy can be had.
         """
-        table = BlockTable()
+        held = SequenceMemory()
         if self.cache is None or match.total == 0:
-            return table
-        table.node = match.node
-        table.length = match.length
-        table.blocks = self.cache.path_blocks(match.node)
-        for block in table.blocks:
+            return held
+        held.node = match.node
+        held.length = match.length
+        held.blocks = self.cache.path_blocks(match.node)
+        for block in held.blocks:
             self.pool.acquire(block)
         if match.source is not None:
             source = match.source.block
             self.pool.acquire(source)  # before taking the destination, which may evict
             if self.num_available:
-                table.copy = (source, self._take())
-                table.blocks.append(table.copy[1])
-                table.length += match.extra
+                held.copy = (source, self._take())
+                held.blocks.append(held.copy[1])
+                held.length += match.extra
             else:
                 self._release_block(source)
-        return table
+        return held
 
-    def drop_copied_part(self, table: BlockTable) -> None:
-        """Give up the copied part of a block of a table just opened."""
-        if table.copy is not None:
-            source, destination = table.copy
-            table.copy = None
-            table.blocks.pop()
-            table.length = len(table.blocks) * self.pool.block_size
+    def drop_copied_part(self, held: SequenceMemory) -> None:
+        """Give up the copied part of a block of what was just opened."""
+        if held.copy is not None:
+            source, destination = held.copy
+            held.copy = None
+            held.blocks.pop()
+            held.length = len(held.blocks) * self.pool.block_size
             self._release_block(source)
             self._release_block(destination)
 
-    def extend(self, table: BlockTable, length: int) -> bool:
-        """Make room for tokens up to `length`, and the first block written to exclusive.
+    def extend(self, held: SequenceMemory, length: int) -> bool:
+        """Take blocks for tokens up to `length`, and make the first one written to exclusive.
 
         Returns:
             False, with nothing changed, if there are not enough blocks.
         """
-        blocks = table.blocks
+        blocks = held.blocks
         size = self.pool.block_size
-        first = table.length // size
+        first = held.length // size
         shared = first < len(blocks) and not self.pool.is_exclusive(blocks[first])
         missing = -(-length // size) - len(blocks)
         if missing <= 0 and not shared:
@@ -98,64 +98,64 @@ class KVMemory:
         if max(missing, 0) + shared > self.num_available:
             return False
         if shared:  # copy on write
-            table.copy = (blocks[first], self._take())
-            blocks[first] = table.copy[1]
+            held.copy = (blocks[first], self._take())
+            blocks[first] = held.copy[1]
         for _ in range(missing):
             blocks.append(self._take())
         return True
 
-    def trim(self, table: BlockTable, length: int) -> None:
+    def trim(self, held: SequenceMemory, length: int) -> None:
         """Only the first `length` tokens' KV counts: give back the blocks behind them.
 
         What is given back was written in the iteration just run, by this sequence alone.
         """
-        table.length = length
-        for block in table.blocks[self.pool.blocks_for(length) :]:
+        held.length = length
+        for block in held.blocks[self.pool.blocks_for(length) :]:
             self._release_block(block)
-        del table.blocks[self.pool.blocks_for(length) :]
+        del held.blocks[self.pool.blocks_for(length) :]
 
-    def settle(self, table: BlockTable) -> None:
+    def settle(self, held: SequenceMemory) -> None:
         """The pending copy has been made: let go of its source."""
-        if table.copy is not None:
-            self._release_block(table.copy[0])
-            table.copy = None
+        if held.copy is not None:
+            self._release_block(held.copy[0])
+            held.copy = None
 
-    def fork(self, table: BlockTable) -> BlockTable:
-        """A second table that shares every block; whoever writes to one first copies it."""
-        twin = BlockTable()
-        twin.blocks = table.blocks.copy()
-        twin.length = table.length
-        twin.node = table.node
+    def fork(self, held: SequenceMemory) -> SequenceMemory:
+        """A second one that shares every block; whoever writes to one first copies it."""
+        twin = SequenceMemory()
+        twin.blocks = held.blocks.copy()
+        twin.length = held.length
+        twin.node = held.node
         for block in twin.blocks:
             self.pool.acquire(block)
         return twin
 
-    def publish(self, table: BlockTable, space: Space, keys: Sequence[int]) -> None:
+    def publish(self, held: SequenceMemory, space: Space, keys: Sequence[int]) -> None:
         """Put the whole blocks computed so far into the tree, for others to share."""
         if self.cache is not None:
-            table.node = self.cache.insert(space, keys, table.length, table.blocks, table.node)
+            held.node = self.cache.insert(space, keys, held.length, held.blocks, held.node)
 
-    def close(self, table: BlockTable, space: Space, keys: Sequence[int], *, keep: bool) -> None:
+    def close(self, held: SequenceMemory, space: Space, keys: Sequence[int], *, keep: bool) -> None:
         """Give all blocks back; with `keep`, those computed stay in the tree.
 
         A pending copy has not been made, so the part it would have filled is not kept.
         """
-        if table.copy is not None:
-            source, destination = table.copy
-            table.copy = None
-            index = table.blocks.index(destination)
-            table.blocks[index] = source
+        if held.copy is not None:
+            source, destination = held.copy
+            held.copy = None
+            index = held.blocks.index(destination)
+            held.blocks[index] = source
             self._release_block(destination)
         if self.cache is not None:
             if keep:
-                self.publish(table, space, keys)
-                self.cache.insert_tail(space, keys, table.length, table.blocks, table.node)
+                self.publish(held, space, keys)
+                self.cache.insert_tail(space, keys, held.length, held.blocks, held.node)
             self.cache.tick()
-        for block in reversed(table.blocks):
+        for block in reversed(held.blocks):
             self._release_block(block)
-        table.blocks = []
-        table.length = 0
-        table.node = None
+        held.blocks = []
+        held.length = 0
+        held.node = None
 
     def _take(self) -> int:
         if self.pool.num_free == 0 and (self.cache is None or not self.cache.evict()):

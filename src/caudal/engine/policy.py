@@ -20,6 +20,20 @@ admit at the usual `max_num_seqs`.
 Rank = tuple[int, int, int]
 
 
+def rank(seq: Sequence, now: float, ageing: float) -> Rank:
+    """Effective priority, then arrival: the smaller, the more important.
+
+    Args:
+        seq: The sequence.
+        now: The engine's clock.
+        ageing: Seconds of waiting that improve a priority by one.
+    """
+    group = seq.group
+    waited = now - group.submitted
+    effective = group.request.priority - math.floor(waited / ageing)
+    return (effective, group.arrival, seq.index)
+
+
 class WaitingQueue:
     """Sequences that wait: the preempted ones in front, new ones behind.
 
@@ -48,21 +62,21 @@ class WaitingQueue:
 
     @property
     def num_preempted(self) -> int:
-        """Sequences that have run and lost their place."""
+        """Sequences that have run and were preempted."""
         return len(self._preempted)
 
     @property
     def oldest(self) -> float | None:
         """When the new sequence that has waited longest was submitted."""
         firsts = (next(iter(bucket)) for bucket in self._new.values())
-        return min((seq.state.submitted for seq in firsts), default=None)
+        return min((seq.group.submitted for seq in firsts), default=None)
 
     def add(self, seq: Sequence) -> None:
         """Queue a sequence, by whether it was preempted."""
         if seq.preempted:
             self._preempted[seq] = None
         else:
-            self._new.setdefault(seq.state.request.priority, {})[seq] = None
+            self._new.setdefault(seq.group.request.priority, {})[seq] = None
             self._num_new += 1
 
     def remove(self, seq: Sequence) -> None:
@@ -70,19 +84,12 @@ class WaitingQueue:
         if seq.preempted:
             del self._preempted[seq]
             return
-        priority = seq.state.request.priority
+        priority = seq.group.request.priority
         bucket = self._new[priority]
         del bucket[seq]
         if not bucket:
             del self._new[priority]
         self._num_new -= 1
-
-    def rank(self, seq: Sequence, now: float) -> Rank:
-        """Effective priority, then arrival: the smaller, the more important."""
-        state = seq.state
-        waited = now - state.submitted
-        effective = state.request.priority - math.floor(waited / self._ageing)
-        return (effective, state.arrival, seq.index)
 
     def candidates(self, now: float, cached: Callable[[Sequence], int]) -> list[Sequence]:
         """Sequences in the order in which they should be admitted.
@@ -91,15 +98,15 @@ class WaitingQueue:
             now: The engine's clock.
             cached: Tokens of a sequence that the prefix cache holds.
         """
-        front = sorted(self._preempted, key=lambda seq: self.rank(seq, now))
+        front = sorted(self._preempted, key=lambda seq: rank(seq, now, self._ageing))
         # Within a priority, earlier arrival means equal or better effective priority, so each
         # bucket is sorted already and the merge reads no further than it must.
         window: Iterator[Sequence] = heapq.merge(
-            *self._new.values(), key=lambda seq: self.rank(seq, now)
+            *self._new.values(), key=lambda seq: rank(seq, now, self._ageing)
         )
         behind = list(islice(window, LOOKAHEAD))
         if self._by_prefix and len(behind) > 1:
-            behind.sort(key=lambda seq: (self.rank(seq, now)[0], -cached(seq)))  # stable
+            behind.sort(key=lambda seq: (rank(seq, now, self._ageing)[0], -cached(seq)))  # stable
         return front + behind
 
 
@@ -123,9 +130,9 @@ class Admission:
         self._limit = limit
         self._preferred = min(preferred, limit)
         self._delay = delay
-        self._places = 0
+        self._quota = 0
 
-    def places(self, active: int, queue: WaitingQueue, now: float) -> int:
+    def quota(self, active: int, queue: WaitingQueue, now: float) -> int:
         """New requests that may start in this iteration, as far as this policy goes.
 
         Args:
@@ -137,13 +144,13 @@ class Admission:
             return queue.num_new
         if active == 0:
             due = self.seconds_until_due(queue, now) == 0
-            self._places = min(queue.num_new, self._limit) if due else 0
-        return self._places
+            self._quota = min(queue.num_new, self._limit) if due else 0
+        return self._quota
 
     def admitted(self) -> None:
         """A new request has started."""
         if self._form != "continuous":
-            self._places -= 1
+            self._quota -= 1
 
     def seconds_until_due(self, queue: WaitingQueue, now: float) -> float:
         """How long the waiting must be left to wait while nothing runs."""

@@ -2,106 +2,78 @@
 
 Iteration-level scheduling (Orca, OSDI '22) with chunked prefill: running sequences that decode go
 first with one token each, the rest of the token budget goes to prefill chunks, then to newly
-admitted requests. Pooling requests (embeddings) go down a lane of their own, with places and a
-queue of their own, and half of that rest while prompts of both kinds want it: so neither kind waits
-behind the other for more than an iteration, as long as there is memory. Nothing is reserved; blocks
-are taken as tokens arrive, and when they run out the least important sequence is preempted through
-the prefix cache.
+admitted requests. Each type of work (generating, pooling) goes down a lane of its own, with a queue
+of its own and an equal share of that rest while others want it too: so neither waits behind the
+other for more than an iteration, as long as there is memory. Nothing is reserved; blocks are taken
+as tokens arrive, and when they run out the least important sequence is preempted through the prefix
+cache.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from caudal.engine.config import EngineConfig
-from caudal.engine.memory import KVMemory
-from caudal.engine.policy import Admission, WaitingQueue
+from caudal.engine.lane import Lane, generating_lane, pooling_lane
+from caudal.engine.memory import Memory
+from caudal.engine.policy import rank
 from caudal.engine.radix import Match, common_prefix
+from caudal.engine.request import Generate, Pool
 from caudal.engine.sequence import Sequence, Status
 
 WORTHWHILE_SHARE = 8
 """A prefix being computed elsewhere is waited for if it is at least 1/8 of what is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """What generating and pooling requests have each for themselves.
-
-    Attributes:
-        pools: Which of the two it is for.
-        waiting: The queue.
-        admission: When those who wait may start.
-    """
-
-    pools: bool
-    waiting: WaitingQueue
-    admission: Admission
-
-
 class Scheduler:
-    """Decides; owns the running list, the waiting queue and every block table's growth.
+    """Decides; owns the running and the waiting, and the growth of what they have in memory.
 
     Args:
         config: Limits and policies.
         memory: The KV pool and its prefix cache.
     """
 
-    def __init__(self, config: EngineConfig, memory: KVMemory) -> None:
+    def __init__(self, config: EngineConfig, memory: Memory) -> None:
         self._config = config
         self._memory = memory
-        self._generating = Lane(
-            False,
-            WaitingQueue(config.ageing, config.schedule),
-            Admission(
-                config.batching,
-                limit=config.max_num_seqs,
-                preferred=config.preferred_batch_size,
-                delay=config.max_queue_delay,
-            ),
-        )
-        self._pooling = Lane(
-            True,
-            WaitingQueue(config.ageing, config.schedule),
-            Admission(
-                "dynamic",
-                limit=config.max_num_seqs,
-                preferred=config.embedding_batch_size,
-                delay=config.embedding_queue_delay,
-            ),
-        )
-        self._lanes = (self._pooling, self._generating)
-        self.running: list[Sequence] = []
+        self._lanes: dict[type[Generate | Pool], Lane] = {
+            Pool: pooling_lane(config),
+            Generate: generating_lane(config),
+        }
         self.num_preemptions = 0
         self.prompt_tokens = 0
         self.cache_hit_tokens = 0
 
     @property
-    def free_places(self) -> int:
+    def running(self) -> list[Sequence]:
+        """All that run."""
+        return [seq for lane in self._lanes.values() for seq in lane.running]
+
+    @property
+    def num_free(self) -> int:
         """Generating sequences that could still run under `max_num_seqs`."""
-        return self._free_places(self._generating)
+        return self._lanes[Generate].num_free
 
     @property
     def num_running(self) -> int:
-        """Sequences that have a place."""
-        return sum(len(seq.branches) for seq in self.running)
+        """Sequences that run."""
+        return sum(lane.num_running for lane in self._lanes.values())
 
     @property
     def num_waiting(self) -> int:
         """Sequences in the queues."""
-        return sum(len(lane.waiting) for lane in self._lanes)
+        return sum(len(lane.waiting) for lane in self._lanes.values())
 
     @property
     def num_new(self) -> int:
         """Sequences in the queues that have never run."""
-        return sum(lane.waiting.num_new for lane in self._lanes)
+        return sum(lane.waiting.num_new for lane in self._lanes.values())
 
     def add(self, seq: Sequence) -> None:
         """Queue a new sequence."""
         self._lane_of(seq).waiting.add(seq)
 
     def join(self, seq: Sequence) -> None:
-        """Let a forked sequence run; its place was taken when its parent was admitted."""
-        self.running.append(seq)
+        """Let a forked sequence run; it was counted when its parent was admitted."""
+        self._lane_of(seq).running.append(seq)
 
     def end(self, seq: Sequence, *, keep: bool) -> None:
         """Take a sequence out, wherever it is, and give its blocks back.
@@ -110,12 +82,13 @@ class Scheduler:
             seq: A sequence that has not ended.
             keep: Leave what it computed in the prefix cache.
         """
+        lane = self._lane_of(seq)
         if seq.status is Status.RUNNING:
-            self.running.remove(seq)
+            lane.running.remove(seq)
         else:
-            self._lane_of(seq).waiting.remove(seq)
+            lane.waiting.remove(seq)
         seq.status = Status.ENDED
-        self._memory.close(seq.table, seq.state.space, seq.keys, keep=keep)
+        self._memory.close(seq.memory, seq.group.space, seq.keys, keep=keep)
 
     def schedule(self, now: float) -> list[Sequence]:
         """Plan one iteration.
@@ -124,67 +97,67 @@ class Scheduler:
             now: The engine's clock.
 
         Returns:
-            The sequences that run, each with `planned` tokens and room for them. Empty if nothing
+            The sequences that run, each with `planned` tokens and blocks for them. Empty if nothing
             may start yet, or if the only one that ran gave way to itself for lack of a block.
         """
         budget = self._config.max_num_batched_tokens
         preemptions = self.num_preemptions
-        prefilling: list[Sequence] = []
-        pooling: list[Sequence] = []
-        for seq in self.running.copy():
-            seq.planned = 0
-            if seq.status is not Status.RUNNING:
-                continue
-            if seq.state.pool is not None:
-                pooling.append(seq)
-            elif seq.draft or len(seq.tokens) - seq.table.length > 1:
-                prefilling.append(seq)
-            elif self._extend(seq, 1, now):
-                budget -= 1
-        if pooling or len(self._pooling.waiting):
-            others = prefilling or len(self._generating.waiting)
-            share = (budget + 1) // 2 if others else budget
-            budget -= self._prefill(self._pooling, pooling, share, preemptions, now)
-        self._prefill(self._generating, prefilling, budget, preemptions, now)
-        return [seq for seq in self.running if seq.planned]
+        lanes = self._lanes.values()
+        for lane in lanes:
+            lane.prefilling.clear()
+            decodes = lane.decodes
+            for seq in lane.running.copy():
+                seq.planned = 0
+                if seq.status is not Status.RUNNING:
+                    continue
+                if not decodes or seq.draft or len(seq.tokens) - seq.memory.length > 1:
+                    lane.prefilling.append(seq)
+                elif self._extend(seq, 1, now):
+                    budget -= 1
+        eager = [lane for lane in lanes if lane.prefilling or len(lane.waiting)]
+        for number, lane in enumerate(eager):
+            share = -(-budget // (len(eager) - number))
+            budget -= self._prefill(lane, share, preemptions, now)
+        return [seq for lane in lanes for seq in lane.running if seq.planned]
 
     def seconds_until_due(self, now: float) -> float | None:
         """How long there is nothing to schedule: 0 for work right now, None for no work at all."""
-        if self.running or any(lane.waiting.num_preempted for lane in self._lanes):
+        lanes = self._lanes.values()
+        if any(lane.running or lane.waiting.num_preempted for lane in lanes):
             return 0.0
         return min(
             (
                 lane.admission.seconds_until_due(lane.waiting, now)
-                for lane in self._lanes
+                for lane in lanes
                 if len(lane.waiting)
             ),
             default=None,
         )
 
     def _lane_of(self, seq: Sequence) -> Lane:
-        return self._generating if seq.state.pool is None else self._pooling
+        return self._lanes[type(seq.group.request.work)]
 
-    def _free_places(self, lane: Lane) -> int:
-        taken = sum(len(seq.branches) for seq in self.running if self._lane_of(seq) is lane)
-        return self._config.max_num_seqs - taken
-
-    def _prefill(
-        self, lane: Lane, prefilling: list[Sequence], budget: int, preemptions: int, now: float
-    ) -> int:
+    def _prefill(self, lane: Lane, budget: int, preemptions: int, now: float) -> int:
         """Plan chunks of a lane's prompts, first of those that run, then of those that may start.
+
+        Args:
+            lane: The lane.
+            budget: Most tokens to plan.
+            preemptions: How many there had been before this iteration.
+            now: The engine's clock.
 
         Returns:
             The tokens planned.
         """
         left = budget
-        for seq in prefilling:
+        for seq in lane.prefilling:
             if left <= 0:
                 break
             if seq.status is Status.RUNNING:
                 chunk = min(left, seq.remaining)
                 if self._extend(seq, chunk, now):
                     left -= seq.planned
-        # Room that a preemption has just made is for those who run.
+        # Blocks that a preemption has just freed are for those who run.
         if left > 0 and len(lane.waiting) and self.num_preemptions == preemptions:
             left = self._admit(lane, left, now)
         return budget - left
@@ -197,13 +170,12 @@ class Scheduler:
         Returns:
             Whether it still runs.
         """
-        while not self._memory.extend(seq.table, seq.table.length + count):
-            if seq.draft:  # which may come to nothing: not worth another's place
+        while not self._memory.extend(seq.memory, seq.memory.length + count):
+            if seq.draft:  # which may come to nothing: not worth another's blocks
                 seq.draft = []
                 count = min(count, seq.remaining)
                 continue
-            rank = self._generating.waiting.rank
-            victim = max(self.running, key=lambda other: rank(other, now))
+            victim = max(self.running, key=lambda other: rank(other, now, self._config.ageing))
             self._preempt(victim)
             if victim is seq:
                 return False
@@ -211,27 +183,28 @@ class Scheduler:
         return True
 
     def _preempt(self, seq: Sequence) -> None:
-        """Take a running sequence's place; what it computed stays in the cache, unlocked."""
-        self.running.remove(seq)
-        self._memory.close(seq.table, seq.state.space, seq.keys, keep=True)
+        """Let a running sequence wait again; what it computed stays in the cache, unlocked."""
+        lane = self._lane_of(seq)
+        lane.running.remove(seq)
+        self._memory.close(seq.memory, seq.group.space, seq.keys, keep=True)
         seq.planned = 0
         seq.status = Status.WAITING
         seq.preempted = True
         seq.draft = []
         seq.match = Match()
         seq.match_version = -1
-        self._lane_of(seq).waiting.add(seq)
+        lane.waiting.add(seq)
         self.num_preemptions += 1
 
     def _admit(self, lane: Lane, budget: int, now: float) -> int:
         """Let waiting sequences start; returns what is left of the budget."""
         waiting = lane.waiting
-        places = self._free_places(lane)
-        if places <= 0:
+        free = lane.num_free
+        if free <= 0:
             return budget
-        running = sum(1 for seq in self.running if self._lane_of(seq) is lane)
-        starts = lane.admission.places(running + waiting.num_preempted, waiting, now)
-        if starts <= 0 and not waiting.num_preempted:
+        active = len(lane.running) + waiting.num_preempted
+        quota = lane.admission.quota(active, waiting, now)
+        if quota <= 0 and not waiting.num_preempted:
             return budget
         # Whatever is cached of it, a sequence needs a block for its last token at least. Asking
         # first saves looking at the queue in every iteration while memory is full.
@@ -240,20 +213,20 @@ class Scheduler:
         for seq in waiting.candidates(now, self._cached_tokens):
             if budget <= 0:
                 break
-            if not seq.preempted and starts <= 0:
+            if not seq.preempted and quota <= 0:
                 break
-            if not lane.pools and self._is_computed_elsewhere(seq):
+            if lane.awaits_prefixes and self._is_computed_elsewhere(seq):
                 continue
             # No skipping ahead of what does not fit: it would never get its turn.
-            if len(seq.branches) > places:
+            if len(seq.branches) > free:
                 break
             chunk = self._start(lane, seq, budget)
             if not chunk:
                 break
             budget -= chunk
-            places -= len(seq.branches)
+            free -= len(seq.branches)
             if not seq.preempted:
-                starts -= 1
+                quota -= 1
                 lane.admission.admitted()
             self._note_started(seq, now)
         return budget
@@ -265,32 +238,32 @@ class Scheduler:
         more block for each of them; otherwise it would soon be preempted again.
 
         Returns:
-            The tokens planned; 0 if there is no room, with nothing changed.
+            The tokens planned; 0 if it doesn't fit, with nothing changed.
         """
         if self._config.encoder and seq.extent > budget:
             return 0  # it is computed whole or not at all
         memory = self._memory
-        table = memory.open(self._look_up(seq))
-        if not self._fits(seq, table.blocks):
-            memory.drop_copied_part(table)
-            if not self._fits(seq, table.blocks):
-                memory.close(table, seq.state.space, (), keep=False)
+        held = memory.open(self._look_up(seq))
+        if not self._fits(seq, held.blocks):
+            memory.drop_copied_part(held)
+            if not self._fits(seq, held.blocks):
+                memory.close(held, seq.group.space, (), keep=False)
                 return 0
-        chunk = min(budget, seq.extent - table.length)
-        if not memory.extend(table, table.length + chunk):
+        chunk = min(budget, seq.extent - held.length)
+        if not memory.extend(held, held.length + chunk):
             raise RuntimeError("a sequence that fits found no blocks")
         lane.waiting.remove(seq)
-        seq.table = table
+        seq.memory = held
         seq.planned = chunk
         seq.status = Status.RUNNING
-        self.running.append(seq)
+        lane.running.append(seq)
         return chunk
 
-    def _fits(self, seq: Sequence, held: list[int]) -> bool:
+    def _fits(self, seq: Sequence, blocks: list[int]) -> bool:
         memory = self._memory
         blocks_for = memory.pool.blocks_for
-        needed = blocks_for(seq.extent) - len(held)
-        if not self.running:
+        needed = blocks_for(seq.extent) - len(blocks)
+        if not any(lane.running for lane in self._lanes.values()):
             return needed <= memory.num_available
         return needed + len(seq.branches) - 1 + self._owed() <= memory.num_available
 
@@ -298,23 +271,23 @@ class Scheduler:
         """Blocks that the running need for the rest of their prompts, and one more for each."""
         blocks_for = self._memory.pool.blocks_for
         return sum(
-            max(0, blocks_for(seq.extent) - len(seq.table.blocks)) + len(seq.branches)
+            max(0, blocks_for(seq.extent) - len(seq.memory.blocks)) + len(seq.branches)
             for seq in self.running
         )
 
     def _note_started(self, seq: Sequence, now: float) -> None:
-        state = seq.state
-        if state.num_cached is None:
+        group = seq.group
+        if group.num_cached is None:
             # What a grammar forces stands behind the prompt already, and may be cached too.
-            state.num_cached = min(seq.table.length, len(state.prompt))
-            state.first_scheduled = now
-            self.prompt_tokens += len(state.prompt)
-            self.cache_hit_tokens += state.num_cached
+            group.num_cached = min(seq.memory.length, len(group.prompt))
+            group.first_scheduled = now
+            self.prompt_tokens += len(group.prompt)
+            self.cache_hit_tokens += group.num_cached
 
     def _look_up(self, seq: Sequence) -> Match:
         cache = self._memory.cache
         if cache is not None and seq.match_version != cache.version:
-            seq.match = cache.match(seq.state.space, seq.keys, seq.match_limit, seq.match.node)
+            seq.match = cache.match(seq.group.space, seq.keys, seq.match_limit, seq.match.node)
             seq.match_version = cache.version
         return seq.match
 
@@ -324,16 +297,16 @@ class Scheduler:
     def _is_computed_elsewhere(self, seq: Sequence) -> bool:
         """Whether to wait for a prefix that a running sequence is just computing.
 
-        The one waited for runs, so it gets on or loses its place at every iteration; either way
+        The one waited for runs, so it gets on or is preempted at every iteration; either way
         the question is asked afresh at the next.
         """
         if self._memory.cache is None:
             return False
         size = self._memory.pool.block_size
-        space, keys = seq.state.space, seq.keys
+        space, keys = seq.group.space, seq.keys
         limit = seq.match_limit
         for other in self.running:
-            if other.remaining <= 1 or other.state.space != space:
+            if other.remaining <= 1 or other.group.space != space:
                 continue
             whole = len(other.keys) // size * size
             matched = self._look_up(seq)

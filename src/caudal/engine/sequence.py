@@ -8,15 +8,9 @@ from collections.abc import Sequence as SequenceOf
 import numpy as np
 from numpy.typing import NDArray
 
-from caudal.backends.base import (
-    PoolRows,
-    SampledToken,
-    SamplingRow,
-    SequenceStep,
-    TokenLogprob,
-)
+from caudal.backends.base import SampledToken, TokenLogprob
 from caudal.engine.grammar import Matcher
-from caudal.engine.memory import BlockTable
+from caudal.engine.memory import SequenceMemory
 from caudal.engine.radix import Match
 from caudal.engine.request import (
     FinishReason,
@@ -26,7 +20,6 @@ from caudal.engine.request import (
     SequenceUpdate,
 )
 from caudal.engine.space import Space
-from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
 
 _SEED_MASK = 2**64 - 1
@@ -40,15 +33,15 @@ class Status(enum.Enum):
     ENDED = "ended"
 
 
-class RequestState:
+class SequenceGroup:
     """One live request: what its sequences share.
 
     Args:
         request: The request, already checked.
-        arrival: Its place in the order of arrival.
+        arrival: Its number in the order of arrival.
         submitted: When it was submitted, on the engine's clock.
         seed: Key of its random numbers.
-        room: Most tokens a sequence of it may generate.
+        max_output_tokens: Most tokens a sequence of it may generate.
         eos_token_ids: The model's end-of-sequence tokens.
         constrained: Whether a grammar says which tokens may come next.
         jump_ahead: See `EngineConfig`.
@@ -57,7 +50,7 @@ class RequestState:
         params: How it generates; None where it pools.
         first_scheduled: When it first ran, on the engine's clock.
         first_token: When its first token was there.
-        pool: What it pools; None where it generates.
+        pooling: What it pools; None where it generates.
     """
 
     __slots__ = (
@@ -70,17 +63,17 @@ class RequestState:
         "first_scheduled",
         "first_token",
         "jumps",
+        "max_output_tokens",
         "min_tokens",
         "needs_history",
         "num_cached",
         "params",
-        "pool",
         "pooled",
         "pooled_tokens",
+        "pooling",
         "prompt",
         "prompt_scores",
         "request",
-        "room",
         "score_top",
         "scores_reported",
         "seed",
@@ -96,7 +89,7 @@ class RequestState:
         arrival: int,
         submitted: float,
         seed: int,
-        room: int,
+        max_output_tokens: int,
         eos_token_ids: frozenset[int],
         constrained: bool,
         jump_ahead: bool,
@@ -104,12 +97,12 @@ class RequestState:
         work = request.work
         self.request = request
         self.params = params = work.params if isinstance(work, Generate) else None
-        self.pool = work if isinstance(work, Pool) else None
+        self.pooling = work if isinstance(work, Pool) else None
         self.prompt = list(request.prompt)
         self.space = Space.of(request.cache_salt)
         self.arrival = arrival
         self.seed = seed & _SEED_MASK
-        self.room = room
+        self.max_output_tokens = max_output_tokens
         self.submitted = submitted
         self.first_scheduled: float | None = None
         self.first_token: float | None = None
@@ -156,7 +149,7 @@ class RequestState:
     def take_pooled(self, total: NDArray[np.float64], end: int) -> None:
         """Note a sum of states; it is complete, or for the mean covers the tokens up to `end`."""
         self.pooled = total
-        is_mean = self.pool is not None and self.pool.kind == "mean"
+        is_mean = self.pooling is not None and self.pooling.kind == "mean"
         self.pooled_tokens = end if is_mean else len(self.prompt)
 
     def update(
@@ -199,7 +192,7 @@ class Sequence:
     fork when their first tokens are drawn.
 
     Attributes:
-        state: Its request.
+        group: Its request.
         branches: Indices of the request's sequences that it stands for; its own comes first.
         tokens: Prompt and answer.
         output: The answer alone.
@@ -208,10 +201,10 @@ class Sequence:
             first go out with the first that is drawn.
         draft: Tokens proposed to follow: computed with the rest, and of the answer only where they
             are drawn in their places too.
-        table: Where its KV lives.
+        memory: What it has in memory.
         planned: Tokens of it that the iteration being prepared computes.
         status: Where it is.
-        preempted: It has run and lost its place.
+        preempted: It has run and had to give up its blocks.
         match: What the cache held of it when last looked at, for a waiting sequence.
         match_version: The tree's version at that time.
     """
@@ -219,30 +212,30 @@ class Sequence:
     __slots__ = (
         "branches",
         "draft",
+        "group",
         "match",
         "match_version",
         "matcher",
+        "memory",
         "output",
         "planned",
         "preempted",
         "reported",
-        "state",
         "status",
-        "table",
         "tokens",
     )
 
     def __init__(
-        self, state: RequestState, branches: list[int], matcher: Matcher | None = None
+        self, group: SequenceGroup, branches: list[int], matcher: Matcher | None = None
     ) -> None:
-        self.state = state
+        self.group = group
         self.branches = branches
-        self.tokens = state.prompt.copy()
+        self.tokens = group.prompt.copy()
         self.output: list[int] = []
         self.matcher = matcher
         self.reported = 0
         self.draft: list[int] = []
-        self.table = BlockTable()
+        self.memory = SequenceMemory()
         self.planned = 0
         self.status = Status.WAITING
         self.preempted = False
@@ -267,7 +260,7 @@ class Sequence:
     @property
     def remaining(self) -> int:
         """Tokens whose KV is still to be computed: 1 while decoding, but for jumps and drafts."""
-        return len(self.tokens) + len(self.draft) - self.table.length
+        return len(self.tokens) + len(self.draft) - self.memory.length
 
     @property
     def match_limit(self) -> int:
@@ -277,88 +270,21 @@ class Sequence:
         or state is asked for and not yet known.
         """
         limit = len(self.tokens) - 1
-        scores = self.state.prompt_scores
-        if scores is not None and len(scores) < len(self.state.prompt) - 1:
+        group = self.group
+        scores = group.prompt_scores
+        if scores is not None and len(scores) < len(group.prompt) - 1:
             limit = min(limit, len(scores))
-        pool = self.state.pool
-        if pool is not None and pool.kind != "last":
-            limit = min(limit, self.state.pooled_tokens)
+        if group.pooling is not None and group.pooling.kind != "last":
+            limit = min(limit, group.pooled_tokens)
         return limit
 
-    def fork(self, index: int, table: BlockTable) -> Sequence:
+    def fork(self, index: int, memory: SequenceMemory) -> Sequence:
         """Another sequence of the same request that goes on from here on its own."""
         matcher = None if self.matcher is None else self.matcher.fork()
-        twin = Sequence(self.state, [index], matcher)
+        twin = Sequence(self.group, [index], matcher)
         twin.tokens = self.tokens.copy()
         twin.output = self.output.copy()
         twin.reported = self.reported
-        twin.table = table
+        twin.memory = memory
         twin.status = self.status
         return twin
-
-    def step(self, rows: SequenceOf[SamplingRow] = ()) -> SequenceStep:
-        """The part of a batch that computes the planned tokens.
-
-        Args:
-            rows: What is to be drawn; see `rows_to_draw`.
-        """
-        table = self.table
-        tokens = self.tokens
-        context = table.length
-        end = context + self.planned
-        state = self.state
-        if state.pool is not None:
-            return SequenceStep(
-                tokens[context:end],
-                context,
-                table.blocks,
-                pool=self._pool_rows(state.pool.kind, context, end),
-                second_segment=state.pool.second_segment,
-            )
-        step = SequenceStep(tokens[context:end], context, table.blocks, rows)
-        if state.prompt_scores is not None and context < len(state.prompt) - 1:
-            step.score_targets = tokens[context + 1 : min(end + 1, len(state.prompt))]
-            step.score_top = state.score_top
-        if end > len(tokens):
-            step.proposed = len(rows) - 1
-            step.tokens = [*step.tokens, *self.draft[: step.proposed]]
-            self.planned = len(step.tokens)
-        return step
-
-    def _pool_rows(self, kind: PoolingKind, context: int, end: int) -> PoolRows | None:
-        """Which states of the tokens from `context` to `end` are wanted and not yet known."""
-        state = self.state
-        match kind:
-            case "mean":
-                first = state.pooled_tokens
-                if first < end:
-                    return PoolRows(first - context, end - first, state.pooled)
-            case "cls":
-                if context == 0 and state.pooled is None:
-                    return PoolRows(0, 1)
-            case "last":
-                if end == len(self.tokens):
-                    return PoolRows(end - context - 1, 1)
-        return None
-
-    def row(self, index: int, allowed: bytes | None, proposed: SequenceOf[int] = ()) -> SamplingRow:
-        """How to draw the token that follows.
-
-        Args:
-            index: Which of the request's sequences it is drawn for.
-            allowed: The mask of the tokens that the grammar allows, if there is one.
-            proposed: Tokens taken for granted behind the sequence's last.
-        """
-        state = self.state
-        params = state.params
-        assert params is not None, "what pools draws no tokens"
-        output: SequenceOf[int] = self.output
-        if proposed:
-            output = [*output, *proposed]
-        length = len(output)
-        banned = state.banned_after(length)
-        if state.needs_history:
-            return SamplingRow(
-                params, state.seed, index, length, state.prompt, output, banned, allowed
-            )
-        return SamplingRow(params, state.seed, index, length, (), (), banned, allowed)

@@ -14,7 +14,7 @@ class EngineStats:
 
     Attributes:
         waiting: Sequences in the queue, preempted ones included.
-        running: Sequences that have a place.
+        running: Sequences that run.
         blocks_total: KV blocks in the pool; the next three add up to it.
         blocks_free: Blocks that hold nothing.
         blocks_used: Blocks of running sequences.
@@ -22,7 +22,7 @@ class EngineStats:
         prompt_tokens: Counter: prompt tokens of requests that have started.
         cache_hit_tokens: Counter: those of them taken from the prefix cache.
         generated_tokens: Counter: tokens generated.
-        preemptions: Counter: sequences that lost their place for lack of blocks.
+        preemptions: Counter: sequences that had to give up their blocks.
         iterations: Counter: batches executed.
         batched_tokens: Counter: tokens computed.
         executor_failures: Counter: batches that the executor could not run.

@@ -153,14 +153,14 @@ class NativeExecutor(Executor):
         next_sample, next_score, next_pooled = iter(samples), iter(scores), iter(pooled)
         results = []
         for step in steps:
-            if len(step.samples) == 1 and not step.score_targets and step.pool is None:
+            if len(step.samples) == 1 and not step.score_targets and step.pooled_rows is None:
                 results.append(_drawn(*next(next_sample)))  # as nearly always
                 continue
             result = _step_result(
                 step,
                 [next(next_sample) for _ in step.samples],
                 [next(next_score) for _ in step.score_targets],
-                None if step.pool is None else next(next_pooled),
+                None if step.pooled_rows is None else next(next_pooled),
             )
             results.append(result)
         return results
@@ -187,9 +187,9 @@ def _pack(batch: Batch) -> _native.Batch:
     for step in batch.steps:
         second = -1 if step.second_segment is None else step.second_segment
         native.add_sequence(step.tokens, step.context, step.block_table, second)
-        if step.pool is not None:
-            carry = _NOTHING if step.pool.carry is None else step.pool.carry
-            native.add_pooling(step.pool.first, step.pool.count, carry)
+        if step.pooled_rows is not None:
+            carry = _NOTHING if step.pooled_rows.carry is None else step.pooled_rows.carry
+            native.add_pooling(step.pooled_rows.first, step.pooled_rows.count, carry)
         last = len(step.tokens) - 1
         index = last - step.proposed
         for row in step.samples:
