@@ -79,6 +79,9 @@ def test_items_come_and_go(converse: Converse):
     assert texts(client, made.id) == ["Hi"]
     newest_first = client.conversations.items.list(made.id)
     assert newest_first.has_more is False
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.conversations.items.list(made.id, include=["file_search_call.results"])
+    assert caught.value.param == "include"
     with pytest.raises(openai.BadRequestError):
         client.conversations.items.create(made.id, items=[USER] * 21)
 

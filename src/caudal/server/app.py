@@ -34,10 +34,8 @@ from caudal.server.openai import (
     responses,
     tokenize,
 )
-from caudal.server.openai.conversation_store import ConversationStore
 from caudal.server.openai.reasoning_seal import ReasoningSeal
-from caudal.server.openai.responses_background import BackgroundRuns
-from caudal.server.openai.responses_store import ResponseStore
+from caudal.server.openai.responses_state import ResponsesState
 from caudal.server.openapi import (
     ANTHROPIC_FAILURES,
     NOT_HEALTHY,
@@ -131,10 +129,7 @@ def create_app(
     app.state.strict_fields = strict_fields
     app.state.large_bodies = asyncio.Semaphore(1)
     app.state.ignored_fields = IgnoredFields()
-    app.state.response_store = ResponseStore()
-    app.state.conversations = ConversationStore()
-    app.state.background_runs = BackgroundRuns()
-    app.state.reasoning_seal = ReasoningSeal(access.api_key or "")
+    app.state.responses = ResponsesState(seal=ReasoningSeal(access.api_key or ""))
 
     # Before the others: these are asked for all the time.
     @app.get("/", response_class=PlainTextResponse)

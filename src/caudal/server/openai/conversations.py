@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, WithJsonSchema
@@ -11,8 +11,9 @@ from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.fields import RequestModel
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
-from caudal.server.openai.responses import conversations, page_of, resolved_items
+from caudal.server.openai.paging import Page, PageQuery, check_query
 from caudal.server.openai.responses_items import InputItem, stored_form
+from caudal.server.openai.responses_state import responses_state
 
 router = APIRouter()
 
@@ -60,14 +61,15 @@ async def create_conversation(
     body: Annotated[ConversationRequest, json_body(ConversationRequest)], request: Request
 ) -> Response:
     """Begin a conversation."""
-    items = map(stored_form, resolved_items(body.items or (), request))
-    return JSONReply(conversations(request).create(body.metadata or {}, items).described())
+    kept = responses_state(request)
+    items = map(stored_form, kept.resolved(body.items or ()))
+    return JSONReply(kept.conversations.create(body.metadata or {}, items).described())
 
 
 @router.get("/v1/conversations/{identity}")
 async def retrieve_conversation(identity: str, request: Request) -> Response:
     """What a conversation is."""
-    return JSONReply(conversations(request).get(identity).described())
+    return JSONReply(responses_state(request).conversations.get(identity).described())
 
 
 @router.post("/v1/conversations/{identity}")
@@ -77,28 +79,24 @@ async def update_conversation(
     request: Request,
 ) -> Response:
     """Replace a conversation's metadata."""
-    found = conversations(request).get(identity)
-    conversations(request).describe(identity, body.metadata or {})
+    conversations = responses_state(request).conversations
+    found = conversations.get(identity)
+    conversations.describe(identity, body.metadata or {})
     return JSONReply(found.described())
 
 
 @router.delete("/v1/conversations/{identity}")
 async def delete_conversation(identity: str, request: Request) -> dict[str, Any]:
     """Forget a conversation; the responses that belonged to it stay."""
-    conversations(request).delete(identity)
+    responses_state(request).conversations.delete(identity)
     return {"id": identity, "object": "conversation.deleted", "deleted": True}
 
 
 @router.get("/v1/conversations/{identity}/items")
-async def list_items(
-    identity: str,
-    request: Request,
-    after: str | None = None,
-    limit: int = 20,
-    order: Literal["asc", "desc"] = "desc",
-) -> Response:
+async def list_items(identity: str, request: Request, page: PageQuery) -> Response:
     """What was said in a conversation."""
-    return JSONReply(page_of(conversations(request).get(identity).items, after, limit, order))
+    check_query(request, allowed=Page.model_fields)
+    return JSONReply(page.of(responses_state(request).conversations.get(identity).items))
 
 
 @router.post("/v1/conversations/{identity}/items")
@@ -106,19 +104,22 @@ async def create_items(
     identity: str, body: Annotated[ItemsRequest, json_body(ItemsRequest)], request: Request
 ) -> Response:
     """Add to a conversation."""
-    conversations(request).get(identity)
-    added = [stored_form(item) for item in resolved_items(body.items, request)]
-    conversations(request).extend(identity, added)
-    return JSONReply(page_of(added, None, MAX_ADDED, "asc"))
+    check_query(request, allowed=())
+    kept = responses_state(request)
+    kept.conversations.get(identity)
+    added = [stored_form(item) for item in kept.resolved(body.items)]
+    kept.conversations.extend(identity, added)
+    return JSONReply(Page(limit=MAX_ADDED, order="asc").of(added))
 
 
 @router.get("/v1/conversations/{identity}/items/{item}")
 async def retrieve_item(identity: str, item: str, request: Request) -> Response:
     """One item of a conversation."""
-    return JSONReply(dict(conversations(request).get(identity).item(item)))
+    check_query(request, allowed=())
+    return JSONReply(dict(responses_state(request).conversations.get(identity).item(item)))
 
 
 @router.delete("/v1/conversations/{identity}/items/{item}")
 async def delete_item(identity: str, item: str, request: Request) -> Response:
     """Take an item out of a conversation."""
-    return JSONReply(conversations(request).delete_item(identity, item).described())
+    return JSONReply(responses_state(request).conversations.delete_item(identity, item).described())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 
@@ -14,20 +15,19 @@ from caudal.chat.generation import ChatGeneration
 from caudal.errors import CaudalError, ParameterError
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
-from caudal.server.errors import UnknownResponseError
 from caudal.server.openai.answer import obfuscated
-from caudal.server.openai.conversation_store import Conversation, ConversationStore
-from caudal.server.openai.reasoning_seal import ReasoningSeal
-from caudal.server.openai.responses_background import BackgroundRun, BackgroundRuns
+from caudal.server.openai.conversation_store import Conversation
+from caudal.server.openai.paging import Page, PageQuery, check_query
+from caudal.server.openai.responses_background import BackgroundRun
 from caudal.server.openai.responses_items import (
     AnyItem,
-    ItemReference,
     read_stored,
     stored_form,
 )
 from caudal.server.openai.responses_output import Event, ResponseWriter
-from caudal.server.openai.responses_schema import InputFields, ResponseRequest
-from caudal.server.openai.responses_store import ResponseStore, StoredResponse
+from caudal.server.openai.responses_schema import InputFields, ReadInput, ResponseRequest
+from caudal.server.openai.responses_state import ResponsesState, responses_state
+from caudal.server.openai.responses_store import StoredResponse
 from caudal.server.openapi import STREAMED
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
 from caudal.service.work import ChatWork
@@ -36,31 +36,22 @@ logger = logging.getLogger("caudal.server")
 
 router = APIRouter()
 
-MAX_LISTED = 100
 
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What a request gives, and what it goes on from.
 
-def response_store(request: Request) -> ResponseStore:
-    """Where this application keeps responses."""
-    store: ResponseStore = request.app.state.response_store
-    return store
+    Attributes:
+        conversation: The one that it belongs to.
+        before: What was said before; of the conversation, or of the response that it names.
+        items: What it adds.
+        read: All of it, as a model is asked.
+    """
 
-
-def background_runs(request: Request) -> BackgroundRuns:
-    """What runs in the background of this application."""
-    runs: BackgroundRuns = request.app.state.background_runs
-    return runs
-
-
-def conversations(request: Request) -> ConversationStore:
-    """Where this application keeps conversations."""
-    store: ConversationStore = request.app.state.conversations
-    return store
-
-
-def reasoning_seal(request: Request) -> ReasoningSeal:
-    """What seals and opens this application's reasoning."""
-    seal: ReasoningSeal = request.app.state.reasoning_seal
-    return seal
+    conversation: Conversation | None
+    before: Sequence[Mapping[str, Any]]
+    items: Sequence[AnyItem]
+    read: ReadInput
 
 
 @router.post("/v1/responses", responses=STREAMED)
@@ -68,14 +59,11 @@ async def create_response(
     asked: Annotated[Asked[ResponseRequest], asks(ResponseRequest, "generate")],
 ) -> Response:
     """Answer, whole or as a stream of events."""
-    body, model, request = asked.body, asked.model, asked.request
+    body, model, kept = asked.body, asked.model, responses_state(asked.request)
     if body.background:
-        background_runs(request).check_room()
-    talk = _conversation_of(body, request)
-    before = _items_before(body, request) if talk is None else list(talk.items)
-    items = resolved_items(body.items, request)
-    seal = reasoning_seal(request)
-    read = body.read([*read_stored(before), *items], seal)
+        kept.runs.check_room()
+    given = _read_input(body, kept)
+    read = given.read
     asked.note_ignored([*read.ignored, *body.ignored_includes])
     asked.name_fields(body.field_names_with(read.tools.values()))
     work = ChatWork(conversation=read.conversation, params=body.sampling_params())
@@ -87,29 +75,29 @@ async def create_response(
         model.parts.tokenizer,
         read.tools,
         with_logprobs=body.includes_logprobs,
-        seal=seal if body.includes_sealed_reasoning else None,
+        seal=kept.seal if body.includes_sealed_reasoning else None,
         queued=bool(body.background),
     )
 
-    given = list(map(stored_form, items))
+    added = list(map(stored_form, given.items))
 
     def keep() -> None:
         response = writer.response()
         if body.store is not False:
-            response_store(request).add(StoredResponse(response, [*before, *given]))
-        if talk is not None:
-            conversations(request).extend(talk.id, [*given, *response["output"]])
+            kept.responses.add(StoredResponse(response, [*given.before, *added]))
+        if given.conversation is not None:
+            kept.conversations.extend(given.conversation.id, [*added, *response["output"]])
 
     if body.background:
         run = BackgroundRun(writer, _events(chat, writer), chat.aclose, keep)
-        background_runs(request).add(run)
+        kept.runs.add(run)
         if not body.stream:
             return JSONReply(writer.response())
         return _follow(run, -1, obfuscate=body.obfuscate)
     if body.stream:
         return EventStream(_stream(chat, writer, keep, obfuscate=body.obfuscate), chat.aclose)
     try:
-        await run_until_disconnect(request, _collect(chat, writer))
+        await run_until_disconnect(asked.request, _collect(chat, writer))
     finally:
         await chat.aclose()
     keep()
@@ -121,11 +109,8 @@ async def count_input_tokens(
     asked: Annotated[Asked[InputFields], asks(InputFields, "generate")],
 ) -> dict[str, Any]:
     """How many tokens a request's prompt has, without answering it."""
-    body, request = asked.body, asked.request
-    talk = _conversation_of(body, request)
-    before = _items_before(body, request) if talk is None else list(talk.items)
-    items = resolved_items(body.items, request)
-    read = body.read([*read_stored(before), *items], reasoning_seal(request))
+    body = asked.body
+    read = _read_input(body, responses_state(asked.request)).read
     asked.note_ignored(read.ignored)
     asked.name_fields(body.field_names_with(read.tools.values()))
     prompt = await asked.model.prepare(read.conversation, body.form())
@@ -148,11 +133,12 @@ async def retrieve_response(
     include_obfuscation: bool = False,
 ) -> Response:
     """A response that was stored, or that runs in the background; or its events."""
-    _refuse_query(request, allowed=("stream", "starting_after", "include_obfuscation"))
-    run = background_runs(request).get(identity)
+    check_query(request, allowed=("stream", "starting_after", "include_obfuscation"))
+    kept = responses_state(request)
+    run = kept.runs.get(identity)
     if stream:
         if run is None:
-            response_store(request).get(identity)
+            kept.responses.get(identity)
             raise ParameterError(
                 "stream",
                 f"stream: the response {identity!r:.80} was not made in the background, or its "
@@ -161,17 +147,18 @@ async def retrieve_response(
         return _follow(run, starting_after, obfuscate=include_obfuscation)
     if run is not None and not run.ended:
         return JSONReply(run.writer.response())
-    return JSONReply(response_store(request).get(identity).response)
+    return JSONReply(kept.responses.get(identity).response)
 
 
 @router.post("/v1/responses/{identity}/cancel")
 async def cancel_response(identity: str, request: Request) -> Response:
     """End a response that runs in the background; one that has ended stays as it is."""
-    run = background_runs(request).get(identity)
+    kept = responses_state(request)
+    run = kept.runs.get(identity)
     if run is not None and not run.ended:
         await run.cancel()
         return JSONReply(run.writer.response())
-    response = response_store(request).get(identity).response
+    response = kept.responses.get(identity).response
     if not response["background"]:
         raise ParameterError(
             "response_id", "Only responses that were made with background true can be cancelled."
@@ -182,84 +169,26 @@ async def cancel_response(identity: str, request: Request) -> Response:
 @router.delete("/v1/responses/{identity}")
 async def delete_response(identity: str, request: Request) -> dict[str, Any]:
     """Forget a response."""
-    _refuse_query(request, allowed=())
-    await background_runs(request).forget(identity)
-    response_store(request).delete(identity)
+    check_query(request, allowed=())
+    kept = responses_state(request)
+    await kept.runs.forget(identity)
+    kept.responses.delete(identity)
     return {"id": identity, "object": "response", "deleted": True}
 
 
 @router.get("/v1/responses/{identity}/input_items")
-async def list_input_items(
-    identity: str,
-    request: Request,
-    after: str | None = None,
-    limit: int = 20,
-    order: Literal["asc", "desc"] = "desc",
-) -> Response:
+async def list_input_items(identity: str, request: Request, page: PageQuery) -> Response:
     """What went into a response, what came before it included."""
-    _refuse_query(request, allowed=("after", "limit", "order"))
-    return JSONReply(
-        page_of(response_store(request).get(identity).input_items, after, limit, order)
-    )
+    check_query(request, allowed=Page.model_fields)
+    return JSONReply(page.of(responses_state(request).responses.get(identity).input_items))
 
 
-def page_of(
-    items: Sequence[Mapping[str, Any]],
-    after: str | None,
-    limit: int,
-    order: Literal["asc", "desc"],
-) -> dict[str, Any]:
-    """A page of items, as the API lists them; raises `ParameterError` for what it can't be."""
-    if not 1 <= limit <= MAX_LISTED:
-        raise ParameterError("limit", f"limit must be between 1 and {MAX_LISTED}, but is {limit}.")
-    items = [*items]
-    if order == "desc":
-        items.reverse()
-    if after is not None:
-        places = [place for place, item in enumerate(items) if item["id"] == after]
-        if not places:
-            raise ParameterError("after", f"after: there is no item {after!r:.80}.")
-        items = items[places[0] + 1 :]
-    page = items[:limit]
-    return {
-        "object": "list",
-        "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
-        "has_more": len(items) > limit,
-    }
-
-
-def _items_before(body: InputFields, request: Request) -> Sequence[Mapping[str, Any]]:
-    """The conversation that this input goes on from; of an unknown one, the request is at fault."""
-    identity = body.previous_response_id
-    if identity is None:
-        return ()
-    try:
-        return response_store(request).get(identity).conversation
-    except UnknownResponseError as error:
-        raise ParameterError("previous_response_id", f"previous_response_id: {error}") from error
-
-
-def resolved_items(items: Sequence[AnyItem], request: Request) -> Sequence[AnyItem]:
-    """A request's items, with those that it refers to in place of the references.
-
-    Raises:
-        UnknownItemError: There is no such item.
-    """
-    wanted = [item.id for item in items if isinstance(item, ItemReference)]
-    if not wanted:
-        return items
-    found = response_store(request).find_items(wanted)
-    kept = iter(read_stored([found[identity] for identity in wanted]))
-    return [next(kept) if isinstance(item, ItemReference) else item for item in items]
-
-
-def _refuse_query(request: Request, allowed: Sequence[str]) -> None:
-    for name in request.query_params:
-        if name not in allowed:
-            field = name.removesuffix("[]")
-            raise ParameterError(field, f"{field} is not supported by this server.")
+def _read_input(body: InputFields, kept: ResponsesState) -> _Input:
+    conversation = kept.conversation_of(body)
+    before = kept.items_before(body) if conversation is None else [*conversation.items]
+    items = kept.resolved(body.items)
+    read = body.read([*read_stored(before), *items], kept.seal)
+    return _Input(conversation, before, items, read)
 
 
 def _repeated(body: ResponseRequest, model: str) -> dict[str, Any]:
@@ -301,17 +230,6 @@ def _repeated(body: ResponseRequest, model: str) -> dict[str, Any]:
         "truncation": "disabled",
         "user": body.user,
     }
-
-
-def _conversation_of(body: InputFields, request: Request) -> Conversation | None:
-    """The conversation that a request belongs to."""
-    if body.conversation_id is None:
-        return None
-    if body.previous_response_id is not None:
-        raise ParameterError(
-            "conversation", "conversation and previous_response_id exclude each other."
-        )
-    return conversations(request).get(body.conversation_id)
 
 
 def _follow(run: BackgroundRun, number: int, *, obfuscate: bool) -> EventStream:
