@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from caudal.server.anthropic.schema import MessageRequest
-from caudal.server.fields import (
+from caudal.reading.fields import (
     MAX_UNKNOWN_FIELDS,
     FieldReading,
     RequestModel,
@@ -18,6 +17,7 @@ from caudal.server.fields import (
     UnsupportedFieldError,
     ignored_fields,
 )
+from caudal.server.anthropic.schema import MessageRequest
 from caudal.server.llama_cpp.completion_schema import NativeCompletionRequest
 from caudal.server.openai.chat_schema import ChatCompletionRequest
 from caudal.server.openai.embeddings import EmbeddingRequest

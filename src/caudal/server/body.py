@@ -9,9 +9,10 @@ from typing import Any, Generic, TypeVar
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 
+from caudal.reading.explain import explain_errors
+from caudal.reading.fields import FieldReading, ignored_fields
+from caudal.server.body_error import BodyError
 from caudal.server.bounded_schema import bounded_validator
-from caudal.server.field_errors import BodyError, explain_errors
-from caudal.server.fields import FieldReading, ignored_fields
 from caudal.server.ignored import note_ignored
 from caudal.server.json_bounds import find_excess
 

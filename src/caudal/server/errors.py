@@ -28,10 +28,11 @@ from caudal.errors import (
     UnknownModelError,
     UnsupportedTaskError,
 )
+from caudal.reading.explain import explain_errors
 from caudal.server.anthropic import errors as anthropic
 from caudal.server.asked import field_names
+from caudal.server.body_error import BodyError
 from caudal.server.encoding import JSONReply
-from caudal.server.field_errors import BodyError, explain_errors
 from caudal.server.request_ids import request_id
 from caudal.service.words import MAX_MESSAGE, MAX_PARAM, shortened
 

@@ -9,7 +9,7 @@ from fastapi import Request
 from prometheus_client import CollectorRegistry, Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from caudal.server.field_errors import BodyError
+from caudal.server.body_error import BodyError
 
 logger = logging.getLogger("caudal.server")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from caudal.server.fields import RequestModel
+from caudal.reading.fields import RequestModel
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.naming import OUR_NAMES, FieldNames
 

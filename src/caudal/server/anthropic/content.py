@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from caudal.reading.blocks import known_types
+from caudal.reading.fields import RequestModel
 from caudal.server.anthropic.settings import CacheControl
 from caudal.server.anthropic.tools import ToolChange
-from caudal.server.blocks import known_types
-from caudal.server.fields import RequestModel
 
 _NO_CITATIONS: Mapping[str, Sequence[Any]] = {"citations": ({"enabled": False}, {}, [])}
 

@@ -1,4 +1,4 @@
-"""What the message routes accept; see `caudal.server.fields` for what they refuse."""
+"""What the message routes accept; see `caudal.reading.fields` for what they refuse."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from caudal.server.fields import RequestModel
+from caudal.reading.fields import RequestModel
 
 
 class CacheControl(RequestModel):

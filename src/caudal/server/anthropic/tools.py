@@ -9,10 +9,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.errors import ParameterError
+from caudal.reading.fields import RequestModel
+from caudal.reading.openai.tools import check_tool_name, object_schema
 from caudal.server.anthropic.client_tools import CLIENT_TOOLS, Screen
 from caudal.server.anthropic.settings import CacheControl
-from caudal.server.fields import RequestModel
-from caudal.server.openai.tools import check_tool_name, object_schema
 
 MAX_TOOLS = 10_000
 """Most tools of a request (Anthropic's limit where tools are searched)."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
-from caudal.server.fields import RequestModel
+from caudal.reading.fields import RequestModel
 
 _OFF = (0, -1)
 """llama.cpp's numbers for what is off."""

@@ -8,21 +8,12 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from caudal.chat.conversation import Conversation
 from caudal.errors import ParameterError
+from caudal.reading.openai.conversation import ConversationFields, tool_field
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.model_request import ModelRequest
-from caudal.server.openai.chat_tools import (
-    NamedTool,
-    ToolChoiceField,
-    ToolObject,
-    read_tool_choice,
-    read_tools,
-)
-from caudal.server.openai.messages import ChatMessage
 from caudal.server.openai.peer_fields import same_meaning
 from caudal.server.openai.schema import GenerationFields, TokenLimit
-from caudal.server.openai.thinking import ThinkingFields
 from caudal.service.context import RequestContext
 from caudal.service.naming import FieldNames
 
@@ -30,67 +21,15 @@ MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 
 
-class ChatFields(ThinkingFields, ModelRequest):
-    """Fields that decide how a conversation becomes a prompt."""
-
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    tools: list[ToolObject] | None = None
-    tool_choice: ToolChoiceField | None = None
-    parallel_tool_calls: bool | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    chat_template: str | None = Field(None, description="A Jinja template instead of the model's.")
-    chat_template_kwargs: dict[str, Any] | None = None
-
-    def without_effect(self) -> list[str]:
-        """What does nothing here, beside what never does: parts of messages that the model can't
-        read and that were replaced by words, and places for reasoning that there are not.
-        """
-        kinds = {part.kind for message in self.messages for _, part in message.unreadable_parts}
-        formats = [] if self.has_reasoning_format else ["reasoning_format"]
-        return [f"messages[].content[{kind}]" for kind in sorted(kinds)] + formats
+class ChatFields(ConversationFields, ModelRequest):
+    """A conversation, and the model that it is for."""
 
     def field_names(self) -> FieldNames:
         """What is called otherwise here than elsewhere."""
-        return FieldNames(self._names(), _tool_field)
+        return FieldNames(self._names(), tool_field)
 
     def _names(self) -> dict[str, str]:
         return {"prompt": "messages", "reasoning_effort": self.effort_field}
-
-    def _check_parts(self) -> None:
-        """A tool's output may have parts that the model can't read; who asks must know better."""
-        for index, message in enumerate(self.messages):
-            for place, part in message.unreadable_parts:
-                if message.role != "tool":
-                    where = f"messages[{index}].content[{place}]"
-                    raise ParameterError(
-                        where, f"{where}: this model reads text only, no part of type {part.type}."
-                    )
-
-    def conversation(self) -> Conversation:
-        """The request in the shape that all APIs share.
-
-        Raises:
-            ParameterError: Names the offending field.
-        """
-        self._check_parts()
-        tools = read_tools(self.tools or ())
-        continue_final = bool(self.continue_final_message)
-        add_prompt = self.add_generation_prompt
-        # Who names a tool means one call of it.
-        single = self.parallel_tool_calls is False or isinstance(self.tool_choice, NamedTool)
-        return Conversation(
-            messages=[message.message() for message in self.messages],
-            tools=tools,
-            tool_choice=read_tool_choice(self.tool_choice, tools),
-            parallel_tool_calls=not single,
-            add_generation_prompt=not continue_final if add_prompt is None else add_prompt,
-            continue_final_message=continue_final,
-            reasoning_effort=self.effort,
-            include_reasoning=self.shows_reasoning,
-            template=self.chat_template,
-            template_kwargs=self.chat_template_kwargs or {},
-        )
 
 
 class ChatCompletionRequest(GenerationFields, ChatFields):
@@ -177,7 +116,3 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
             }
         )
         return name, None if limit == -1 else limit
-
-
-def _tool_field(index: int, part: str) -> str:
-    return f"tools[{index}].{'function' if part == 'parameters' else 'custom'}.{part}"

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, WithJsonSchema
 
+from caudal.reading.fields import RequestModel
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
-from caudal.server.fields import RequestModel
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
 from caudal.server.openai.paging import Page, PageQuery, check_query
 from caudal.server.openai.responses_items import InputItem, stored_form

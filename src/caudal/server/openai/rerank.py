@@ -17,9 +17,9 @@ from fastapi import APIRouter, Response
 from pydantic import Field, model_validator
 
 from caudal.errors import ParameterError
+from caudal.reading.fields import RequestModel
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
-from caudal.server.fields import RequestModel
 from caudal.server.openai.embeddings import MAX_INPUTS, PoolingFields
 from caudal.server.streaming import run_until_disconnect
 from caudal.service.embedding import PairScore, pair_texts

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from caudal.chat.conversation import Message, ToolCall
 from caudal.chat.text_input import arguments_of
 from caudal.errors import ParameterError
-from caudal.server.blocks import OtherObject
+from caudal.reading.blocks import OtherObject
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_items import (
     ActionCallItem,

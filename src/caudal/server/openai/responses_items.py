@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, Tag, TypeAdapter, model_validator
 
-from caudal.server.blocks import (
+from caudal.reading.blocks import (
     BY_TYPE,
     OTHER,
     OtherObject,
@@ -21,8 +21,8 @@ from caudal.server.blocks import (
     known_types,
     typed,
 )
-from caudal.server.fields import RequestModel
-from caudal.server.openai.messages import RefusalPart
+from caudal.reading.fields import RequestModel
+from caudal.reading.openai.messages import RefusalPart
 from caudal.server.openai.responses_tools import ToolObject
 
 Status = Literal["in_progress", "completed", "incomplete"]

@@ -1,4 +1,4 @@
-"""What the responses routes accept; see `caudal.server.fields` for what they refuse."""
+"""What the responses routes accept; see `caudal.reading.fields` for what they refuse."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from caudal.chat.conversation import Conversation, Message, ReasoningEffort
 from caudal.errors import ParameterError
+from caudal.reading.fields import RequestModel
+from caudal.reading.openai.tools import MAX_TOOLS, ToolMode
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.fields import RequestModel
 from caudal.server.model_request import ModelRequest
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
 from caudal.server.openai.reasoning_seal import ReasoningSeal
@@ -27,7 +28,6 @@ from caudal.server.openai.responses_tools import (
 )
 from caudal.server.openai.schema import TokenLimit
 from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
-from caudal.server.openai.tools import MAX_TOOLS, ToolMode
 from caudal.service.context import RequestContext
 from caudal.service.naming import FieldNames
 from caudal.structured_outputs import StructuredOutputsParams

@@ -10,7 +10,7 @@ from pydantic import Field, Tag
 
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.errors import ParameterError
-from caudal.server.blocks import (
+from caudal.reading.blocks import (
     BY_TYPE,
     OTHER,
     OtherObject,
@@ -18,8 +18,8 @@ from caudal.server.blocks import (
     known_types,
     typed,
 )
-from caudal.server.fields import RequestModel
-from caudal.server.openai.tools import (
+from caudal.reading.fields import RequestModel
+from caudal.reading.openai.tools import (
     GrammarDefinition,
     TextFormat,
     ToolMode,

@@ -1,6 +1,6 @@
 """What the OpenAI routes accept: OpenAI's fields, and the sampling extras of vLLM and llama.cpp.
 
-See `caudal.server.fields` for what happens to the others.
+See `caudal.reading.fields` for what happens to the others.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from caudal.errors import ParameterError
+from caudal.reading.fields import RequestModel
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.fields import RequestModel
 from caudal.server.model_request import ModelRequest
 from caudal.server.openai.peer_fields import PeerFields, same_meaning
 from caudal.server.openai.structured import FormFields

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from caudal.errors import ParameterError
-from caudal.server.fields import RequestModel
+from caudal.reading.fields import RequestModel
 from caudal.structured_outputs import StructuredOutputsParams
 
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 
 from caudal.chat.conversation import Message, ToolCall
 from caudal.chat.text_input import arguments_of
-from caudal.server.blocks import known_types
-from caudal.server.fields import RequestModel
+from caudal.reading.blocks import known_types
+from caudal.reading.fields import RequestModel
 
 CacheControl = Annotated[
     dict[str, Any] | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from caudal.chat.conversation import ReasoningEffort
-from caudal.server.fields import RequestModel
+from caudal.reading.fields import RequestModel
 
 TokenBudget = Annotated[int, Field(ge=0)]
 

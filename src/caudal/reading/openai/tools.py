@@ -9,7 +9,7 @@ from typing import Any, Literal
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.chat.text_input import PARAMETERS, TextInput, lark_of_pattern
 from caudal.errors import ParameterError
-from caudal.server.fields import RequestModel
+from caudal.reading.fields import RequestModel
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 

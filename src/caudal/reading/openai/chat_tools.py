@@ -9,10 +9,10 @@ from pydantic import Discriminator, Field, Tag
 
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.errors import ParameterError
-from caudal.server.blocks import BY_TYPE, known_types
-from caudal.server.fields import RequestModel
-from caudal.server.openai.messages import CacheControl
-from caudal.server.openai.tools import (
+from caudal.reading.blocks import BY_TYPE, known_types
+from caudal.reading.fields import RequestModel
+from caudal.reading.openai.messages import CacheControl
+from caudal.reading.openai.tools import (
     MAX_TOOLS,
     GrammarDefinition,
     TextFormat,

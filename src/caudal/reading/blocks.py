@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BeforeValidator, Discriminator, RootModel
 
-from caudal.server.fields import closest
+from caudal.reading.fields import closest
 
 OTHER = "[other]"
 """The tag of the branch that keeps an object as it is."""

@@ -1,4 +1,4 @@
-"""What is wrong with a body, in one sentence that names the field."""
+"""What is wrong with an object, in one sentence that names the field."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from caudal.errors import CaudalError
-from caudal.server.fields import RequestModel, UnknownFieldError, UnsupportedFieldError
+from caudal.reading.fields import RequestModel, UnknownFieldError, UnsupportedFieldError
 
 _INSTEAD = {
     "functions": "tools",
@@ -20,19 +19,6 @@ _INSTEAD = {
     "guided_grammar": "structured_outputs.grammar",
 }
 """Fields that have gone out of use where they come from, and what took their place."""
-
-
-class BodyError(CaudalError):
-    """A body is no JSON, or not what its route takes.
-
-    Args:
-        message: What is wrong.
-        param: The field to blame, where it is one's fault.
-    """
-
-    def __init__(self, message: str, param: str | None = None) -> None:
-        self.param = param
-        super().__init__(message)
 
 
 def explain_errors(errors: Sequence[Any]) -> tuple[str, str | None]:
