@@ -16,6 +16,7 @@ from caudal.structured_outputs import StructuredOutputsParams
 if TYPE_CHECKING:
     __version__: str
 
+    from caudal.library.conversations import NoEffectWarning
     from caudal.library.llm import LLM
     from caudal.library.results import (
         CompletionOutput,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         Logprob,
         RequestOutput,
         ScoringRequestOutput,
+        ToolCall,
     )
 
 __all__ = [
@@ -30,10 +32,12 @@ __all__ = [
     "CompletionOutput",
     "EmbeddingRequestOutput",
     "Logprob",
+    "NoEffectWarning",
     "RequestOutput",
     "SamplingParams",
     "ScoringRequestOutput",
     "StructuredOutputsParams",
+    "ToolCall",
     "__version__",
 ]
 
@@ -44,7 +48,11 @@ def __getattr__(name: str) -> Any:
         from caudal.library.llm import LLM
 
         return LLM
-    if name in __all__ and name.endswith(("Output", "Logprob")):
+    if name == "NoEffectWarning":
+        from caudal.library.conversations import NoEffectWarning
+
+        return NoEffectWarning
+    if name in __all__ and name.endswith(("Output", "Logprob", "ToolCall")):
         from caudal.library import results
 
         return getattr(results, name)

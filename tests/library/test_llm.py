@@ -12,9 +12,15 @@ import pytest
 
 import caudal.library.llm
 from caudal import LLM, SamplingParams
-from caudal.errors import ContextOverflowError, ParameterError, TemplateError
+from caudal.errors import (
+    ContextOverflowError,
+    ParameterError,
+    TemplateError,
+)
+from caudal.grammars.compiler import GrammarCompiler
 from caudal.models.pooling import Pooling
 from support.fake_executor import pooled_states
+from support.fake_facts import fake_facts
 from support.fake_model import (
     END,
     ByteTokenizer,
@@ -32,19 +38,29 @@ def executor() -> ScriptedExecutor:
     return ScriptedExecutor(script=[*b"Hi, ", word("día"), *b"!"], by_prompt={b"b": b"bee"})
 
 
+def load_fakes(
+    monkeypatch: pytest.MonkeyPatch, executor: ScriptedExecutor, template: object
+) -> None:
+    """Let every model be a fake one."""
+    tokenizer: Any = ByteTokenizer()
+    loaded = SimpleNamespace(
+        name="fake",
+        tokenizer=tokenizer,
+        chat_template=template,
+        grammars=GrammarCompiler(tokenizer),
+        facts=fake_facts(),
+        max_model_len=512,
+        start_engine=lambda: start_engine(executor, max_queue=2, max_num_seqs=2),
+        program=SimpleNamespace(
+            pooling=Pooling(kind="mean", normalize=False), state=SimpleNamespace(width=1)
+        ),
+    )
+    monkeypatch.setattr(caudal.library.llm, "load_model", lambda name, options: loaded)
+
+
 @pytest.fixture
 def llm(executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterator[LLM]:
-    def load_model(name: str, options: object) -> SimpleNamespace:
-        return SimpleNamespace(
-            tokenizer=ByteTokenizer(),
-            chat_template=RoleTemplate(),
-            start_engine=lambda: start_engine(executor, max_queue=2, max_num_seqs=2),
-            program=SimpleNamespace(
-                pooling=Pooling(kind="mean", normalize=False), state=SimpleNamespace(width=1)
-            ),
-        )
-
-    monkeypatch.setattr(caudal.library.llm, "load_model", load_model)
+    load_fakes(monkeypatch, executor, RoleTemplate())
     with LLM("fake", max_model_len=64) as llm:
         yield llm
 
@@ -60,8 +76,10 @@ def test_embedding(llm: LLM):
         [pytest.approx(mean)] for mean in means
     ]
     assert llm.encode("Hello")[0].outputs == results[0].outputs
-    with pytest.raises(ParameterError, match="prompts is empty"):
+    with pytest.raises(ParameterError, match=r"prompts\[1\] is empty"):
         llm.embed(["Hello", ""])
+    with pytest.raises(ParameterError, match=r"prompts\[2\] is empty"):
+        llm.embed(["Hello", {"prompt": "x", "cache_salt": "mine"}, ""])
     with pytest.raises(ParameterError, match="truncate_prompt_tokens"):
         llm.embed("x" * 1000)
 
@@ -99,7 +117,8 @@ def test_one_prompt(llm: LLM):
         (b"x", "prompts"),
         ({"prompt": 5}, "prompts"),
         ({"prompt_token_ids": None}, "prompts"),
-        ({"prompt_token_ids": "ab"}, "prompt"),
+        ({"prompt_token_ids": "ab"}, "prompts"),
+        (["x", {"prompt_token_ids": []}], "prompts[1]"),
         ({"prompt": "x", "cache_salt": 5}, "prompts"),
         ({"prompt": "x", "prompt_token_ids": [1]}, "prompts"),
     ],

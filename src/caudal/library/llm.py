@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
-from collections.abc import (
-    AsyncGenerator,
-    Mapping,
-    Sequence,
-)
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
-from caudal.engine.request import Generate, Request
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
-from caudal.library.prompts import Message, Prompt, as_conversations, as_list, parse_prompt
+from caudal.library.answers import Answers, Chat, continuation
+from caudal.library.conversations import (
+    ChatOptions,
+    read_conversations,
+    warn_of_no_effect,
+)
+from caudal.library.prompts import Message, Prompt, as_list, parse_prompt
 from caudal.library.results import (
     CompletionOutput,
     EmbeddingOutput,
@@ -26,26 +25,21 @@ from caudal.library.results import (
     RequestOutput,
     ScoringOutput,
     ScoringRequestOutput,
-    prompt_logprob_dicts,
 )
-from caudal.library.running import first_error, progress_bar, run
+from caudal.library.running import first_error, progress_bar, run, run_all
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.sampling_params import SamplingParams
 from caudal.service.context import RequestContext
-from caudal.service.embedding import Embedder, pair_texts
-from caudal.service.generation import Generation
+from caudal.service.embedding import Embedding, pair_texts
+from caudal.service.model_service import ModelService
+from caudal.service.naming import FieldNames, renamed
 from caudal.service.work import EmbedWork, ScoreWork
+
+W = TypeVar("W")
 
 IN_FLIGHT = 512
 """Most prompts of a list that the engine is given at once: enough to choose from."""
-
-
-@dataclass(frozen=True, slots=True)
-class _EncodedPrompt:
-    text: str | None
-    tokens: list[int]
-    cache_salt: str | None = None
 
 
 class LLM:
@@ -53,6 +47,8 @@ class LLM:
 
     Args:
         model: A name in the store (see `caudal list`) or a path to a GGUF file.
+        tool_parser: How it writes calls of tools, as for `caudal serve`.
+        reasoning_parser: How it marks its reasoning, as for `caudal serve`.
         options: Fields of `LoadOptions`, e.g. `max_model_len=4096`.
 
     Raises:
@@ -61,16 +57,30 @@ class LLM:
         ParameterError: An option is out of range.
     """
 
-    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        tool_parser: str = "auto",
+        reasoning_parser: str = "auto",
+        **options: Any,
+    ) -> None:
         if not isinstance(model, str | os.PathLike):
             raise ParameterError(
                 "model", f"model must be a name or a path, not {type(model).__name__}."
             )
         # The queue's bound protects servers; here it is the caller who waits.
-        self._model = load_model(os.fspath(model), LoadOptions(**{"max_queue": 2**31} | options))
-        self._engine = self._model.start_engine()
-        self._embedder = Embedder.of(self._model, self._engine)
+        loaded = load_model(os.fspath(model), LoadOptions(**{"max_queue": 2**31} | options))
+        self._service = ModelService.from_loaded(
+            loaded,
+            tool_parser=tool_parser,
+            reasoning_parser=reasoning_parser,
+            allow_request_templates=True,  # the caller's own
+            measured=False,
+            ready_for_chats=False,
+        )
         self._ids = itertools.count()
+        self._answers = Answers(self._service, self._ids)
 
     def __enter__(self) -> LLM:
         return self
@@ -85,22 +95,21 @@ class LLM:
 
     def close(self) -> None:
         """Stop the engine and give the model's memory back. Safe to call twice."""
-        self._model.chat_template.close()
-        run(self._engine.shutdown())
+        run(self._service.shutdown())
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
-        return self._model.tokenizer
+        return self._service.parts.tokenizer
 
     @property
     def max_model_len(self) -> int:
         """Most tokens of one sequence, prompt and answer together."""
-        return self._model.max_model_len
+        return self._service.max_model_len
 
     @property
     def has_chat_template(self) -> bool:
         """Whether the model's file says how to chat; a base model's does not."""
-        return not self._model.chat_template.is_default
+        return self._service.has_chat_template
 
     def generate(
         self,
@@ -121,50 +130,57 @@ class LLM:
         Raises:
             ParameterError: A prompt or parameter is refused; no other prompt is finished then.
         """
-        encoded = [self._encode(prompt) for prompt in as_list(prompts)]
-        return self._generate_all(encoded, sampling_params, use_tqdm)
+        self._service.check_task("generate")
+        each = as_list(prompts)
+        own = _own_params(sampling_params, len(each))
+        work = [
+            continuation(prompt, params, "prompts" if each is not prompts else f"prompts[{index}]")
+            for index, (prompt, params) in enumerate(zip(each, own, strict=True))
+        ]
+        return self._run_all(work, self._answers.continue_prompt, use_tqdm)
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
-        *,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[ChatOptions],
     ) -> list[RequestOutput]:
         """Answer conversations.
 
         Args:
-            messages: One conversation, or a list of conversations.
-            sampling_params: For all conversations, or one per conversation.
+            messages: One conversation, or a list of conversations, in the form of OpenAI's chat
+                API: a message may have parts, `reasoning` and `tool_calls`, or be a tool's.
+            sampling_params: For all conversations, or one per conversation. Their
+                `structured_outputs` are demanded of the content; the model may think first.
             use_tqdm: Show a progress bar on stderr, where that is a terminal.
-            add_generation_prompt: Begin an answer after the last message.
-            continue_final_message: Continue the last message instead.
-            chat_template_kwargs: Further variables for the template.
+            options: See `ChatOptions`.
 
         Returns:
             One result per conversation, in order.
 
         Raises:
             TemplateError: The template refuses the messages, is wrong, or takes too much.
-            ParameterError: A prompt or parameter is refused; no other prompt is finished then.
+            ParameterError: A message or parameter is refused; no other conversation is finished
+                then.
+
+        Warns:
+            NoEffectWarning: Something was asked for that makes no difference to this model.
         """
-        conversations = as_conversations(messages)
-        encoded = [
-            _EncodedPrompt(
-                None,
-                self._encode_chat(
-                    conversation,
-                    add_generation_prompt=add_generation_prompt and not continue_final_message,
-                    continue_final_message=continue_final_message,
-                    template_kwargs=chat_template_kwargs or {},
-                ),
-            )
-            for conversation in conversations
-        ]
-        return self._generate_all(encoded, sampling_params, use_tqdm)
+        self._service.check_task("generate")
+        conversations = read_conversations(messages, options)
+        own = _own_params(sampling_params, len(conversations))
+        work = [Chat(each, params) for each, params in zip(conversations, own, strict=True)]
+        ignored = [field for each in conversations for field in each.ignored]
+
+        async def answer(chat: Chat) -> RequestOutput:
+            result, unheard = await self._answers.answer_chat(chat)
+            ignored.extend(unheard)
+            return result
+
+        results = self._run_all(work, answer, use_tqdm)
+        warn_of_no_effect(ignored)
+        return results
 
     def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
@@ -175,23 +191,35 @@ class LLM:
         may run at once, on any event loop.
 
         Raises:
-            ParameterError: The prompt or a parameter is refused; raised by the first iteration.
+            ParameterError: The prompt or a parameter is refused; where the prompt has another form
+                at once, else by the first iteration.
         """
-        return self._stream(self._encode(prompt), sampling_params)
+        self._service.check_task("generate")
+        params = sampling_params or SamplingParams()
+        return self._answers.stream(continuation(prompt, params, "prompt"))
 
     def stream_chat(
-        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
+        self,
+        messages: Sequence[Message],
+        sampling_params: SamplingParams | None = None,
+        **options: Unpack[ChatOptions],
     ) -> AsyncGenerator[CompletionOutput, None]:
         """Answer one conversation, yielding what is new in each answer as it comes.
 
+        Arguments are those of `chat`. Of calls of tools, each comes whole.
+
         Raises:
-            TemplateError: The template refuses the messages.
-            ParameterError: See `stream`.
+            TemplateError, ParameterError: See `chat`; where messages or tools have another form at
+                once, else by the first iteration.
         """
-        tokens = self._encode_chat(
-            messages, add_generation_prompt=True, continue_final_message=False, template_kwargs={}
-        )
-        return self._stream(_EncodedPrompt(None, tokens), sampling_params)
+        self._service.check_task("generate")
+        conversations = read_conversations(messages, options)
+        if len(conversations) != 1:
+            raise ParameterError(
+                "messages", "messages must be one conversation: a stream answers no more."
+            )
+        params = sampling_params or SamplingParams()
+        return self._answers.stream_chat(Chat(conversations[0], params))
 
     def embed(
         self,
@@ -216,37 +244,43 @@ class LLM:
         Raises:
             ParameterError: A prompt or parameter is refused.
         """
-        inputs = [self._embed_input(each, truncate_prompt_tokens) for each in as_list(prompts)]
+        each = as_list(prompts)
+        parsed = [parse_prompt(prompt) for prompt in each]
         by_salt: dict[str | None, list[int]] = {}
-        for index, (_, salt) in enumerate(inputs):
+        for index, (_, salt) in enumerate(parsed):
             by_salt.setdefault(salt, []).append(index)
 
-        async def run_all() -> list[EmbeddingRequestOutput]:
-            vectors: dict[int, list[float]] = {}
-            with progress_bar(len(inputs), use_tqdm) as advance:
+        async def embed_all() -> list[Embedding]:
+            made: dict[int, Embedding] = {}
+            with progress_bar(len(parsed), use_tqdm) as advance:
 
                 async def embed(salt: str | None, indices: Sequence[int]) -> None:
-                    tokens = [inputs[index][0] for index in indices]
-                    work = EmbedWork(inputs=tokens, dimensions=dimensions)
+                    work = EmbedWork(
+                        inputs=[parsed[index][0] for index in indices],
+                        truncate=truncate_prompt_tokens,
+                        dimensions=dimensions,
+                    )
                     context = RequestContext(cache_salt=salt)
-                    results = await self._embedder.embed(work, context, on_done=advance)
-                    for index, result in zip(indices, results, strict=True):
-                        vectors[index] = result.vector.tolist()
+                    try:
+                        results = await self._service.embed(work, context, on_done=advance)
+                    except ParameterError as error:
+                        raise renamed(error, _input_names(indices, len(each))) from None
+                    made.update(zip(indices, results, strict=True))
 
                 async with asyncio.TaskGroup() as group:
                     for salt, indices in by_salt.items():
                         group.create_task(embed(salt, indices))
-            return [
-                EmbeddingRequestOutput(
-                    request_id=str(next(self._ids)),
-                    outputs=EmbeddingOutput(vectors[index]),
-                    prompt_token_ids=list(tokens),
-                    finished=True,
-                )
-                for index, (tokens, _) in enumerate(inputs)
-            ]
+            return [made[index] for index in range(len(parsed))]
 
-        return run(first_error(run_all()))
+        return [
+            EmbeddingRequestOutput(
+                request_id=str(next(self._ids)),
+                outputs=EmbeddingOutput(embedding.vector.tolist()),
+                prompt_token_ids=list(embedding.token_ids),
+                finished=True,
+            )
+            for embedding in run(first_error(embed_all()))
+        ]
 
     def encode(
         self,
@@ -279,129 +313,52 @@ class LLM:
             ParameterError: The lists differ in length, or a text is refused.
         """
         pairs = pair_texts(text_1, text_2)
-        scores = run(self._embedder.score(ScoreWork(pairs=pairs, truncate=truncate_prompt_tokens)))
+        scores = run(self._service.score(ScoreWork(pairs=pairs, truncate=truncate_prompt_tokens)))
         return [
             ScoringRequestOutput(str(next(self._ids)), ScoringOutput(each.score), True)
             for each in scores
         ]
 
-    def _embed_input(
-        self, prompt: Prompt, truncate: int | None
-    ) -> tuple[Sequence[int], str | None]:
-        content, salt = parse_prompt(prompt)
-        if isinstance(content, str):
-            tokens: Sequence[int] = self._embedder.encode(
-                content, truncate=truncate, field="prompts"
-            )
-        else:
-            tokens = self._embedder.check_tokens(content, truncate=truncate, field="prompts")
-        return tokens, salt
-
-    def _encode(self, prompt: Prompt) -> _EncodedPrompt:
-        content, salt = parse_prompt(prompt)
-        if not isinstance(content, str):
-            return _EncodedPrompt(None, content, salt)
-        tokens = self._model.tokenizer.encode(content, add_special=True, parse_special=False)
-        return _EncodedPrompt(content, tokens, salt)
-
-    def _encode_chat(
+    def _run_all(
         self,
-        messages: Sequence[Message],
-        *,
-        add_generation_prompt: bool,
-        continue_final_message: bool,
-        template_kwargs: Mapping[str, Any],
-    ) -> list[int]:
-        return self._model.chat_template.encode(
-            messages,
-            tools=None,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            template_kwargs=template_kwargs,
-        )
-
-    async def _start(self, prompt: _EncodedPrompt, params: SamplingParams) -> Generation:
-        request = Request(
-            request_id=str(next(self._ids)),
-            prompt=prompt.tokens,
-            work=Generate(params),
-            cache_salt=prompt.cache_salt,
-        )
-        return Generation(request, await self._engine.submit(request), self._model.tokenizer)
-
-    async def _stream(
-        self, prompt: _EncodedPrompt, params: SamplingParams | None
-    ) -> AsyncGenerator[CompletionOutput, None]:
-        generation = await self._start(prompt, params or SamplingParams())
-        sums: dict[int, float] = {}
-        async with contextlib.aclosing(generation.deltas()) as stream:
-            async for deltas in stream:
-                for delta in deltas:
-                    output = CompletionOutput(delta.index, cumulative_logprob=sums.get(delta.index))
-                    output.append(delta, self._model.tokenizer)
-                    if output.cumulative_logprob is not None:
-                        sums[delta.index] = output.cumulative_logprob
-                    yield output
-
-    def _generate_all(
-        self,
-        prompts: Sequence[_EncodedPrompt],
-        params: SamplingParams | Sequence[SamplingParams] | None,
+        work: Sequence[W],
+        answer: Callable[[W], Awaitable[RequestOutput]],
         show_progress: bool,
     ) -> list[RequestOutput]:
-        if params is None:
-            params = SamplingParams()
-        if isinstance(params, SamplingParams):
-            params = [params] * len(prompts)
-        if not isinstance(params, Sequence) or not all(
-            isinstance(own, SamplingParams) for own in params
-        ):
-            raise ParameterError(
-                "sampling_params", "sampling_params must be SamplingParams or a list of them."
-            )
-        if len(params) != len(prompts):
-            raise ParameterError(
-                "sampling_params",
-                f"There are {len(prompts)} prompts but {len(params)} sampling_params.",
-            )
+        # The engine's queue is bounded, and refuses what does not fit; so wait out here.
+        most = max(1, min(self._service.parts.engine.config.max_queue, IN_FLIGHT))
+        return run(first_error(run_all(work, answer, most, show_progress=show_progress)))
 
-        async def run_all() -> list[RequestOutput]:
-            # The engine's queue is bounded, and refuses what does not fit; so wait out here.
-            places = asyncio.Semaphore(max(1, min(self._engine.config.max_queue, IN_FLIGHT)))
-            with progress_bar(len(prompts), show_progress) as advance:
 
-                async def run_one(prompt: _EncodedPrompt, own: SamplingParams) -> RequestOutput:
-                    async with places:
-                        result = await self._collect(await self._start(prompt, own), prompt.text)
-                    advance()
-                    return result
+def _own_params(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> Sequence[SamplingParams]:
+    """The parameters of each of so many prompts.
 
-                async with asyncio.TaskGroup() as group:
-                    tasks = [
-                        group.create_task(run_one(prompt, own))
-                        for prompt, own in zip(prompts, params, strict=True)
-                    ]
-            return [task.result() for task in tasks]
-
-        return run(first_error(run_all()))
-
-    async def _collect(self, generation: Generation, text: str | None) -> RequestOutput:
-        tokenizer = self._model.tokenizer
-        request, params = generation.request, generation.params
-        outputs = [CompletionOutput(index) for index in range(params.n)]
-        async with contextlib.aclosing(generation.deltas()) as stream:
-            async for deltas in stream:
-                for delta in deltas:
-                    outputs[delta.index].append(delta, tokenizer)
-        prompt_logprobs = None
-        if params.prompt_logprobs is not None:
-            prompt_logprobs = prompt_logprob_dicts(generation.prompt_logprobs, tokenizer)
-        return RequestOutput(
-            request_id=request.request_id,
-            prompt=text,
-            prompt_token_ids=list(request.prompt),
-            prompt_logprobs=prompt_logprobs,
-            outputs=outputs,
-            finished=True,
-            num_cached_tokens=generation.num_cached_tokens,
+    Raises:
+        ParameterError: They are none, or not as many.
+    """
+    if params is None:
+        params = SamplingParams()
+    if isinstance(params, SamplingParams):
+        return [params] * count
+    if not isinstance(params, Sequence) or not all(
+        isinstance(own, SamplingParams) for own in params
+    ):
+        raise ParameterError(
+            "sampling_params", "sampling_params must be SamplingParams or a list of them."
         )
+    if len(params) != count:
+        raise ParameterError(
+            "sampling_params", f"There are {count} prompts but {len(params)} sampling_params."
+        )
+    return params
+
+
+def _input_names(indices: Sequence[int], count: int) -> FieldNames:
+    """What prompts are called that are embedded together: some of `count`."""
+    if len(indices) == count:
+        return FieldNames({"input": "prompts"})
+    if len(indices) == 1:
+        return FieldNames({"input": f"prompts[{indices[0]}]"})
+    return FieldNames({f"input[{i}]": f"prompts[{index}]" for i, index in enumerate(indices)})

@@ -45,9 +45,10 @@ def parse_prompt(prompt: Prompt) -> tuple[str | list[int], str | None]:
         raise ParameterError("prompts", "cache_salt must be text.")
     if "prompt_token_ids" in prompt:
         ids = prompt["prompt_token_ids"]
-        if not isinstance(ids, Iterable):
+        tokens = list(ids) if isinstance(ids, Iterable) else None
+        if tokens is None or str in set(map(type, tokens)):
             raise ParameterError("prompts", "prompt_token_ids must be a list of token ids.")
-        return list(ids), salt
+        return tokens, salt
     text = prompt["prompt"]
     if not isinstance(text, str):
         raise ParameterError("prompts", f"A prompt must be text, not {type(text).__name__}.")

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from caudal.backends.base import TokenLogprob
+from caudal.chat.events import (
+    ChatEvent,
+    ContentDelta,
+    ReasoningDelta,
+    ToolCallArgumentsDelta,
+    ToolCallBegin,
+    ToolCallEnd,
+)
+from caudal.chat.generation import ChatDelta
 from caudal.formats.tokenizer import Tokenizer
 from caudal.service.generation import Delta
 
@@ -25,18 +35,45 @@ class Logprob:
     decoded_token: str
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that the model wants to be run.
+
+    Attributes:
+        id: Names the call, for its result to refer to (`tool_call_id`).
+        name: The tool.
+        arguments: A JSON object, as text; a custom tool's text.
+        type: Which of the two.
+    """
+
+    id: str
+    name: str
+    arguments: str
+    type: Literal["function", "custom"] = "function"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The call as it stands in a message."""
+        given = "arguments" if self.type == "function" else "input"
+        called = {"name": self.name, given: self.arguments}
+        return {"id": self.id, "type": self.type, self.type: called}
+
+
 @dataclass(slots=True)
 class CompletionOutput:
-    """One of a prompt's answers; from `LLM.stream`, what is new in it.
+    """One of a prompt's answers; from streams, what is new in it.
 
     Attributes:
         index: Which of the `n` answers.
-        text: Its text, without the stop string.
+        text: Its text, without the stop string; in chats, what is for the reader.
         token_ids: Its tokens, including the one that ended it.
         cumulative_logprob: Sum of the tokens' log-probabilities, where asked for.
         logprobs: One dictionary per token, by token id: the chosen one and the likeliest.
-        finish_reason: "stop" or "length"; None while it runs.
+        finish_reason: "stop", "length", or "tool_calls" where the model wants tools to be run; None
+            while it runs.
         stop_reason: The stop string or stop token id that ended it; None for end-of-sequence.
+        reasoning: In chats, what the model thought before it answered; None where it didn't.
+        tool_calls: In chats, the calls of tools; each comes when it is complete, or with the
+            answer's end where that cut it short.
     """
 
     index: int
@@ -46,14 +83,27 @@ class CompletionOutput:
     logprobs: list[dict[int, Logprob]] | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+    reasoning: str | None = None
+    tool_calls: list[ToolCall] = field(default_factory=list)
 
     def finished(self) -> bool:
         """Whether the answer has ended."""
         return self.finish_reason is not None
 
-    def append(self, delta: Delta, tokenizer: Tokenizer) -> None:
-        """Add what is new."""
-        self.text += delta.text
+    def to_message(self) -> dict[str, Any]:
+        """The answer of a chat as a message, to be put behind those that it answers."""
+        content = self.text or (None if self.tool_calls else "")
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if self.reasoning is not None:
+            message["reasoning"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [call.to_dict() for call in self.tool_calls]
+        return message
+
+    def append(self, delta: Delta | ChatDelta, tokenizer: Tokenizer) -> None:
+        """Add what is new, but for what a chat's events say: that is `ChatReader`'s."""
+        if isinstance(delta, Delta):
+            self.text += delta.text
         for token in delta.tokens:
             self.token_ids.append(token.sampled.token)
             scored = token.sampled.logprob
@@ -66,13 +116,51 @@ class CompletionOutput:
         self.stop_reason = delta.stop_reason
 
 
+class ChatReader:
+    """Reads one sequence's events.
+
+    Args:
+        custom: The names of custom tools.
+    """
+
+    def __init__(self, custom: Collection[str]) -> None:
+        self._custom = custom
+        self._begun: ToolCallBegin | None = None
+        self._arguments = ""
+
+    def read(self, events: Iterable[ChatEvent], output: CompletionOutput) -> None:
+        """Add to an answer what events say."""
+        for event in events:
+            match event:
+                case ContentDelta(text):
+                    output.text += text
+                case ReasoningDelta(text):
+                    output.reasoning = (output.reasoning or "") + text
+                case ToolCallBegin():
+                    self._begun, self._arguments = event, ""
+                case ToolCallArgumentsDelta(_, text):
+                    self._arguments += text
+                case ToolCallEnd():
+                    self._end_call(output)
+        if output.finished():
+            self._end_call(output)
+
+    def _end_call(self, output: CompletionOutput) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            kind: Literal["function", "custom"] = "function"
+            if begun.name in self._custom:
+                kind = "custom"
+            output.tool_calls.append(ToolCall(begun.id, begun.name, self._arguments, kind))
+
+
 @dataclass(slots=True)
 class RequestOutput:
     """One prompt with its answers.
 
     Attributes:
         request_id: Unique among the requests of this process.
-        prompt: The prompt's text; None where it was given as token ids.
+        prompt: The prompt's text; None where it was given as token ids, or as messages.
         prompt_token_ids: Its tokens.
         prompt_logprobs: Where asked for: None for the first token, then one dictionary per token.
         outputs: The `n` answers, in order.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -27,6 +28,28 @@ async def first_error(work: Coroutine[Any, Any, T]) -> T:
         return await work
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
+
+
+async def run_all(
+    things: Sequence[S], answer: Callable[[S], Awaitable[T]], most: int, *, show_progress: bool
+) -> list[T]:
+    """Answer many things, at most so many at once; if one fails, all do.
+
+    Returns:
+        The answers, in order.
+    """
+    places = asyncio.Semaphore(most)
+    with progress_bar(len(things), show_progress) as advance:
+
+        async def run_one(thing: S) -> T:
+            async with places:
+                result = await answer(thing)
+            advance()
+            return result
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run_one(thing)) for thing in things]
+    return [task.result() for task in tasks]
 
 
 @contextlib.contextmanager

@@ -149,10 +149,9 @@ def create_app(
     @app.get("/metrics", response_class=PlainTextResponse, responses=OPENAI_FAILURES)
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
-        model = default_model(request)
-        figures = model.parts.metrics.render() + generate_latest(
-            request.app.state.ignored_fields.registry
-        )
+        metrics = default_model(request).parts.metrics
+        figures = b"" if metrics is None else metrics.render()
+        figures += generate_latest(request.app.state.ignored_fields.registry)
         return Response(figures, media_type=CONTENT_TYPE_LATEST)
 
     for router, failures in _ROUTERS:

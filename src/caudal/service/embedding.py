@@ -89,11 +89,16 @@ class Embedding:
 
     Attributes:
         vector: Shape (dimensions,).
-        tokens: Tokens of the input.
+        token_ids: The input's tokens, as they were read.
     """
 
     vector: NDArray[np.float32]
-    tokens: int
+    token_ids: Sequence[int]
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the input has."""
+        return len(self.token_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +256,7 @@ class Embedder:
                 pooling = replace(pooling, normalize=work.normalize)
         totals = await self._pool_all(inputs, context, on_done)
         return [
-            Embedding(pooling.finish(total, len(each.tokens), dimensions), len(each.tokens))
+            Embedding(pooling.finish(total, len(each.tokens), dimensions), each.tokens)
             for each, total in zip(inputs, totals, strict=True)
         ]
 

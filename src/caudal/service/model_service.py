@@ -10,6 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ class ServiceParts:
         engine: Runs requests.
         embedder: Texts to vectors and scores.
         facts: What was loaded and what runs it.
-        metrics: Told how each request goes.
+        metrics: Told how each request goes; None where nobody asks.
         strict: Refuse what could not be given as it was asked for: parameters that have no effect
             on this model, and answers longer than the context has room for. Else the former are
             told, and the latter end with the context.
@@ -77,7 +78,7 @@ class ServiceParts:
     engine: AsyncEngine
     embedder: Embedder
     facts: ServedFacts
-    metrics: ServiceMetrics
+    metrics: ServiceMetrics | None = None
     strict: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -108,6 +109,8 @@ class ModelService:
         reasoning_parser: str = "auto",
         allow_request_templates: bool = False,
         strict: bool = False,
+        measured: bool = True,
+        ready_for_chats: bool = True,
     ) -> ModelService:
         """Start the engine of a loaded model.
 
@@ -118,6 +121,10 @@ class ModelService:
             reasoning_parser: See `ChatPreparer`.
             allow_request_templates: Whether requests may bring chat templates of their own.
             strict: See `ServiceParts`.
+            measured: Whether it keeps metrics, and logs each request.
+            ready_for_chats: Make ready now what the first chat would have to wait for, some
+                seconds at most, and learn from the template how answers are told. Otherwise that
+                happens when it is needed, and facts don't say it.
 
         Raises:
             ParameterError: There is no parser of that name.
@@ -134,7 +141,7 @@ class ModelService:
             max_model_len=loaded.max_model_len,
         )
         facts = ServedFacts(loaded=loaded.facts)
-        if "generate" in loaded.tasks:
+        if ready_for_chats and "generate" in loaded.tasks:
             chat.start()
             loaded.grammars.prepare()  # while nobody's answer has to wait for it
             try:
@@ -147,7 +154,11 @@ class ModelService:
                 reasoning_parser=chat.dialect.reasoning_parser,
             )
         engine = loaded.start_engine()
-        metrics = ServiceMetrics(engine.stats)
+        metrics = ServiceMetrics(engine.stats) if measured else None
+        if metrics is None:
+            embedder = Embedder.of(loaded, engine)
+        else:
+            embedder = Embedder.of(loaded, engine, metrics.observe_queue_time)
         return cls(
             ServiceParts(
                 names=tuple(names or [loaded.name]),
@@ -155,7 +166,7 @@ class ModelService:
                 chat=chat,
                 grammars=loaded.grammars,
                 engine=engine,
-                embedder=Embedder.of(loaded, engine, metrics.observe_queue_time),
+                embedder=embedder,
                 facts=facts,
                 metrics=metrics,
                 strict=strict,
@@ -178,6 +189,11 @@ class ModelService:
     def max_model_len(self) -> int:
         """Most tokens of one sequence, prompt and answer together."""
         return self.facts.loaded.max_model_len
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model came with a chat format; a base model has none of its own."""
+        return not self.parts.chat.template.is_default
 
     @property
     def facts(self) -> ServedFacts:
@@ -266,12 +282,12 @@ class ModelService:
             RequestFailedError, RequestTimeoutError, EngineDeadError: It could not be computed.
         """
         what = f"embeddings of {len(work.inputs)} inputs"
-        with logged(self.parts.metrics, what, context.user):
+        with self._logged(what, context):
             return await self.parts.embedder.embed(work, context, on_done=on_done)
 
     async def score(self, work: ScoreWork, context: RequestContext = NO_CONTEXT) -> list[PairScore]:
         """Say how well texts belong together, pair by pair; raises what `embed` raises."""
-        with logged(self.parts.metrics, f"scoring of {len(work.pairs)} pairs", context.user):
+        with self._logged(f"scoring of {len(work.pairs)} pairs", context):
             return await self.parts.embedder.score(work, context)
 
     async def tokenize(
@@ -331,6 +347,10 @@ class ModelService:
 
     # To the engine
 
+    def _logged(self, what: str, context: RequestContext) -> AbstractContextManager[None]:
+        metrics = self.parts.metrics
+        return nullcontext() if metrics is None else logged(metrics, what, context.user)
+
     def _check_count(self, prompts: int) -> None:
         """Raises `ParameterError` for more prompts than can ever be taken at once.
 
@@ -365,7 +385,7 @@ class ModelService:
         thinking: ThinkingLimit | None = None,
     ) -> Generation:
         parts = self.parts
-        observer = parts.metrics.observer(context.user)
+        observer = None if parts.metrics is None else parts.metrics.observer(context.user)
         self._check_length(len(prompt), params)
         request = Request(
             request_id=uuid.uuid4().hex,

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from caudal.errors import ParameterError, TemplateError
+
+E = TypeVar("E", bound=ParameterError | TemplateError)
 
 _PATH = re.compile(r"([^.\[]+)(.*)", re.DOTALL)
 _TOOL_FIELD = re.compile(r"tools\[(\d+)\]\.(parameters|format)")
@@ -52,3 +55,10 @@ class FieldNames:
 
 
 OUR_NAMES = FieldNames()
+
+
+def renamed(error: E, names: FieldNames) -> E:
+    """The same error, in an API's names."""
+    message, param = names.message(error), names.of(error.param)
+    error.args, error.param = (message,), param
+    return error

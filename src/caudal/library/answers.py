@@ -1,0 +1,189 @@
+"""A model's answers in the library's shapes, whole or as they come."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass
+
+from caudal.chat.generation import ChatDelta, ChatGeneration
+from caudal.errors import ParameterError, TemplateError
+from caudal.formats.tokenizer import Tokenizer
+from caudal.library.conversations import ReadConversation, warn_of_no_effect
+from caudal.library.prompts import Prompt, parse_prompt
+from caudal.library.results import (
+    ChatReader,
+    CompletionOutput,
+    RequestOutput,
+    prompt_logprob_dicts,
+)
+from caudal.sampling_params import SamplingParams
+from caudal.service.context import NO_CONTEXT, RequestContext
+from caudal.service.generation import Delta, Generation
+from caudal.service.model_service import ModelService
+from caudal.service.naming import FieldNames, renamed
+from caudal.service.work import ChatWork, CompletionWork
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A prompt to continue.
+
+    Attributes:
+        content: Text or token ids.
+        context: What travels with it.
+        params: Sampling parameters.
+        where: What errors call it.
+    """
+
+    content: str | list[int]
+    context: RequestContext
+    params: SamplingParams
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation to answer.
+
+    Attributes:
+        read: The conversation.
+        params: Sampling parameters.
+    """
+
+    read: ReadConversation
+    params: SamplingParams
+
+
+def continuation(prompt: Prompt, params: SamplingParams, where: str) -> Continuation:
+    """A prompt to continue, in any of the forms that the library takes.
+
+    Raises:
+        ParameterError: It has none of them.
+    """
+    content, salt = parse_prompt(prompt)
+    context = NO_CONTEXT if salt is None else RequestContext(cache_salt=salt)
+    return Continuation(content, context, params, where)
+
+
+class Answers:
+    """Asks a model, and shapes what it answers.
+
+    Args:
+        service: The model.
+        ids: Of results.
+    """
+
+    def __init__(self, service: ModelService, ids: Iterator[int]) -> None:
+        self._service = service
+        self._tokenizer = service.parts.tokenizer
+        self._ids = ids
+
+    async def continue_prompt(self, prompt: Continuation) -> RequestOutput:
+        """The result of a prompt; raises what `ModelService.complete` raises."""
+        identity = next(self._ids)
+        generation = await self._start(prompt)
+        params, tokenizer = prompt.params, self._tokenizer
+        outputs = [CompletionOutput(index) for index in range(params.n)]
+        async with contextlib.aclosing(generation.deltas()) as stream:
+            async for deltas in stream:
+                for delta in deltas:
+                    outputs[delta.index].append(delta, tokenizer)
+        text = prompt.content if isinstance(prompt.content, str) else None
+        return self._result(identity, generation, outputs, text)
+
+    async def answer_chat(self, chat: Chat) -> tuple[RequestOutput, Sequence[str]]:
+        """The result of a conversation, and what of it had no effect on this model.
+
+        Raises what `ModelService.chat` raises.
+        """
+        identity = next(self._ids)
+        generation = await self._start_chat(chat)
+        tokenizer = self._tokenizer
+        outputs = [CompletionOutput(index) for index in range(chat.params.n)]
+        readers = [ChatReader(chat.read.custom_tools) for _ in outputs]
+        async with contextlib.aclosing(generation.deltas()) as stream:
+            async for deltas in stream:
+                for delta in deltas:
+                    output = outputs[delta.index]
+                    output.append(delta, tokenizer)
+                    readers[delta.index].read(delta.events, output)
+        result = self._result(identity, generation.generation, outputs, None)
+        return result, generation.ignored
+
+    async def stream(self, prompt: Continuation) -> AsyncGenerator[CompletionOutput, None]:
+        """What is new in a prompt's results; raises what `ModelService.complete` raises."""
+        generation = await self._start(prompt)
+        sums = _LogprobSums(self._tokenizer)
+        async with contextlib.aclosing(generation.deltas()) as stream:
+            async for deltas in stream:
+                for delta in deltas:
+                    yield sums.output_of(delta)
+
+    async def stream_chat(self, chat: Chat) -> AsyncGenerator[CompletionOutput, None]:
+        """What is new in a conversation's results; raises what `ModelService.chat` raises."""
+        generation = await self._start_chat(chat)
+        sums = _LogprobSums(self._tokenizer)
+        readers = [ChatReader(chat.read.custom_tools) for _ in range(chat.params.n)]
+        async with contextlib.aclosing(generation.deltas()) as stream:
+            warn_of_no_effect([*chat.read.ignored, *generation.ignored])
+            async for deltas in stream:
+                for delta in deltas:
+                    output = sums.output_of(delta)
+                    readers[delta.index].read(delta.events, output)
+                    yield output
+
+    async def _start(self, prompt: Continuation) -> Generation:
+        work = CompletionWork(prompts=[prompt.content], params=prompt.params)
+        try:
+            [generation] = await self._service.complete(work, prompt.context)
+        except ParameterError as error:
+            raise renamed(error, FieldNames({"prompt": prompt.where})) from None
+        return generation
+
+    async def _start_chat(self, chat: Chat) -> ChatGeneration:
+        work = ChatWork(
+            conversation=chat.read.conversation,
+            params=chat.params,
+            thinking_budget=chat.read.thinking_budget,
+        )
+        try:
+            return await self._service.chat(work)
+        except (ParameterError, TemplateError) as error:
+            raise renamed(error, chat.read.names) from None
+
+    def _result(
+        self,
+        identity: int,
+        generation: Generation,
+        outputs: list[CompletionOutput],
+        text: str | None,
+    ) -> RequestOutput:
+        prompt_logprobs = None
+        if generation.params.prompt_logprobs is not None:
+            prompt_logprobs = prompt_logprob_dicts(generation.prompt_logprobs, self._tokenizer)
+        return RequestOutput(
+            request_id=str(identity),
+            prompt=text,
+            prompt_token_ids=list(generation.request.prompt),
+            prompt_logprobs=prompt_logprobs,
+            outputs=outputs,
+            finished=True,
+            num_cached_tokens=generation.num_cached_tokens,
+        )
+
+
+class _LogprobSums:
+    """Makes a stream's outputs, each with the sum of log-probabilities so far."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._sums: dict[int, float] = {}
+
+    def output_of(self, delta: Delta | ChatDelta) -> CompletionOutput:
+        """What is new in an answer."""
+        output = CompletionOutput(delta.index, cumulative_logprob=self._sums.get(delta.index))
+        output.append(delta, self._tokenizer)
+        if output.cumulative_logprob is not None:
+            self._sums[delta.index] = output.cumulative_logprob
+        return output
