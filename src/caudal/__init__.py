@@ -16,7 +16,7 @@ from caudal.structured_outputs import StructuredOutputsParams
 if TYPE_CHECKING:
     __version__: str
 
-    from caudal.library.conversations import NoEffectWarning
+    from caudal.library.chat_options import NoEffectWarning
     from caudal.library.llm import LLM
     from caudal.library.results import (
         CompletionOutput,
@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
 
         return LLM
     if name == "NoEffectWarning":
-        from caudal.library.conversations import NoEffectWarning
+        from caudal.library.chat_options import NoEffectWarning
 
         return NoEffectWarning
     if name in __all__ and name.endswith(("Output", "Logprob", "ToolCall")):

@@ -86,6 +86,7 @@ def word(text: str) -> int:
 class RoleTemplate:
     """`role:content` per line; no system messages, as some models' templates insist."""
 
+    is_default = False
     source = "role:content"
     sources = (source,)
 

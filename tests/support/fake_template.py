@@ -17,6 +17,7 @@ class ToolTemplate:
     Its source shows that answers mark reasoning by `<think>` and calls by `<tool_call>`.
     """
 
+    is_default = False
     sources = ("<think></think> <tool_call></tool_call> enable_thinking tools",)
 
     def reads(self, variable: str) -> bool:

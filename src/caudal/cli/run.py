@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,10 +13,16 @@ from caudal.cli import options
 from caudal.errors import CaudalError
 
 if TYPE_CHECKING:
-    from caudal import LLM, CompletionOutput
+    from caudal.chat.conversation import Conversation, Message
+    from caudal.chat.events import Answer
+    from caudal.loading.load import LoadedModel
+    from caudal.service.model_service import ModelService
 
 PLAIN_MAX_TOKENS = 256
 """Most tokens of a continuation by a base model, which seldom ends by itself."""
+
+
+Think = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 def run(
@@ -30,6 +37,17 @@ def run(
     temperature: Annotated[
         float, typer.Option(help="0 always takes the likeliest token; higher is more varied.")
     ] = 0.7,
+    think: Annotated[
+        Think | None,
+        typer.Option(
+            help="How much to think first, where the model's template has levels or a switch: none "
+            "turns it off.  [default: as the template has it]",
+            show_default=False,
+        ),
+    ] = None,
+    hide_thinking: Annotated[
+        bool, typer.Option("--hide-thinking", help="Show the answer only.")
+    ] = False,
     max_model_len: options.MaxModelLen = None,
     chat_template: options.ChatTemplate = None,
     threads: options.Threads = None,
@@ -48,12 +66,15 @@ def run(
 
         caudal run smollm2
 
+    What a model thinks before it answers goes to standard error, dimmed at a terminal.
+
     A base model, one without a chat format, continues the text instead of answering it.
     """
     import sys
 
-    from caudal import LLM
     from caudal.cli.pull_display import ensure_with_display
+    from caudal.loading.load import load_model
+    from caudal.loading.options import LoadOptions
     from caudal.store import Store
 
     piped = None
@@ -65,30 +86,66 @@ def run(
     if not question and piped is not None:
         raise typer.BadParameter("there is no question: it is neither an argument nor piped in")
     ensure_with_display(Store(), model)
-    with LLM(
+    loaded = load_model(
         model,
-        max_model_len=max_model_len,
-        chat_template=chat_template,
-        threads=threads,
-        max_num_seqs=1,
-    ) as llm:
-        chat = _Chat(llm, temperature)
+        LoadOptions(
+            max_model_len=max_model_len,
+            chat_template=chat_template,
+            threads=threads,
+            max_num_seqs=1,
+        ),
+    )
+    with _served(loaded) as service:
+        chat = _Chat(service, temperature, think=think, hide_thinking=hide_thinking)
         if question:
             chat.say(question)
         else:
             _converse(chat, model)
 
 
+@contextlib.contextmanager
+def _served(loaded: LoadedModel) -> Iterator[ModelService]:
+    """The model's service, until the end."""
+    import asyncio
+
+    from caudal.service.model_service import ModelService
+
+    # What runs templates is started with the first question; a base model never needs it.
+    service = ModelService.from_loaded(loaded, measured=False, ready_for_chats=False)
+    try:
+        yield service
+    finally:
+        asyncio.run(service.shutdown())
+
+
 class _Chat:
-    """A conversation so far; or, with a base model, single texts to continue."""
+    """A conversation so far; or, with a base model, single texts to continue.
 
-    def __init__(self, llm: LLM, temperature: float) -> None:
-        from caudal import SamplingParams
+    Args:
+        service: The model.
+        temperature: Of its answers.
+        think: How much it is to think; None leaves it to its template.
+        hide_thinking: Whether what it thinks isn't shown.
+    """
 
-        self._llm = llm
-        self.is_plain = not llm.has_chat_template
+    def __init__(
+        self,
+        service: ModelService,
+        temperature: float,
+        *,
+        think: Think | None = None,
+        hide_thinking: bool = False,
+    ) -> None:
+        from caudal.sampling_params import SamplingParams
+
+        self._service = service
+        service.check_task("generate")
+        self.is_plain = not service.has_chat_template
         self._params = SamplingParams(temperature=temperature, max_tokens=None)
-        self._messages: list[dict[str, str]] = []
+        self._think = think
+        self._hide_thinking = hide_thinking
+        self._messages: list[Message] = []
+        self._said_no_effect = False
 
     def clear(self) -> None:
         """Forget what was said."""
@@ -103,35 +160,71 @@ class _Chat:
         """
         import asyncio
 
+        from caudal.chat.conversation import Conversation, Message
+        from caudal.chat.events import Answer
+
         if self.is_plain:
-            params = replace(self._params, max_tokens=self._plain_max_tokens(text))
-            asyncio.run(self._print(self._llm.stream(text, params), []))
+            if self._think is not None:
+                self._say_no_effect()
+            asyncio.run(self._continue(text))
             return
-        messages = [*self._messages, {"role": "user", "content": text}]
-        answer: list[str] = []
+        messages = [*self._messages, Message(role="user", content=text)]
+        conversation = Conversation(messages=messages, reasoning_effort=self._think)
+        answer = Answer()
         try:
-            asyncio.run(self._print(self._llm.stream_chat(messages, self._params), answer))
+            asyncio.run(self._answer(conversation, answer))
         finally:
-            if answer:
-                self._messages = [*messages, {"role": "assistant", "content": "".join(answer)}]
+            if answer.content or answer.reasoning:
+                said = Message(
+                    role="assistant",
+                    content=answer.content,
+                    reasoning=answer.reasoning or None,
+                )
+                self._messages = [*messages, said]
 
-    def _plain_max_tokens(self, text: str) -> int:
-        """`PLAIN_MAX_TOKENS`, or what room the text leaves in the context."""
-        room = self._llm.max_model_len - len(self._llm.get_tokenizer().encode(text))
-        return max(1, min(PLAIN_MAX_TOKENS, room))  # if there is no room, that is what is refused
+    async def _answer(self, conversation: Conversation, answer: Answer) -> None:
+        """Print the answer, and note it in `answer`, as it comes."""
+        from caudal.chat.events import ContentDelta, ReasoningDelta
+        from caudal.cli.answer_display import AnswerDisplay
+        from caudal.service.work import ChatWork
 
-    async def _print(
-        self, stream: AsyncGenerator[CompletionOutput, None], answer: list[str]
-    ) -> None:
-        from contextlib import aclosing
+        generation = await self._service.chat(
+            ChatWork(conversation=conversation, params=self._params)
+        )
+        if generation.ignored:
+            self._say_no_effect()
+        with AnswerDisplay(with_thinking=not self._hide_thinking) as display:
+            async with contextlib.aclosing(generation.deltas()) as stream:
+                async for deltas in stream:
+                    for delta in deltas:
+                        answer.add(delta.events)
+                        for event in delta.events:
+                            match event:
+                                case ContentDelta(text):
+                                    display.show(text)
+                                case ReasoningDelta(text):
+                                    display.show_thinking(text)
 
-        try:
-            async with aclosing(stream):
-                async for output in stream:
-                    answer.append(output.text)
-                    typer.echo(output.text, nl=False)
-        finally:
-            typer.echo()
+    async def _continue(self, text: str) -> None:
+        """Print how a text goes on, as it comes."""
+        from caudal.cli.answer_display import AnswerDisplay
+        from caudal.service.work import CompletionWork
+
+        # If there is no room, that is what is refused.
+        remaining = self._service.max_model_len - len((await self._service.tokenize(text)).ids)
+        params = replace(self._params, max_tokens=max(1, min(PLAIN_MAX_TOKENS, remaining)))
+        [generation] = await self._service.complete(CompletionWork(prompts=[text], params=params))
+        with AnswerDisplay() as display:
+            async with contextlib.aclosing(generation.deltas()) as stream:
+                async for deltas in stream:
+                    for delta in deltas:
+                        display.show(delta.text)
+
+    def _say_no_effect(self) -> None:
+        """Say, once, of the one thing that can be asked for in vain."""
+        if not self._said_no_effect:
+            self._said_no_effect = True
+            typer.echo("caudal: --think has no effect on this model", err=True)
 
 
 def _converse(chat: _Chat, name: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from caudal.chat.generation import ChatDelta, ChatGeneration
 from caudal.errors import ParameterError, TemplateError
 from caudal.formats.tokenizer import Tokenizer
-from caudal.library.conversations import ReadConversation, warn_of_no_effect
+from caudal.library.chat_options import ReadConversation, warn_of_no_effect
 from caudal.library.prompts import Prompt, parse_prompt
 from caudal.library.results import (
     ChatReader,

@@ -12,11 +12,7 @@ from typing import Any, TypeVar, Unpack
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
 from caudal.library.answers import Answers, Chat, continuation
-from caudal.library.conversations import (
-    ChatOptions,
-    read_conversations,
-    warn_of_no_effect,
-)
+from caudal.library.chat_options import ChatOptions, ReadConversation, warn_of_no_effect
 from caudal.library.prompts import Message, Prompt, as_list, parse_prompt
 from caudal.library.results import (
     CompletionOutput,
@@ -168,7 +164,7 @@ class LLM:
             NoEffectWarning: Something was asked for that makes no difference to this model.
         """
         self._service.check_task("generate")
-        conversations = read_conversations(messages, options)
+        conversations = _read(messages, options)
         own = _own_params(sampling_params, len(conversations))
         work = [Chat(each, params) for each, params in zip(conversations, own, strict=True)]
         ignored = [field for each in conversations for field in each.ignored]
@@ -213,7 +209,7 @@ class LLM:
                 once, else by the first iteration.
         """
         self._service.check_task("generate")
-        conversations = read_conversations(messages, options)
+        conversations = _read(messages, options)
         if len(conversations) != 1:
             raise ParameterError(
                 "messages", "messages must be one conversation: a stream answers no more."
@@ -328,6 +324,15 @@ class LLM:
         # The engine's queue is bounded, and refuses what does not fit; so wait out here.
         most = max(1, min(self._service.parts.engine.config.max_queue, IN_FLIGHT))
         return run(first_error(run_all(work, answer, most, show_progress=show_progress)))
+
+
+def _read(
+    messages: Sequence[Message] | Sequence[Sequence[Message]], options: ChatOptions
+) -> list[ReadConversation]:
+    # Importing pydantic takes a while, and only chats need it.
+    from caudal.library.conversations import read_conversations
+
+    return read_conversations(messages, options)
 
 
 def _own_params(

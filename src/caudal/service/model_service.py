@@ -6,6 +6,7 @@ out is text and events, or vectors and figures.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 import uuid
@@ -36,8 +37,6 @@ from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.embedding import Embedder, Embedding, PairScore
 from caudal.service.facts import ServedFacts
 from caudal.service.generation import Generation
-from caudal.service.metrics import ServiceMetrics
-from caudal.service.pooling_log import logged
 from caudal.service.texts import TextCoder, TokenForm, Tokens
 from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
 from caudal.structured_outputs import StructuredOutputsParams
@@ -45,6 +44,7 @@ from caudal.structured_outputs import StructuredOutputsParams
 if TYPE_CHECKING:
     from caudal.loading.load import LoadedModel
     from caudal.models.program import Task
+    from caudal.service.metrics import ServiceMetrics
 
 _NICENESS = 10
 """Of requests' templates, so that they never slow down the answers of others much."""
@@ -98,6 +98,8 @@ class ModelService:
         limit = parts.facts.loaded.max_model_len
         self._texts = TextCoder(parts.tokenizer, limit)
         self._chats = Chats(parts.chat, parts.grammars, self._texts, limit)
+        self._id = uuid.uuid4().hex
+        self._numbers = itertools.count()
 
     @classmethod
     def from_loaded(
@@ -154,10 +156,14 @@ class ModelService:
                 reasoning_parser=chat.dialect.reasoning_parser,
             )
         engine = loaded.start_engine()
-        metrics = ServiceMetrics(engine.stats) if measured else None
-        if metrics is None:
-            embedder = Embedder.of(loaded, engine)
-        else:
+        metrics = None
+        embedder = Embedder.of(loaded, engine)
+        if measured:
+            # Not at the top: importing Prometheus's client takes a while, and most of the library's
+            # users never need it.
+            from caudal.service.metrics import ServiceMetrics
+
+            metrics = ServiceMetrics(engine.stats)
             embedder = Embedder.of(loaded, engine, metrics.observe_queue_time)
         return cls(
             ServiceParts(
@@ -349,7 +355,11 @@ class ModelService:
 
     def _logged(self, what: str, context: RequestContext) -> AbstractContextManager[None]:
         metrics = self.parts.metrics
-        return nullcontext() if metrics is None else logged(metrics, what, context.user)
+        if metrics is None:
+            return nullcontext()
+        from caudal.service.pooling_log import logged  # see `from_loaded`
+
+        return logged(metrics, what, context.user)
 
     def _check_count(self, prompts: int) -> None:
         """Raises `ParameterError` for more prompts than can ever be taken at once.
@@ -388,7 +398,7 @@ class ModelService:
         observer = None if parts.metrics is None else parts.metrics.observer(context.user)
         self._check_length(len(prompt), params)
         request = Request(
-            request_id=uuid.uuid4().hex,
+            request_id=f"{self._id}-{next(self._numbers)}",
             prompt=prompt,
             work=Generate(params, thinking),
             priority=context.priority,

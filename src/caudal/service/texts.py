@@ -97,28 +97,46 @@ class TextCoder:
 
     async def encode_prompts(self, work: CompletionWork) -> list[list[int]]:
         """Token ids of prompts to continue, cut as asked; raises what `encode` raises."""
-        prompts = [[each] if isinstance(each, str) else each for each in work.prompts]
-        mixed = [prompt for prompt in prompts if str in set(map(type, prompt))]
-        begins = [prompt[0] for prompt in mixed if isinstance(prompt[0], str)]
-        others = [piece for prompt in mixed for piece in prompt[1:] if isinstance(piece, str)]
+        texts = [each for each in work.prompts if isinstance(each, str)]
+        whole = iter(
+            await self.encode(texts, add_special=work.add_special, parse_special=work.parse_special)
+            if texts
+            else ()
+        )
+        encoded: list[list[int]] = []
+        for prompt in work.prompts:
+            if isinstance(prompt, str):
+                tokens = next(whole)
+            elif str in set(map(type, prompt)):
+                tokens = await self._encode_pieces(prompt, work)
+            else:
+                tokens = [*prompt]  # type: ignore[list-item]
+            encoded.append(self._cut(tokens, work.truncation, work.params.max_tokens))
+        return encoded
+
+    async def _encode_pieces(self, prompt: Sequence[int | str], work: CompletionWork) -> list[int]:
+        """Token ids of a prompt that is texts and ids in turn."""
+        first, *others = prompt
+        pieces = [] if isinstance(first, int) else [first]
         begun = iter(
             await self.encode(
-                begins, add_special=work.add_special, parse_special=work.parse_special
+                pieces, add_special=work.add_special, parse_special=work.parse_special
             )
         )
         gone_on = iter(
-            await self.encode(others, add_special=False, parse_special=work.parse_special)
+            await self.encode(
+                [piece for piece in others if isinstance(piece, str)],
+                add_special=False,
+                parse_special=work.parse_special,
+            )
         )
-        encoded: list[list[int]] = []
-        for prompt in prompts:
-            tokens: list[int] = []
-            for index, piece in enumerate(prompt):
-                if isinstance(piece, str):
-                    tokens += next(gone_on if index else begun)
-                else:
-                    tokens.append(piece)
-            encoded.append(self._cut(tokens, work.truncation, work.params.max_tokens))
-        return encoded
+        tokens: list[int] = []
+        for index, piece in enumerate(prompt):
+            if isinstance(piece, str):
+                tokens += next(gone_on if index else begun)
+            else:
+                tokens.append(piece)
+        return tokens
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, with the names of control tokens.
