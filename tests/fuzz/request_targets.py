@@ -102,7 +102,8 @@ def http() -> Iterator[Run]:
         path, _, body = data.partition(b"\n")
         status, headers, answer = loop.run_until_complete(_post(app, path, body))
         assert model.parts.engine.healthy, "the engine is dead"
-        assert 200 <= status < 500, f"status {status}: {answer[:2000]!r}"
+        # A request may bring a timeout that nothing can keep.
+        assert 200 <= status < 500 or status == 504, f"status {status}: {answer[:2000]!r}"
         if status >= 400 and status not in (404, 405):
             said = json.loads(answer)
             error = said["error"]

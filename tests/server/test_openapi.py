@@ -53,6 +53,8 @@ def answerable(document: dict[str, Any]) -> dict[str, Any]:
     for schema in schemas.values():
         if "model" in schema.get("properties", {}):
             schema["properties"]["model"] = {"type": "string", "enum": ["fake"]}
+        for name in {"timeout", "first_token_timeout"} & schema.get("properties", {}).keys():
+            schema["properties"][name] = {"type": "number", "minimum": 60}
     text = {"type": "string", "minLength": 1}
     role = {"type": "string", "enum": ["user", "assistant"]}
     schemas["ChatMessage"] |= {

@@ -6,14 +6,14 @@ Both happen here and nowhere else, so that no route knows how many models there 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fastapi import Depends, Request
 from starlette.types import Scope
 
 from caudal.errors import UnknownModelError
-from caudal.server.body import BodyReader
+from caudal.server.body import ARRIVED, BodyReader
 from caudal.server.ignored import note_ignored
 from caudal.service.context import RequestContext
 from caudal.service.model_service import ModelService
@@ -95,7 +95,8 @@ class AskReader(BodyReader[B]):
                 raise
             note_ignored(request, ["model"])
             name, model = await registry.resolve(None, self._task)
-        return Asked(request, body, name, model, body.context())
+        context = replace(body.context(), arrived=request.scope[ARRIVED])
+        return Asked(request, body, name, model, context)
 
 
 def asks(kind: Any, task: Task | None) -> Any:

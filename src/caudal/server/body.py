@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any, Generic, TypeVar
 
 from fastapi import Depends, Request
@@ -20,6 +21,10 @@ T = TypeVar("T")
 
 INLINE_BODY_BYTES = 64 * 1024
 """Larger bodies are read in a thread, so that they do not delay the streams of others."""
+
+
+ARRIVED = "caudal.arrived"
+"""Where a scope has when its request had arrived as a whole, on the monotonic clock."""
 
 
 class BodyReader(Generic[T]):
@@ -43,6 +48,7 @@ class BodyReader(Generic[T]):
             raise BodyError("Send a JSON body with Content-Type: application/json.")
         # Not `request.body()`, which keeps it.
         data = b"".join([piece async for piece in request.stream()])
+        request.scope[ARRIVED] = time.monotonic()
         reading = FieldReading(strict=request.app.state.strict_fields)
         if len(data) <= INLINE_BODY_BYTES:
             body = self._read(data, reading)

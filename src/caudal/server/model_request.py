@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from caudal.reading.fields import RequestModel
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.naming import OUR_NAMES, FieldNames
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class ModelRequest(RequestModel):
@@ -25,3 +29,27 @@ class ModelRequest(RequestModel):
     def field_names(self) -> FieldNames:
         """What this API calls the fields that errors blame."""
         return OUR_NAMES
+
+
+class WorkRequest(ModelRequest):
+    """A body that asks for work, which is given up where it takes too long."""
+
+    timeout: Seconds | None = Field(
+        None, description="Seconds from arrival after which an answer that isn't complete is a 504."
+    )
+
+    def context(self) -> RequestContext:
+        """How long it may take."""
+        return RequestContext(timeout=self.timeout)
+
+
+class GenerationRequest(WorkRequest):
+    """A body that asks for text."""
+
+    first_token_timeout: Seconds | None = Field(
+        None, description="Seconds from arrival after which an answer that hasn't begun is a 504."
+    )
+
+    def context(self) -> RequestContext:
+        """How long it may take."""
+        return RequestContext(timeout=self.timeout, first_token_timeout=self.first_token_timeout)

@@ -1,8 +1,9 @@
-"""Who asks, and how urgent it is: what travels with a request besides its content."""
+"""Who asks, how urgent it is, how long it may take: what travels with work besides its content."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,11 +14,22 @@ class RequestContext:
         priority: Lower runs first (vLLM's convention).
         cache_salt: Shares cached prefixes only with requests of the same salt.
         user: Named in the log.
+        arrived: When it arrived, on the monotonic clock; None: as the work is given.
+        first_token_timeout: Seconds from arrival in which an answer must have begun; None: as the
+            engine has it. What generates nothing has no first token.
+        timeout: Seconds from arrival in which all must be done; None: as the engine has it.
     """
 
     priority: int = 0
     cache_salt: str | None = None
     user: str | None = None
+    arrived: float | None = None
+    first_token_timeout: float | None = None
+    timeout: float | None = None
+
+    def begun(self) -> RequestContext:
+        """The same, of a request that has arrived now if not before."""
+        return self if self.arrived is not None else replace(self, arrived=time.monotonic())
 
 
 NO_CONTEXT = RequestContext()

@@ -12,7 +12,7 @@ import math
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,13 @@ from caudal.formats.tokenizer import Tokenizer, surely_exceeds
 from caudal.models.pooling import Pooling, cosine_similarity
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.generation import UpdateStream, check_end
+from caudal.service.timeouts import in_time
 from caudal.service.work import EmbedWork, ScoreWork
 
 if TYPE_CHECKING:
     from caudal.loading.load import LoadedModel
+
+T = TypeVar("T")
 
 _TEXTS = ("text_1", "text_2")
 """What errors call the texts of a pair."""
@@ -239,7 +242,8 @@ class Embedder:
                 "model", "This model scores pairs of texts; it makes no embeddings."
             )
         self.pooling.check_dimensions(work.dimensions, self.width)
-        inputs = await asyncio.to_thread(self._encode_all, work)
+        context = context.begun()
+        inputs = await self._encoded(lambda: self._encode_all(work), context)
         return await self._embed(inputs, work, context, on_done)
 
     async def _embed(
@@ -279,6 +283,7 @@ class Embedder:
             EngineDeadError: See `embed`; blames `text_1` or `text_2`.
         """
         pairs, truncate = work.pairs, work.truncate
+        context = context.begun()
         if self.pooling.scores_pairs:
             return await self._cross_scores(work, context)
 
@@ -291,7 +296,7 @@ class Embedder:
                 for text, field in dict(named).items()
             }
 
-        inputs = await asyncio.to_thread(encode)
+        inputs = await self._encoded(encode, context)
         made = await self._embed(list(inputs.values()), work, context)
         embeddings = dict(zip(inputs, made, strict=True))
         counted: set[str] = set()
@@ -314,7 +319,7 @@ class Embedder:
         def encode() -> list[PoolInput]:
             return [self.encode_pair(a, b, truncate=work.truncate) for a, b in work.pairs]
 
-        inputs = await asyncio.to_thread(encode)
+        inputs = await self._encoded(encode, context)
         totals = await self._pool_all(inputs, context, lambda: None)
         scores = []
         for each, total in zip(inputs, totals, strict=True):
@@ -359,6 +364,11 @@ class Embedder:
             raise InputTooLongError(field, limit, len(ids))
         return [*ids[: limit - 1], ids[-1]] if closed else list(ids[:limit])
 
+    async def _encoded(self, encode: Callable[[], T], context: RequestContext) -> T:
+        """What a function makes of texts, in time; raises `RequestTimeoutError`."""
+        async with in_time(context, self._engine.config, generates=False):
+            return await asyncio.to_thread(encode)
+
     async def _pool_all(
         self, inputs: Sequence[PoolInput], context: RequestContext, on_done: Callable[[], None]
     ) -> list[NDArray[np.float64]]:
@@ -377,6 +387,8 @@ class Embedder:
                         work=Pool(self.pooling.kind, each.second_segment),
                         priority=context.priority,
                         cache_salt=context.cache_salt,
+                        arrived=context.arrived,
+                        timeout=context.timeout,
                     )
                 )
             on_done()

@@ -74,9 +74,9 @@ class ServiceMetrics:
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, buckets=buckets, registry=self._registry)
 
-    def observer(self, user: str | None) -> RequestObserver:
-        """A clock for one request that arrives now."""
-        return RequestObserver(self, user)
+    def observer(self, user: str | None, arrived: float) -> RequestObserver:
+        """A clock for one request that arrived then, on the monotonic clock."""
+        return RequestObserver(self, user, arrived)
 
     def observe_queue_time(self, update: SequenceUpdate) -> None:
         """Add the time that a request waited, once it has run."""
@@ -87,6 +87,12 @@ class ServiceMetrics:
         """Add an ended request."""
         self._requests.labels(outcome).inc()
         self._end_to_end.observe(seconds)
+
+    def count_unprepared(self, user: str | None, arrived: float) -> None:
+        """Add a request that ran out of time before it could be submitted, and log it."""
+        seconds = time.monotonic() - arrived
+        self.count("timeout", seconds)
+        logger.info("timeout: still being prepared, %.2f s%s", seconds, logged_user(user))
 
     def render(self) -> bytes:
         """The text that Prometheus expects."""
@@ -164,10 +170,10 @@ class _EngineCollector(Collector):
 class RequestObserver:
     """Times one request by the engine's clock, and logs a line when it has ended."""
 
-    def __init__(self, metrics: ServiceMetrics, user: str | None) -> None:
+    def __init__(self, metrics: ServiceMetrics, user: str | None, arrived: float) -> None:
         self._metrics = metrics
         self._user = logged_user(user)
-        self._arrival = time.monotonic()
+        self._arrived = arrived
         self._last_token: dict[int, float] = {}
 
     def on_update(self, update: SequenceUpdate) -> None:
@@ -184,7 +190,7 @@ class RequestObserver:
 
     def on_end(self, generation: Generation) -> None:
         """Count the request and its tokens."""
-        seconds = time.monotonic() - self._arrival
+        seconds = time.monotonic() - self._arrived
         self._metrics.count(generation.outcome, seconds)
         logger.info(
             "%s: prompt %d tokens (%d cached), answer %d tokens, %.2f s%s",

@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ from caudal.service.embedding import Embedder, Embedding, PairScore
 from caudal.service.facts import ServedFacts
 from caudal.service.generation import Generation
 from caudal.service.texts import TextCoder, TokenForm, Tokens
+from caudal.service.timeouts import in_time
 from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
 from caudal.structured_outputs import StructuredOutputsParams
 
@@ -226,19 +227,22 @@ class ModelService:
             ParameterError: Something in the conversation or the parameters makes no sense, or can't
                 be had of this model.
             QueueFullError: Too many requests are waiting.
+            RequestTimeoutError: Time ran out before it could be submitted.
         """
-        planned = await self._chats.plan(work)
-        prompt = planned.prompt
-        if self.parts.strict and prompt.ignored:
-            field = prompt.ignored[0]
-            raise ParameterError(field, f"{field} would have no effect on this server.")
-        generation = await self._submit(
-            prompt.tokens,
-            planned.params,
-            context,
-            visible_tokens=prompt.visible_tokens,
-            thinking=prompt.thinking_limit(work.thinking_budget),
-        )
+        context = context.begun()
+        async with self._in_time(context):
+            planned = await self._chats.plan(work)
+            prompt = planned.prompt
+            if self.parts.strict and prompt.ignored:
+                field = prompt.ignored[0]
+                raise ParameterError(field, f"{field} would have no effect on this server.")
+            generation = await self._submit(
+                prompt.tokens,
+                planned.params,
+                context,
+                visible_tokens=prompt.visible_tokens,
+                thinking=prompt.thinking_limit(work.thinking_budget),
+            )
         conversation = planned.conversation
         return ChatGeneration(
             generation,
@@ -256,12 +260,15 @@ class ModelService:
         Raises:
             ParameterError: A prompt or a parameter is refused; nothing runs then.
             QueueFullError: Too many requests are waiting.
+            RequestTimeoutError: Time ran out before all could be submitted.
         """
         self._check_count(len(work.prompts))
+        context = context.begun()
         started: list[Generation] = []
         try:
-            for prompt in await self._texts.encode_prompts(work):
-                started.append(await self._submit(prompt, work.params, context))
+            async with self._in_time(context):
+                for prompt in await self._texts.encode_prompts(work):
+                    started.append(await self._submit(prompt, work.params, context))
         except BaseException:
             for generation in started:
                 await generation.aclose()
@@ -361,6 +368,16 @@ class ModelService:
 
         return logged(metrics, what, context.user)
 
+    def _in_time(self, context: RequestContext) -> AbstractAsyncContextManager[None]:
+        """Where an answer is made ready to be submitted; raises `RequestTimeoutError`."""
+
+        def count() -> None:
+            if self.parts.metrics is not None:
+                assert context.arrived is not None
+                self.parts.metrics.count_unprepared(context.user, context.arrived)
+
+        return in_time(context, self.parts.engine.config, generates=True, on_timeout=count)
+
     def _check_count(self, prompts: int) -> None:
         """Raises `ParameterError` for more prompts than can ever be taken at once.
 
@@ -394,8 +411,10 @@ class ModelService:
         visible_tokens: Collection[int] = (),
         thinking: ThinkingLimit | None = None,
     ) -> Generation:
+        assert context.arrived is not None
         parts = self.parts
-        observer = None if parts.metrics is None else parts.metrics.observer(context.user)
+        metrics = parts.metrics
+        observer = None if metrics is None else metrics.observer(context.user, context.arrived)
         self._check_length(len(prompt), params)
         request = Request(
             request_id=f"{self._id}-{next(self._numbers)}",
@@ -403,6 +422,9 @@ class ModelService:
             work=Generate(params, thinking),
             priority=context.priority,
             cache_salt=context.cache_salt,
+            arrived=context.arrived,
+            first_token_timeout=context.first_token_timeout,
+            timeout=context.timeout,
         )
         updates = await parts.engine.submit(request)
         return Generation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -33,7 +34,7 @@ from caudal.server.anthropic.tools import (
     skipped_tools,
 )
 from caudal.server.anthropic.turns import answers_tools, read_messages, read_tool_changes
-from caudal.server.model_request import ModelRequest
+from caudal.server.model_request import GenerationRequest, ModelRequest
 from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
 from caudal.service.context import RequestContext
 from caudal.service.naming import FieldNames
@@ -188,7 +189,7 @@ class CountTokensRequest(ModelRequest):
         return {name: True for name in ("enable_thinking", "thinking") if template.reads(name)}
 
 
-class MessageRequest(CountTokensRequest):
+class MessageRequest(CountTokensRequest, GenerationRequest):
     """Body of `POST /v1/messages`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -226,7 +227,8 @@ class MessageRequest(CountTokensRequest):
 
     def context(self) -> RequestContext:
         """Who asks."""
-        return RequestContext(user=None if self.metadata is None else self.metadata.user_id)
+        user = None if self.metadata is None else self.metadata.user_id
+        return replace(super().context(), user=user)
 
     def without_effect(self, *, can_think: bool) -> Iterator[str]:
         """As for counting, and what is about the answer."""

@@ -16,7 +16,7 @@ from pydantic import Field
 from caudal.errors import ParameterError
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import json_text
-from caudal.server.model_request import ModelRequest
+from caudal.server.model_request import WorkRequest
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
 from caudal.server.streaming import run_until_disconnect
@@ -29,7 +29,7 @@ MAX_INPUTS = 2048
 """Most inputs of a request (OpenAI's limit)."""
 
 
-class PoolingFields(ModelRequest):
+class PoolingFields(WorkRequest):
     """Fields that embeddings, reranking and scoring share; the last two are vLLM's."""
 
     hints: ClassVar[frozenset[str]] = frozenset(("input_type",))
@@ -49,7 +49,7 @@ class PoolingFields(ModelRequest):
 
     def context(self) -> RequestContext:
         """Who asks, and how urgent it is."""
-        return RequestContext(priority=self.priority or 0, user=self.user)
+        return replace(super().context(), priority=self.priority or 0, user=self.user)
 
     @property
     def truncation(self) -> int | None:

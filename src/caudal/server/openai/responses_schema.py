@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -13,7 +13,7 @@ from caudal.errors import ParameterError
 from caudal.reading.fields import RequestModel
 from caudal.reading.openai.tools import MAX_TOOLS, ToolMode
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.model_request import ModelRequest
+from caudal.server.model_request import GenerationRequest, ModelRequest
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_history import HistoryReader
@@ -236,7 +236,7 @@ _OTHER_INCLUDABLE = (
 """What can be included of tools that this server doesn't have, and of images."""
 
 
-class ResponseRequest(InputFields):
+class ResponseRequest(InputFields, GenerationRequest):
     """Body of `POST /v1/responses`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -294,7 +294,8 @@ class ResponseRequest(InputFields):
 
     def context(self) -> RequestContext:
         """Who asks, and how urgent it is."""
-        return RequestContext(
+        return replace(
+            super().context(),
             priority=self.priority or 0,
             cache_salt=self.cache_salt,
             user=self.safety_identifier or self.user,

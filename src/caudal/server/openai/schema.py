@@ -6,6 +6,7 @@ See `caudal.reading.fields` for what happens to the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -13,7 +14,7 @@ from pydantic import Field
 from caudal.errors import ParameterError
 from caudal.reading.fields import RequestModel
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.model_request import ModelRequest
+from caudal.server.model_request import GenerationRequest
 from caudal.server.openai.peer_fields import PeerFields, same_meaning
 from caudal.server.openai.structured import FormFields
 from caudal.server.openai.texts import read_texts_or_tokens
@@ -42,7 +43,7 @@ class StreamOptions(RequestModel):
     )
 
 
-class GenerationFields(PeerFields, FormFields, ModelRequest):
+class GenerationFields(PeerFields, FormFields, GenerationRequest):
     """Fields that chat and text completions share."""
 
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
@@ -73,8 +74,11 @@ class GenerationFields(PeerFields, FormFields, ModelRequest):
 
     def context(self) -> RequestContext:
         """Who asks, and how urgent it is."""
-        return RequestContext(
-            priority=self.priority or 0, cache_salt=self.cache_salt, user=self.user
+        return replace(
+            super().context(),
+            priority=self.priority or 0,
+            cache_salt=self.cache_salt,
+            user=self.user,
         )
 
     @property
