@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from caudal import LLM
+from caudal.errors import UnsupportedTaskError
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.service.model_service import ModelService
@@ -56,6 +57,8 @@ def test_the_library_matches_the_reference(minilm: str) -> None:
         assert near.outputs.score > 0.8 > 0.2 > far.outputs.score
         again = llm.encode({"prompt_token_ids": REFERENCE[0]["tokens"]})
         assert again[0].outputs.embedding == results[0].outputs.embedding
+        with pytest.raises(UnsupportedTaskError, match="can't generate text"):
+            llm.generate("Hello")
 
 
 def test_the_official_client_gets_the_same(client: openai.OpenAI) -> None:

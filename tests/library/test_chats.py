@@ -183,6 +183,13 @@ def test_refusals_name_the_place(llm: LLM, messages: Any, options: Any, param: s
     assert caught.value.param == param
 
 
+def test_what_is_not_supported(llm: LLM):
+    with pytest.raises(
+        ParameterError, match=r"^messages\[0\]\.audio is not supported by Caudal\.$"
+    ):
+        llm.chat([user("x") | {"audio": {"id": "a"}}], GREEDY)
+
+
 def test_streams_refuse_at_once_what_they_can(llm: LLM):
     with pytest.raises(ParameterError, match="one conversation"):
         llm.stream_chat([[user("x")], [user("x")]])  # type: ignore[list-item]

@@ -154,7 +154,8 @@ class ChatPreparer:
             conversation.tool_choice.mode == "required" or any(tool.strict for tool in tools)
         ):
             raise ParameterError(
-                "tools", "This server reads no tool calls, so it can't enforce any."
+                "tools",
+                "tools: the tool parser is none, which reads no tool calls and can't enforce any.",
             )
         native = _takes_tools(template)
         messages = template_messages(conversation, template, with_tools_as_text=not native)

@@ -51,7 +51,7 @@ def _read(messages: Sequence[Message], given: Mapping[str, Any], where: str) -> 
         )
         conversation = fields.conversation()
     except ValidationError as error:
-        message, field = explain_errors(error.errors(include_url=False))
+        message, field = explain_errors(error.errors(include_url=False), by="Caudal")
         raise renamed(ParameterError(field or "messages", message), names) from None
     except ParameterError as error:
         raise renamed(error, names) from None

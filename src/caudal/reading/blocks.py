@@ -55,8 +55,7 @@ def known_types(
             raise ValueError(f"{what} needs a type: {', '.join(known)}")
         if kind not in known and kind not in also:
             raise ValueError(
-                f"{what} of type {kind!r:.80} is not supported by this server, only "
-                f"{', '.join(known)}"
+                f"{what} of type {kind!r:.80} is not supported, only {', '.join(known)}"
             )
         return value
 

@@ -21,8 +21,13 @@ _INSTEAD = {
 """Fields that have gone out of use where they come from, and what took their place."""
 
 
-def explain_errors(errors: Sequence[Any]) -> tuple[str, str | None]:
-    """Returns one sentence, and the field, for pydantic's list of errors."""
+def explain_errors(errors: Sequence[Any], *, by: str = "this server") -> tuple[str, str | None]:
+    """Returns one sentence, and the field, for pydantic's list of errors.
+
+    Args:
+        errors: Of a `RequestModel`.
+        by: Who doesn't support what isn't supported.
+    """
     # A union reports every branch; the branch that got furthest is the one that was meant.
     error = max(errors, key=lambda item: len(_path(item["loc"])))
     path = _path(error["loc"])
@@ -31,7 +36,7 @@ def explain_errors(errors: Sequence[Any]) -> tuple[str, str | None]:
         field = _join([*path, cause.field])
         instead = _INSTEAD.get(field)
         hint = "" if instead is None else f" Use {instead} instead."
-        return f"{field} {cause.verdict} this server.{hint}", field
+        return f"{field} {cause.verdict} {by}.{hint}", field
     if isinstance(cause, UnknownFieldError):
         field = _join([*path, cause.field])
         meant = "" if cause.meant is None else f" Did you mean {_join([*path, cause.meant])}?"
