@@ -97,46 +97,38 @@ class TextCoder:
 
     async def encode_prompts(self, work: CompletionWork) -> list[list[int]]:
         """Token ids of prompts to continue, cut as asked; raises what `encode` raises."""
-        texts = [each for each in work.prompts if isinstance(each, str)]
-        whole = iter(
-            await self.encode(texts, add_special=work.add_special, parse_special=work.parse_special)
-            if texts
+        begins, others = [], []
+        for prompt in work.prompts:
+            if isinstance(prompt, str):
+                begins.append(prompt)
+            elif str in set(map(type, prompt)):
+                first, *rest = prompt
+                if isinstance(first, str):
+                    begins.append(first)
+                others += [piece for piece in rest if isinstance(piece, str)]
+        begun = iter(
+            await self.encode(
+                begins, add_special=work.add_special, parse_special=work.parse_special
+            )
+        )
+        gone_on = iter(
+            await self.encode(others, add_special=False, parse_special=work.parse_special)
+            if others
             else ()
         )
         encoded: list[list[int]] = []
         for prompt in work.prompts:
             if isinstance(prompt, str):
-                tokens = next(whole)
-            elif str in set(map(type, prompt)):
-                tokens = await self._encode_pieces(prompt, work)
+                tokens = next(begun)
             else:
-                tokens = [*prompt]  # type: ignore[list-item]
+                tokens = []
+                for index, piece in enumerate(prompt):
+                    if isinstance(piece, str):
+                        tokens += next(gone_on if index else begun)
+                    else:
+                        tokens.append(piece)
             encoded.append(self._cut(tokens, work.truncation, work.params.max_tokens))
         return encoded
-
-    async def _encode_pieces(self, prompt: Sequence[int | str], work: CompletionWork) -> list[int]:
-        """Token ids of a prompt that is texts and ids in turn."""
-        first, *others = prompt
-        pieces = [] if isinstance(first, int) else [first]
-        begun = iter(
-            await self.encode(
-                pieces, add_special=work.add_special, parse_special=work.parse_special
-            )
-        )
-        gone_on = iter(
-            await self.encode(
-                [piece for piece in others if isinstance(piece, str)],
-                add_special=False,
-                parse_special=work.parse_special,
-            )
-        )
-        tokens: list[int] = []
-        for index, piece in enumerate(prompt):
-            if isinstance(piece, str):
-                tokens += next(gone_on if index else begun)
-            else:
-                tokens.append(piece)
-        return tokens
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, with the names of control tokens.
