@@ -23,15 +23,7 @@ _FENCE = "```"
 def read_deepseek(chars: Chars, context: CallContext) -> Reading[None]:
     """Calls up to the end of the block; the block's own markers may be missing."""
     in_call = context.marker == CALL_BEGIN
-    while True:
-        if not in_call:
-            if (yield from chars.space()) != "<":
-                return
-            tag = (yield from chars.until(">")) + ">"
-            if tag == CALLS_END:
-                return
-            if tag != CALL_BEGIN:
-                raise BrokenCallError
+    while in_call or (yield from _begins_call(chars, CALL_BEGIN, CALLS_END)):
         in_call = False
         name = yield from chars.until(SEPARATOR)
         if name.strip() == "function":
@@ -49,15 +41,7 @@ def read_deepseek(chars: Chars, context: CallContext) -> Reading[None]:
 def read_kimi(chars: Chars, context: CallContext) -> Reading[None]:
     """Calls of Kimi K2, whose names stand in ids: `functions.NAME:0`."""
     in_call = context.marker == KIMI_CALL_BEGIN
-    while True:
-        if not in_call:
-            if (yield from chars.space()) != "<":
-                return
-            tag = (yield from chars.until(">")) + ">"
-            if tag == KIMI_CALLS_END:
-                return
-            if tag != KIMI_CALL_BEGIN:
-                raise BrokenCallError
+    while in_call or (yield from _begins_call(chars, KIMI_CALL_BEGIN, KIMI_CALLS_END)):
         in_call = False
         identity = (yield from chars.until(KIMI_ARGUMENTS)).strip()
         name, _, number = identity.removeprefix("functions.").rpartition(":")
@@ -66,3 +50,16 @@ def read_kimi(chars: Chars, context: CallContext) -> Reading[None]:
         yield from chars.space()
         yield from read_arguments(chars, context, name)
         yield from chars.optional(KIMI_CALL_END)
+
+
+def _begins_call(chars: Chars, begin: str, end: str) -> Reading[bool]:
+    """Take what begins the next call of a block, or ends the block; returns whether a call follows.
+
+    What ends the block may be missing.
+    """
+    if (yield from chars.space()) != "<":
+        return False
+    tag = (yield from chars.until(">")) + ">"
+    if tag not in (begin, end):
+        raise BrokenCallError
+    return tag == begin

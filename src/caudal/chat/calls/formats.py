@@ -29,7 +29,14 @@ from caudal.chat.calls.json_calls import (
 )
 from caudal.chat.calls.python_calls import read_marked_list, read_tool_code
 from caudal.chat.calls.reading import Reader
-from caudal.chat.calls.tag_calls import FUNCTION, function_tags, gemma
+from caudal.chat.calls.tag_calls import (
+    FUNCTION,
+    FUNCTION_END,
+    PARAMETER,
+    PARAMETER_END,
+    function_tags,
+    gemma,
+)
 from caudal.chat.conversation import Tool
 from caudal.chat.member_grammar import MemberSyntax, TextSyntax, can_write
 from caudal.chat.text_input import TEXT_BEGIN
@@ -95,61 +102,117 @@ class ToolFormat:
     syntax: CallSyntax
 
 
-HERMES = ToolFormat(
-    name="hermes",
-    read=tagged("</tool_call>"),
-    begins=("<tool_call>",),
-    markers=("<tool_call>", "</tool_call>"),
-    syntax=CallSyntax(
-        head='<tool_call>\n{"name": "NAME", "arguments": ',
-        tail="}\n</tool_call>",
-        separator="\n",
-    ),
-)
+_JSON_HEAD = '{"name": "NAME", "arguments": '
 
 _KEYWORDS = MemberSyntax(head="KEY=", separator=", ")
 
 _DEEPSEEK_MARKERS = (CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, SEPARATOR)
 
+
+def _tagged(name: str, begin: str, end: str, syntax: CallSyntax) -> ToolFormat:
+    """Calls in JSON, with a text before and behind one of them or all."""
+    return ToolFormat(
+        name=name, read=tagged(end), begins=(begin,), markers=(begin, end), syntax=syntax
+    )
+
+
+def _json_list(begin: str, end: str = "") -> CallSyntax:
+    """Calls as a list of JSON objects, with these around it."""
+    return CallSyntax(begin=f"{begin}[", head=_JSON_HEAD, tail="}", separator=", ", end=f"]{end}")
+
+
+def _python_list(begin: str = "", end: str = "") -> CallSyntax:
+    """Calls as a list of Python's, with these around it."""
+    return CallSyntax(
+        begin=f"{begin}[",
+        head="NAME(",
+        tail=")",
+        separator=", ",
+        end=f"]{end}",
+        members=_KEYWORDS,
+    )
+
+
+def _tagged_members(head: str, end: str, *, pad: str = "") -> MemberSyntax:
+    """Arguments that are a line each, or, with `pad`, that have lines of their own."""
+    return MemberSyntax(
+        head=head + pad,
+        tail=f"{pad}{end}\n",
+        text=TextSyntax(begin="", end=end, pad=pad, tail="\n"),
+    )
+
+
+def _function_tags(name: str, tag: str, *, pad: str = "") -> ToolFormat:
+    """A tag for the call, in it one for the function, in it one for each argument."""
+    begin, end = f"<{tag}>", f"</{tag}>"
+    return ToolFormat(
+        name=name,
+        read=function_tags(end),
+        begins=(begin, FUNCTION),
+        markers=(begin, end),
+        syntax=CallSyntax(
+            head=f"{begin}\n{FUNCTION}NAME>\n",
+            tail=f"{FUNCTION_END}\n{end}",
+            separator="\n",
+            members=_tagged_members(f"{PARAMETER}KEY>", PARAMETER_END, pad=pad),
+        ),
+    )
+
+
+def _deepseek(name: str, head: str, tail: str, separator: str) -> ToolFormat:
+    """A block of calls, as DeepSeek's V3 marks it."""
+    return ToolFormat(
+        name=name,
+        read=read_deepseek,
+        begins=(CALLS_BEGIN, CALL_BEGIN),
+        markers=_DEEPSEEK_MARKERS,
+        syntax=CallSyntax(
+            begin=CALLS_BEGIN,
+            head=f"{CALL_BEGIN}{head}",
+            tail=f"{tail}{CALL_END}",
+            separator=separator,
+            end=CALLS_END,
+        ),
+    )
+
+
+def _gemma(name: str, begin: str, end: str, quote: str) -> ToolFormat:
+    """`call:NAME{KEY:VALUE,…}` between two markers, with strings between two of another."""
+    return ToolFormat(
+        name=name,
+        read=gemma(quote, end),
+        begins=(begin,),
+        markers=(begin, end, quote),
+        syntax=CallSyntax(
+            head=f"{begin}call:NAME{{",
+            tail=f"}}{end}",
+            members=MemberSyntax(
+                head="KEY:", separator=",", text=TextSyntax(begin=quote, end=quote)
+            ),
+        ),
+    )
+
+
+HERMES = _tagged(
+    "hermes",
+    "<tool_call>",
+    "</tool_call>",
+    CallSyntax(
+        head=f"<tool_call>\n{_JSON_HEAD}",
+        tail="}\n</tool_call>",
+        separator="\n",
+    ),
+)
+
 _ALL = (
     HERMES,
-    ToolFormat(
-        name="qwen3_coder",
-        read=function_tags("</tool_call>"),
-        begins=("<tool_call>", FUNCTION),
-        markers=("<tool_call>", "</tool_call>"),
-        syntax=CallSyntax(
-            head=f"<tool_call>\n{FUNCTION}NAME>\n",
-            tail="</function>\n</tool_call>",
-            separator="\n",
-            members=MemberSyntax(
-                head="<parameter=KEY>\n",
-                tail="\n</parameter>\n",
-                text=TextSyntax(begin="", end="</parameter>", pad="\n", tail="\n"),
-            ),
-        ),
-    ),
-    ToolFormat(
-        name="seed_oss",
-        read=function_tags("</seed:tool_call>"),
-        begins=("<seed:tool_call>", FUNCTION),
-        markers=("<seed:tool_call>", "</seed:tool_call>"),
-        syntax=CallSyntax(
-            head=f"<seed:tool_call>\n{FUNCTION}NAME>\n",
-            tail="</function>\n</seed:tool_call>",
-            separator="\n",
-            members=MemberSyntax(
-                head="<parameter=KEY>",
-                tail="</parameter>\n",
-                text=TextSyntax(begin="", end="</parameter>", tail="\n"),
-            ),
-        ),
-    ),
+    _function_tags("qwen3_coder", "tool_call", pad="\n"),
+    _function_tags("seed_oss", "seed:tool_call"),
     ToolFormat(
         name="functionary",
         read=read_function,
         begins=(FUNCTION,),
-        syntax=CallSyntax(head=f"{FUNCTION}NAME>", tail="</function>"),
+        syntax=CallSyntax(head=f"{FUNCTION}NAME>", tail=FUNCTION_END),
     ),
     ToolFormat(
         name="glm45",
@@ -167,11 +230,7 @@ _ALL = (
             head="<tool_call>NAME\n",
             tail="</tool_call>",
             separator="\n",
-            members=MemberSyntax(
-                head="<arg_key>KEY</arg_key>\n<arg_value>",
-                tail="</arg_value>\n",
-                text=TextSyntax(begin="", end="</arg_value>", tail="\n"),
-            ),
+            members=_tagged_members("<arg_key>KEY</arg_key>\n<arg_value>", "</arg_value>"),
         ),
     ),
     ToolFormat(
@@ -185,11 +244,7 @@ _ALL = (
             tail="</invoke>",
             separator="\n",
             end="\n</minimax:tool_call>",
-            members=MemberSyntax(
-                head='<parameter name="KEY">',
-                tail="</parameter>\n",
-                text=TextSyntax(begin="", end="</parameter>", tail="\n"),
-            ),
+            members=_tagged_members('<parameter name="KEY">', "</parameter>"),
         ),
     ),
     ToolFormat(
@@ -220,12 +275,11 @@ _ALL = (
             end=KIMI_CALLS_END,
         ),
     ),
-    ToolFormat(
-        name="cohere",
-        read=tagged("<|END_ACTION|>"),
-        begins=("<|START_ACTION|>",),
-        markers=("<|START_ACTION|>", "<|END_ACTION|>"),
-        syntax=CallSyntax(
+    _tagged(
+        "cohere",
+        "<|START_ACTION|>",
+        "<|END_ACTION|>",
+        CallSyntax(
             begin="<|START_ACTION|>[\n",
             head='    {"tool_call_id": "0", "tool_name": "NAME", "parameters": ',
             tail="}",
@@ -233,32 +287,8 @@ _ALL = (
             end="\n]<|END_ACTION|>",
         ),
     ),
-    ToolFormat(
-        name="nemotron",
-        read=tagged("</TOOLCALL>"),
-        begins=("<TOOLCALL>",),
-        markers=("<TOOLCALL>", "</TOOLCALL>"),
-        syntax=CallSyntax(
-            begin="<TOOLCALL>[",
-            head='{"name": "NAME", "arguments": ',
-            tail="}",
-            separator=", ",
-            end="]</TOOLCALL>",
-        ),
-    ),
-    ToolFormat(
-        name="apriel",
-        read=tagged("</tool_calls>"),
-        begins=("<tool_calls>",),
-        markers=("<tool_calls>", "</tool_calls>"),
-        syntax=CallSyntax(
-            begin="<tool_calls>[",
-            head='{"name": "NAME", "arguments": ',
-            tail="}",
-            separator=", ",
-            end="]</tool_calls>",
-        ),
-    ),
+    _tagged("nemotron", "<TOOLCALL>", "</TOOLCALL>", _json_list("<TOOLCALL>", "</TOOLCALL>")),
+    _tagged("apriel", "<tool_calls>", "</tool_calls>", _json_list("<tool_calls>", "</tool_calls>")),
     ToolFormat(
         name="llama3_json",
         read=separated(";"),
@@ -277,36 +307,21 @@ _ALL = (
         begins=("<|python_start|>",),
         bare="[",
         markers=("<|python_start|>", "<|python_end|>"),
-        syntax=CallSyntax(
-            begin="[", head="NAME(", tail=")", separator=", ", end="]", members=_KEYWORDS
-        ),
+        syntax=_python_list(),
     ),
     ToolFormat(
         name="lfm2",
         read=read_marked_list("<|tool_call_end|>"),
         begins=("<|tool_call_start|>",),
         markers=("<|tool_call_start|>", "<|tool_call_end|>"),
-        syntax=CallSyntax(
-            begin="<|tool_call_start|>[",
-            head="NAME(",
-            tail=")",
-            separator=", ",
-            end="]<|tool_call_end|>",
-            members=_KEYWORDS,
-        ),
+        syntax=_python_list("<|tool_call_start|>", "<|tool_call_end|>"),
     ),
     ToolFormat(
         name="mistral",
         read=read_mistral,
         begins=("[TOOL_CALLS]",),
         markers=("[TOOL_CALLS]",),
-        syntax=CallSyntax(
-            begin="[TOOL_CALLS][",
-            head='{"name": "NAME", "arguments": ',
-            tail="}",
-            separator=", ",
-            end="]",
-        ),
+        syntax=_json_list("[TOOL_CALLS]"),
     ),
     ToolFormat(
         name="mistral_args",
@@ -315,44 +330,14 @@ _ALL = (
         markers=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
         syntax=CallSyntax(head="[TOOL_CALLS]NAME[ARGS]", tail=""),
     ),
-    ToolFormat(
-        name="deepseek_v3",
-        read=read_deepseek,
-        begins=(CALLS_BEGIN, CALL_BEGIN),
-        markers=_DEEPSEEK_MARKERS,
-        syntax=CallSyntax(
-            begin=CALLS_BEGIN,
-            head=f"{CALL_BEGIN}function{SEPARATOR}NAME\n```json\n",
-            tail=f"\n```{CALL_END}",
-            separator="\n",
-            end=CALLS_END,
-        ),
-    ),
-    ToolFormat(
-        name="deepseek_v31",
-        read=read_deepseek,
-        begins=(CALLS_BEGIN, CALL_BEGIN),
-        markers=_DEEPSEEK_MARKERS,
-        syntax=CallSyntax(
-            begin=CALLS_BEGIN,
-            head=f"{CALL_BEGIN}NAME{SEPARATOR}",
-            tail=CALL_END,
-            separator="",
-            end=CALLS_END,
-        ),
-    ),
+    _deepseek("deepseek_v3", f"function{SEPARATOR}NAME\n```json\n", "\n```", "\n"),
+    _deepseek("deepseek_v31", f"NAME{SEPARATOR}", "", ""),
     ToolFormat(
         name="granite",
         read=read_calls,
         begins=("<|tool_call|>", "<tool_call>"),
         markers=("<|tool_call|>", "<tool_call>"),
-        syntax=CallSyntax(
-            begin="<|tool_call|>[",
-            head='{"name": "NAME", "arguments": ',
-            tail="}",
-            separator=", ",
-            end="]",
-        ),
+        syntax=_json_list("<|tool_call|>"),
     ),
     ToolFormat(
         name="gemma",
@@ -367,32 +352,8 @@ _ALL = (
             members=_KEYWORDS,
         ),
     ),
-    ToolFormat(
-        name="functiongemma",
-        read=gemma("<escape>", "<end_function_call>"),
-        begins=("<start_function_call>",),
-        markers=("<start_function_call>", "<end_function_call>", "<escape>"),
-        syntax=CallSyntax(
-            head="<start_function_call>call:NAME{",
-            tail="}<end_function_call>",
-            members=MemberSyntax(
-                head="KEY:", separator=",", text=TextSyntax(begin="<escape>", end="<escape>")
-            ),
-        ),
-    ),
-    ToolFormat(
-        name="gemma4",
-        read=gemma('<|"|>', "<tool_call|>"),
-        begins=("<|tool_call>",),
-        markers=("<|tool_call>", "<tool_call|>", '<|"|>'),
-        syntax=CallSyntax(
-            head="<|tool_call>call:NAME{",
-            tail="}<tool_call|>",
-            members=MemberSyntax(
-                head="KEY:", separator=",", text=TextSyntax(begin='<|"|>', end='<|"|>')
-            ),
-        ),
-    ),
+    _gemma("functiongemma", "<start_function_call>", "<end_function_call>", "<escape>"),
+    _gemma("gemma4", "<|tool_call>", "<tool_call|>", '<|"|>'),
 )
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = {tool_format.name: tool_format for tool_format in _ALL}

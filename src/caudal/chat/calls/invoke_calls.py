@@ -5,17 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from caudal.chat.calls.json_calls import write_json
-from caudal.chat.calls.reading import (
-    BrokenCallError,
-    CallArguments,
-    CallContext,
-    CallDone,
-    CallName,
-    Chars,
-    Reader,
-    Reading,
-)
+from caudal.chat.calls.json_calls import whole_call
+from caudal.chat.calls.reading import BrokenCallError, CallContext, Chars, Reader, Reading
 from caudal.chat.calls.tag_calls import MAX_VALUE, value_of
 
 DSML = "｜DSML｜"
@@ -27,7 +18,7 @@ _IS_TEXT = re.compile(r'\sstring="(true|false)"')
 def read_glm(chars: Chars, context: CallContext) -> Reading[None]:
     """Behind `<tool_call>`: a name, then `<arg_key>` and `<arg_value>` by turns."""
     name = context.check_name((yield from chars.until_space_or("<")).strip())
-    schemas = context.tools[name].properties if name in context.tools else {}
+    schemas = context.schemas_of(name)
     arguments: dict[str, Any] = {}
     while True:
         if (yield from chars.space()) == "":
@@ -42,9 +33,7 @@ def read_glm(chars: Chars, context: CallContext) -> Reading[None]:
         yield from chars.literal("<arg_value>")
         value = yield from chars.until("</arg_value>", MAX_VALUE)
         arguments[key] = value_of(value, schemas.get(key))
-    yield CallName(name)
-    yield CallArguments(write_json(arguments))
-    yield CallDone()
+    yield from whole_call(name, arguments)
 
 
 def invoked(prefix: str, blocks: tuple[str, ...]) -> Reader:
@@ -67,7 +56,7 @@ def invoked(prefix: str, blocks: tuple[str, ...]) -> Reader:
                 return
             yield from chars.literal(call)
             name = context.check_name(_name_in((yield from chars.until(">"))))
-            schemas = context.tools[name].properties if name in context.tools else {}
+            schemas = context.schemas_of(name)
             arguments: dict[str, Any] = {}
             while True:
                 yield from chars.space()
@@ -85,9 +74,7 @@ def invoked(prefix: str, blocks: tuple[str, ...]) -> Reader:
                 else:
                     schema = {"type": "string"} if is_text[1] == "true" else None
                     arguments[key] = value_of(value, schema)
-            yield CallName(name)
-            yield CallArguments(write_json(arguments))
-            yield CallDone()
+            yield from whole_call(name, arguments)
             if (yield from chars.space()) != "<":
                 return  # the end tag is missing
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from caudal.chat.calls.reading import (
@@ -97,6 +97,13 @@ def write_json(value: Any) -> str:
         raise BrokenCallError from error
 
 
+def whole_call(name: str, arguments: Mapping[str, Any]) -> Reading[None]:
+    """Yield a call of which everything is known, and end it."""
+    yield CallName(name)
+    yield CallArguments(write_json(arguments))
+    yield CallDone()
+
+
 def arguments_of(text: str) -> str:
     """A JSON object as text, from what a model wrote in its place.
 
@@ -168,12 +175,8 @@ def read_call(chars: Chars, context: CallContext) -> Reading[None]:
             parse_json((yield from read_json(chars)), strict=False)
         else:
             raise BrokenCallError
-        yield from chars.space()
-        char = yield from chars.take()
-        if char == "}":
+        if not (yield from chars.another("}")):
             break
-        if char != ",":
-            raise BrokenCallError
     if name is None:
         raise BrokenCallError
     if not streamed:
@@ -193,12 +196,8 @@ def read_calls(chars: Chars, context: CallContext) -> Reading[None]:
     while True:
         yield from chars.space()
         yield from read_call(chars, context)
-        yield from chars.space()
-        char = yield from chars.take()
-        if char == "]":
+        if not (yield from chars.another("]")):
             return
-        if char != ",":
-            raise BrokenCallError
 
 
 def tagged(end: str) -> Reader:

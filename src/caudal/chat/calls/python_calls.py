@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from caudal.chat.calls.json_calls import arguments_of, parse_json, write_json
+from caudal.chat.calls.json_calls import MAX_DEPTH, arguments_of, parse_json, write_json
 from caudal.chat.calls.reading import (
     BrokenCallError,
     CallArguments,
@@ -22,8 +22,6 @@ from caudal.formats.tokenizer import without_surrogates
 
 MAX_CODE = 256 * 1024
 """Longest text that is parsed as Python."""
-
-MAX_DEPTH = 64
 
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _WORDS = {"true": True, "false": False, "null": None}
@@ -123,8 +121,7 @@ def _parse_call(node: ast.expr, context: CallContext) -> tuple[str, str]:
     if name == "print" and len(node.args) == 1 and name not in context.tools:
         return _parse_call(node.args[0], context)
     name = context.check_name(name)
-    tool = context.tools.get(name)
-    names = list(tool.properties) if tool else []
+    names = list(context.schemas_of(name))
     if len(node.args) > len(names):
         raise BrokenCallError
     arguments = {key: _literal(arg) for key, arg in zip(names, node.args, strict=False)}

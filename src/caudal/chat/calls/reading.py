@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from caudal.chat.conversation import Tool
 
@@ -69,6 +69,11 @@ class CallContext:
         tool = self.tools.get(name or "")
         return self.live and tool is not None and tool.grammar is not None
 
+    def schemas_of(self, name: str) -> Mapping[str, Any]:
+        """What each of a tool's arguments may be; nothing of a tool that isn't on offer."""
+        tool = self.tools.get(name)
+        return {} if tool is None else tool.properties
+
     def check_name(self, name: object) -> str:
         """The name, if it can be a tool's.
 
@@ -118,6 +123,18 @@ class Chars:
         for expected in text:
             if (yield from self.take()) != expected:
                 raise BrokenCallError
+
+    def another(self, end: str) -> Reading[bool]:
+        """Behind a member: take white space, and the comma before another member, or `end`.
+
+        Returns:
+            Whether another member follows.
+        """
+        yield from self.space()
+        char = yield from self.take()
+        if char not in (",", end):
+            raise BrokenCallError
+        return char != end
 
     def until(self, end: str, limit: int = MAX_NAME) -> Reading[str]:
         """Take text through `end`; returns what was before it, at most `limit` characters."""

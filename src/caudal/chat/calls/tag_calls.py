@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from caudal.chat.calls.json_calls import MAX_DEPTH, parse_json, read_call, read_json, write_json
-from caudal.chat.calls.reading import (
-    BrokenCallError,
-    CallArguments,
-    CallContext,
-    CallDone,
-    CallName,
-    Chars,
-    Reader,
-    Reading,
-)
+from caudal.chat.calls.json_calls import MAX_DEPTH, parse_json, read_call, read_json, whole_call
+from caudal.chat.calls.reading import BrokenCallError, CallContext, Chars, Reader, Reading
 
 FUNCTION = "<function="
 PARAMETER = "<parameter="
@@ -40,8 +31,7 @@ def function_tags(end: str) -> Reader:
                 return
             yield from chars.literal(FUNCTION)
         name = context.check_name((yield from chars.until(">")).strip())
-        tool = context.tools.get(name)
-        schemas = tool.properties if tool else {}
+        schemas = context.schemas_of(name)
         arguments: dict[str, Any] = {}
         tag = PARAMETER_END
         while tag != FUNCTION_END:
@@ -55,9 +45,7 @@ def function_tags(end: str) -> Reader:
             key = (yield from chars.until(">")).strip()
             value, tag = yield from chars.until_one_of(value_ends, MAX_VALUE)
             arguments[key] = value_of(value.removeprefix("\n").removesuffix("\n"), schemas.get(key))
-        yield CallName(name)
-        yield CallArguments(write_json(arguments))
-        yield CallDone()
+        yield from whole_call(name, arguments)
         yield from chars.optional(end)
 
     return read
@@ -84,9 +72,7 @@ def gemma(quote: str, end: str) -> Reader:
         yield from chars.literal("call:")
         name = context.check_name((yield from chars.until("{")).strip())
         arguments = yield from _read_members(chars, quote, 1)
-        yield CallName(name)
-        yield CallArguments(write_json(arguments))
-        yield CallDone()
+        yield from whole_call(name, arguments)
         yield from chars.optional(end)
 
     return read
@@ -107,12 +93,8 @@ def _read_members(chars: Chars, quote: str, depth: int) -> Reading[dict[str, Any
         else:
             key = (yield from chars.until(":")).strip()
         members[key] = yield from _read_value(chars, quote, depth)
-        yield from chars.space()
-        char = yield from chars.take()
-        if char == "}":
+        if not (yield from chars.another("}")):
             return members
-        if char != ",":
-            raise BrokenCallError
 
 
 def _read_value(chars: Chars, quote: str, depth: int) -> Reading[Any]:
@@ -149,9 +131,5 @@ def _read_items(chars: Chars, quote: str, depth: int) -> Reading[list[Any]]:
         return items
     while True:
         items.append((yield from _read_value(chars, quote, depth)))
-        yield from chars.space()
-        char = yield from chars.take()
-        if char == "]":
+        if not (yield from chars.another("]")):
             return items
-        if char != ",":
-            raise BrokenCallError
