@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from caudal.backends.base import SampledToken, StepResult
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import FinishReason, Generate, Request
@@ -208,6 +209,30 @@ def test_where_another_token_is_drawn_what_was_proposed_behind_it_does_not_count
     harness.run()
     assert harness.cached(follow_up) == len(PROMPT) + len(answer) - 1
     harness.check_outputs()
+
+
+@pytest.mark.parametrize("drawn", [[], [9, 1], [1, 2, 3, 4]])
+def test_an_executor_that_draws_on_behind_a_rejected_token_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, drawn: list[int]
+) -> None:
+    harness = Harness()
+    grammar = SlotGrammar(slots(1, 2, FREE))  # 1 and 2 are proposed, and three tokens drawn
+    monkeypatch.setattr(
+        harness.executor, "collect", lambda: [StepResult([SampledToken(t) for t in drawn])]
+    )
+    request = harness.submit(PROMPT, grammar=grammar, max_tokens=50, logprobs=0)
+    harness.run()
+    assert harness.reason(request) is FinishReason.FAILED
+    assert harness.engine.stats().blocks_free == 64
+
+
+def test_a_long_text_is_proposed_piece_by_piece() -> None:
+    harness = Harness(num_blocks=100, max_model_len=200)
+    grammar = SlotGrammar(slots(FREE, *[3] * 100, FREE))
+    request = harness.submit(PROMPT, grammar=grammar, max_tokens=None, logprobs=0)
+    harness.run()
+    assert harness.output(request) == grammar.answer(PROMPT)
+    assert harness.executor.batches == [[5], [33], [33], [33], [2]]
 
 
 def test_a_proposal_takes_nobodys_place() -> None:

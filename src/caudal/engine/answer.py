@@ -19,6 +19,11 @@ from caudal.backends.base import SampledToken
 from caudal.engine.request import FinishReason
 from caudal.engine.sequence import Sequence
 
+MAX_PROPOSED = 32
+"""Tokens of a sequence proposed at once. Each takes a row of logits, which may cost more than all
+else: a whole page of them would hold up everyone else's next token.
+"""
+
 
 def grow(
     seq: Sequence, drawn: SequenceOf[SampledToken]
@@ -85,7 +90,7 @@ def _jump_ahead(seq: Sequence, *, at_first: bool) -> SequenceOf[int]:
             break
     if group.draws_all:
         if len(seq.branches) == 1:  # they may draw different tokens
-            seq.draft = tokens[: limit - 1]  # one more is drawn behind them
+            seq.draft = tokens[: min(limit - 1, MAX_PROPOSED)]  # one more is drawn behind them
         return ()
     if at_first and tokens:
         del tokens[limit - 1 :]
