@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from caudal.reading.fields import (
     MAX_UNKNOWN_FIELDS,
     FieldReading,
-    RequestModel,
+    RequestObject,
     UnknownFieldError,
     UnsupportedFieldError,
     ignored_fields,
@@ -30,13 +30,13 @@ from support.running_server import RunningServer, Serve
 CHAT = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}
 
 
-class Part(RequestModel):
+class Part(RequestObject):
     hints: ClassVar[frozenset[str]] = frozenset({"cache_control"})
 
     text: str
 
 
-class Body(RequestModel):
+class Body(RequestObject):
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {"store": (False,)}
 
     max_tokens: int | None = None
@@ -49,7 +49,7 @@ class LaterBody(Body):
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {"background": (False,)}
 
 
-def cause_of(data: dict[str, Any], kind: type[RequestModel] = Body, **reading: bool) -> Exception:
+def cause_of(data: dict[str, Any], kind: type[RequestObject] = Body, **reading: bool) -> Exception:
     with pytest.raises(ValidationError) as caught:
         kind.model_validate(data, context=FieldReading(**reading))
     cause = caught.value.errors()[0]["ctx"]["error"]
@@ -127,7 +127,7 @@ def test_no_misspellings(name: str):
     assert reading.found_ignored
 
 
-def kinds_below(kind: type[RequestModel]) -> Iterator[type[RequestModel]]:
+def kinds_below(kind: type[RequestObject]) -> Iterator[type[RequestObject]]:
     for each in kind.__subclasses__():
         yield each
         yield from kinds_below(each)
@@ -135,7 +135,7 @@ def kinds_below(kind: type[RequestModel]) -> Iterator[type[RequestModel]]:
 
 def test_null_is_always_the_same_as_nothing():
     """Of every field that may be left out, on every route."""
-    kinds = {kind for kind in kinds_below(RequestModel) if kind.__module__.startswith("caudal.")}
+    kinds = {kind for kind in kinds_below(RequestObject) if kind.__module__.startswith("caudal.")}
     assert len(kinds) > 80
     refusing = []
     for kind in kinds:
@@ -199,7 +199,7 @@ ELSEWHERE = [
         ResponseRequest,
     ],
 )
-def test_what_other_servers_know_is_no_misspelling(kind: type[RequestModel]):
+def test_what_other_servers_know_is_no_misspelling(kind: type[RequestObject]):
     for name in ELSEWHERE:
         try:
             kind.model_validate({name: "x"})

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from caudal.reading.fields import RequestModel, UnknownFieldError, UnsupportedFieldError
+from caudal.reading.fields import RequestObject, UnknownFieldError, UnsupportedFieldError
 
 _INSTEAD = {
     "functions": "tools",
@@ -25,7 +25,7 @@ def explain_errors(errors: Sequence[Any], *, by: str = "this server") -> tuple[s
     """Returns one sentence, and the field, for pydantic's list of errors.
 
     Args:
-        errors: Of a `RequestModel`.
+        errors: Of a `RequestObject`.
         by: Who doesn't support what isn't supported.
     """
     # A union reports every branch; the branch that got furthest is the one that was meant.
@@ -73,7 +73,7 @@ def _objects() -> frozenset[str]:
             yield each.__name__
             yield from below(each)
 
-    return frozenset(below(RequestModel))
+    return frozenset(below(RequestObject))
 
 
 def _join(path: Sequence[str | int]) -> str:

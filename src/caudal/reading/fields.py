@@ -48,7 +48,7 @@ _NAMES_ELSEWHERE = frozenset(
 
 @dataclass(slots=True)
 class FieldReading:
-    """How the fields of one request are read; the validation context of `RequestModel`.
+    """How the fields of one request are read; the validation context of `RequestObject`.
 
     Attributes:
         strict: Refuse every field that would have no effect.
@@ -61,7 +61,7 @@ class FieldReading:
     unknown: set[str] = field(default_factory=set)
 
 
-class RequestModel(BaseModel):
+class RequestObject(BaseModel):
     """A JSON object with known fields and no conversions between types.
 
     Attributes:
@@ -178,14 +178,14 @@ def _names_of(model: type[BaseModel]) -> frozenset[str]:
 
 
 @cache
-def _refused_by(model: type[RequestModel]) -> Mapping[str, Sequence[Any]]:
+def _refused_by(model: type[RequestObject]) -> Mapping[str, Sequence[Any]]:
     """A model's refused fields, those of its bases included."""
     named = [vars(base).get("refused", {}) for base in reversed(model.__mro__)]
     return {name: nothing for fields in named for name, nothing in fields.items()}
 
 
 @cache
-def _hints_of(model: type[RequestModel]) -> Mapping[str, Sequence[Any]]:
+def _hints_of(model: type[RequestObject]) -> Mapping[str, Sequence[Any]]:
     """A model's hints, those of its bases included, each with the values that ask for nothing."""
     found: dict[str, Sequence[Any]] = {}
     for base in reversed(model.__mro__):

@@ -31,7 +31,7 @@ class BodyReader(Generic[T]):
     """Reads a route's body as `kind`; a FastAPI dependency.
 
     Attributes:
-        kind: A `RequestModel`, or a union of such.
+        kind: A `RequestObject`, or a union of such.
     """
 
     def __init__(self, kind: Any) -> None:

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.errors import ParameterError
 from caudal.reading.blocks import BY_TYPE, known_types
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.reading.openai.messages import CacheControl
 from caudal.reading.openai.tools import (
     MAX_TOOLS,
@@ -26,7 +26,7 @@ from caudal.reading.openai.tools import (
 _TYPES = ("function", "custom")
 
 
-class FunctionDefinition(RequestModel):
+class FunctionDefinition(RequestObject):
     """A function that the model may call."""
 
     name: str
@@ -39,7 +39,7 @@ class FunctionDefinition(RequestModel):
     cache_control: CacheControl = None
 
 
-class ChatFunctionTool(RequestModel):
+class ChatFunctionTool(RequestObject):
     """A function, as a tool."""
 
     type: Literal["function"]
@@ -62,7 +62,7 @@ class ChatFunctionTool(RequestModel):
         )
 
 
-class ChatGrammarFormat(RequestModel):
+class ChatGrammarFormat(RequestObject):
     """Text of a grammar."""
 
     closed = True
@@ -71,7 +71,7 @@ class ChatGrammarFormat(RequestModel):
     grammar: GrammarDefinition
 
 
-class CustomDefinition(RequestModel):
+class CustomDefinition(RequestObject):
     """A tool that takes text."""
 
     name: str
@@ -87,7 +87,7 @@ class CustomDefinition(RequestModel):
     cache_control: CacheControl = None
 
 
-class ChatCustomTool(RequestModel):
+class ChatCustomTool(RequestObject):
     """A custom tool."""
 
     type: Literal["custom"]
@@ -113,13 +113,13 @@ ToolObject = Annotated[
 ]
 
 
-class ChatToolName(RequestModel):
+class ChatToolName(RequestObject):
     """Names a function or a custom tool."""
 
     name: str
 
 
-class NamedFunction(RequestModel):
+class NamedFunction(RequestObject):
     """Names a function."""
 
     type: Literal["function"]
@@ -131,7 +131,7 @@ class NamedFunction(RequestModel):
         return self.function.name
 
 
-class NamedCustomTool(RequestModel):
+class NamedCustomTool(RequestObject):
     """Names a custom tool."""
 
     type: Literal["custom"]
@@ -146,7 +146,7 @@ class NamedCustomTool(RequestModel):
 NamedTool = NamedFunction | NamedCustomTool
 
 
-class ChatAllowedTools(RequestModel):
+class ChatAllowedTools(RequestObject):
     """Some of the tools, and whether one of them must be called."""
 
     mode: Literal["auto", "required"]
@@ -160,7 +160,7 @@ class ChatAllowedTools(RequestModel):
     ]
 
 
-class AllowedToolsChoice(RequestModel):
+class AllowedToolsChoice(RequestObject):
     """OpenAI's way to offer some of the tools only."""
 
     type: Literal["allowed_tools"]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 from caudal.chat.conversation import Message, ToolCall
 from caudal.chat.text_input import arguments_of
 from caudal.reading.blocks import known_types
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 
 CacheControl = Annotated[
     dict[str, Any] | None,
@@ -19,7 +19,7 @@ CacheControl = Annotated[
 """Anthropic's mark, which LiteLLM and others pass through."""
 
 
-class TextPart(RequestModel):
+class TextPart(RequestObject):
     """One part of a message's content."""
 
     type: Literal["text"]
@@ -27,7 +27,7 @@ class TextPart(RequestModel):
     cache_control: CacheControl = None
 
 
-class RefusalPart(RequestModel):
+class RefusalPart(RequestObject):
     """An assistant's refusal, which OpenAI gives back as a part of its own."""
 
     type: Literal["refusal"]
@@ -71,7 +71,7 @@ Part = Annotated[
 ]
 
 
-class ThinkingBlock(RequestModel):
+class ThinkingBlock(RequestObject):
     """What an assistant thought, as Anthropic has it; redacted blocks have no text."""
 
     type: Literal["thinking", "redacted_thinking"]
@@ -81,14 +81,14 @@ class ThinkingBlock(RequestModel):
     cache_control: CacheControl = None
 
 
-class FunctionCall(RequestModel):
+class FunctionCall(RequestObject):
     """What a call calls; `arguments` is a JSON object as text."""
 
     name: str
     arguments: str
 
 
-class _Call(RequestModel):
+class _Call(RequestObject):
     id: str
     cache_control: CacheControl = None
     index: int | None = Field(None, description="In calls joined from a stream; not needed.")
@@ -105,7 +105,7 @@ class FunctionToolCall(_Call):
         return ToolCall(id=self.id, name=self.function.name, arguments=self.function.arguments)
 
 
-class CustomCall(RequestModel):
+class CustomCall(RequestObject):
     """A custom tool's name, and the text that it was given."""
 
     name: str
@@ -137,7 +137,7 @@ ToolCallObject = Annotated[
 ]
 
 
-class ChatMessage(RequestModel):
+class ChatMessage(RequestObject):
     """One message of a conversation. `developer` is OpenAI's newer name for `system`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {

@@ -7,19 +7,19 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from caudal.chat.conversation import ReasoningEffort
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 
 TokenBudget = Annotated[int, Field(ge=0)]
 
 
-class Thinking(RequestModel):
+class Thinking(RequestObject):
     """Anthropic's `thinking`, which LiteLLM and others pass through."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: TokenBudget | None = None
 
 
-class Reasoning(RequestModel):
+class Reasoning(RequestObject):
     """OpenRouter's `reasoning`."""
 
     effort: ReasoningEffort | None = None
@@ -28,7 +28,7 @@ class Reasoning(RequestModel):
     max_tokens: TokenBudget | None = None
 
 
-class ThinkingFields(RequestModel):
+class ThinkingFields(RequestObject):
     """Fields that decide whether a model thinks and how much; at most one of them may."""
 
     reasoning_effort: ReasoningEffort | None = Field(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.chat.text_input import PARAMETERS, TextInput, lark_of_pattern
 from caudal.errors import ParameterError
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
@@ -22,7 +22,7 @@ MAX_TOOLS = 128
 ToolMode = Literal["none", "auto", "required"]
 
 
-class TextFormat(RequestModel):
+class TextFormat(RequestObject):
     """Any text."""
 
     closed = True
@@ -30,7 +30,7 @@ class TextFormat(RequestModel):
     type: Literal["text"]
 
 
-class GrammarDefinition(RequestModel):
+class GrammarDefinition(RequestObject):
     """What a custom tool's text is held to."""
 
     closed = True

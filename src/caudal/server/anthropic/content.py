@@ -8,14 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from caudal.reading.blocks import known_types
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.server.anthropic.settings import CacheControl
 from caudal.server.anthropic.tools import ToolChange
 
 _NO_CITATIONS: Mapping[str, Sequence[Any]] = {"citations": ({"enabled": False}, {}, [])}
 
 
-class TextBlock(RequestModel):
+class TextBlock(RequestObject):
     """Text. What an earlier answer cited is not shown to the model."""
 
     hints: ClassVar[frozenset[str]] = frozenset({"citations"})
@@ -25,7 +25,7 @@ class TextBlock(RequestModel):
     cache_control: CacheControl | None = None
 
 
-class ThinkingBlock(RequestModel):
+class ThinkingBlock(RequestObject):
     """What an assistant thought; the signature isn't checked."""
 
     type: Literal["thinking"]
@@ -33,7 +33,7 @@ class ThinkingBlock(RequestModel):
     signature: str | None = None
 
 
-class ToolUseBlock(RequestModel):
+class ToolUseBlock(RequestObject):
     """A call that an assistant made."""
 
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -71,7 +71,7 @@ class DocumentSource(BaseModel):
         return "\n".join(texts) if len(texts) == len(self.content) else None
 
 
-class DocumentBlock(RequestModel):
+class DocumentBlock(RequestObject):
     """A document."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = _NO_CITATIONS
@@ -89,7 +89,7 @@ class DocumentBlock(RequestModel):
         return None if text is None else "\n".join(filter(None, (self.title, self.context, text)))
 
 
-class SearchResultBlock(RequestModel):
+class SearchResultBlock(RequestObject):
     """A passage that a search of the client's has found."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = _NO_CITATIONS
@@ -106,7 +106,7 @@ class SearchResultBlock(RequestModel):
         return "\n".join([self.title, self.source, *(part.text for part in self.content)])
 
 
-class ToolReferenceBlock(RequestModel):
+class ToolReferenceBlock(RequestObject):
     """Names a deferred tool, which the model is offered from then on."""
 
     type: Literal["tool_reference"]
@@ -158,7 +158,7 @@ ResultPart = Annotated[
 ]
 
 
-class ToolResultBlock(RequestModel):
+class ToolResultBlock(RequestObject):
     """What a call gave, or why it failed."""
 
     hints: ClassVar[frozenset[str]] = frozenset({"toolset_name"})
@@ -190,7 +190,7 @@ def _text_in_its_place(part: ResultPart) -> str:
     return f"[{part.type}: left out, for this model reads text only]" if text is None else text
 
 
-class ToolChangeBlock(RequestModel):
+class ToolChangeBlock(RequestObject):
     """Offers the model a tool from here on, or takes one away."""
 
     type: Literal["tool_addition", "tool_removal"]
@@ -224,7 +224,7 @@ Block = Annotated[
 SystemPart = Annotated[TextBlock, known_types("a system block", ("text",))]
 
 
-class MessageObject(RequestModel):
+class MessageObject(RequestObject):
     """One message; several of the same role in a row are one turn."""
 
     hints: ClassVar[frozenset[str]] = frozenset({"output_config"})

@@ -34,8 +34,8 @@ from caudal.server.anthropic.tools import (
     skipped_tools,
 )
 from caudal.server.anthropic.turns import answers_tools, read_messages, read_tool_changes
-from caudal.server.model_request import GenerationRequest, ModelRequest
 from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
+from caudal.server.request_bodies import GenerationRequestBody, ModelRequestBody
 from caudal.service.context import RequestContext
 from caudal.service.naming import FieldNames
 from caudal.structured_outputs import StructuredOutputsParams
@@ -59,7 +59,7 @@ requests, and would keep every prompt from being found in the cache."""
 StopSequence = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 
-class CountTokensRequest(ModelRequest):
+class CountTokensRequest(ModelRequestBody):
     """Body of `POST /v1/messages/count_tokens`: whatever decides the prompt."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -189,7 +189,7 @@ class CountTokensRequest(ModelRequest):
         return {name: True for name in ("enable_thinking", "thinking") if template.reads(name)}
 
 
-class MessageRequest(CountTokensRequest, GenerationRequest):
+class MessageRequest(CountTokensRequest, GenerationRequestBody):
     """Body of `POST /v1/messages`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {

@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 
 
-class CacheControl(RequestModel):
+class CacheControl(RequestObject):
     """Asks for what happens anyway: every prompt's beginning is kept for as long as there is room,
     whichever lifetime is named.
     """
@@ -21,7 +21,7 @@ class CacheControl(RequestModel):
     ttl: str | None = None
 
 
-class Thinking(RequestModel):
+class Thinking(RequestObject):
     """Whether the model thinks before it answers."""
 
     hints: ClassVar[frozenset[str]] = frozenset({"block_binding"})
@@ -39,14 +39,14 @@ class Thinking(RequestModel):
         return after_tools if self.type == "between_tools" else self.type != "disabled"
 
 
-class JSONOutputFormat(RequestModel):
+class JSONOutputFormat(RequestObject):
     """The schema that an answer follows."""
 
     type: Literal["json_schema"]
     schema_: dict[str, Any] = Field(alias="schema")
 
 
-class OutputConfig(RequestModel):
+class OutputConfig(RequestObject):
     """How much effort an answer takes, and its form."""
 
     hints: ClassVar[frozenset[str]] = frozenset({"task_budget"})
@@ -57,27 +57,27 @@ class OutputConfig(RequestModel):
     format: JSONOutputFormat | None = None
 
 
-class Metadata(RequestModel):
+class Metadata(RequestObject):
     """About the request."""
 
     user_id: str | None = Field(None, description="Named in the server's log line of the request.")
 
 
-class Thread(RequestModel):
+class Thread(RequestObject):
     """Asks the server to hold the conversation, which clients hold as well."""
 
     type: Literal["create", "continue"]
     previous_message_id: str | None = None
 
 
-class Threshold(RequestModel):
+class Threshold(RequestObject):
     """A number of tokens, tool uses or turns."""
 
     type: Literal["input_tokens", "tool_uses", "thinking_turns", "all"]
     value: Annotated[int, Field(ge=0)] | None = None
 
 
-class ContextEdit(RequestModel):
+class ContextEdit(RequestObject):
     """Leaves something out of the prompt that the messages have; see `context_edits`."""
 
     hints: ClassVar[frozenset[str]] = frozenset({"instructions", "pause_after_compaction"})
@@ -90,7 +90,7 @@ class ContextEdit(RequestModel):
     exclude_tools: list[str] | None = None
 
 
-class ContextManagement(RequestModel):
+class ContextManagement(RequestObject):
     """What is left out of long conversations."""
 
     edits: list[ContextEdit] | None = None

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.errors import ParameterError
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.reading.openai.tools import check_tool_name, object_schema
 from caudal.server.anthropic.client_tools import CLIENT_TOOLS, Screen
 from caudal.server.anthropic.settings import CacheControl
@@ -32,7 +32,7 @@ _SERVER_TOOLS = (
 _SEARCH = "tool_search_tool"
 
 
-class _OfferedTool(RequestModel):
+class _OfferedTool(RequestObject):
     """What tools have in common that clients run."""
 
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -137,7 +137,7 @@ ToolObject = Annotated[
 ]
 
 
-class ToolChoiceObject(RequestModel):
+class ToolChoiceObject(RequestObject):
     """Whether tools are called, and which."""
 
     type: Literal["auto", "any", "tool", "none"]

@@ -10,9 +10,9 @@ from pydantic import Field
 from caudal.errors import ParameterError
 from caudal.sampling_params import MAX_LOGIT_BIAS, MAX_LOGPROBS, SamplingParams
 from caudal.server.llama_cpp.fields import LlamaCppFields
-from caudal.server.model_request import GenerationRequest
 from caudal.server.openai.schema import MAX_CHOICES
 from caudal.server.openai.structured import FormFields
+from caudal.server.request_bodies import GenerationRequestBody
 from caudal.service.model_service import ModelService
 from caudal.service.naming import FieldNames
 
@@ -26,7 +26,7 @@ _LONGEST_TEXT = 256
 """Texts that stand for their tokens are tokenised at once, in the event loop."""
 
 
-class NativeCompletionRequest(LlamaCppFields, FormFields, GenerationRequest):
+class NativeCompletionRequest(LlamaCppFields, FormFields, GenerationRequestBody):
     """Body of `POST /completion`."""
 
     prompt: Any = Field(

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 
 _OFF = (0, -1)
 """llama.cpp's numbers for what is off."""
 
 
-class LlamaCppFields(RequestModel):
+class LlamaCppFields(RequestObject):
     """Ways to sample that aren't offered, and hints about slots, figures and samplers."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {

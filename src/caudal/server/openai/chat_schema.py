@@ -11,9 +11,9 @@ from pydantic import Field
 from caudal.errors import ParameterError
 from caudal.reading.openai.conversation import ConversationFields, tool_field
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.model_request import ModelRequest
 from caudal.server.openai.peer_fields import same_meaning
 from caudal.server.openai.schema import GenerationFields, TokenLimit
+from caudal.server.request_bodies import ModelRequestBody
 from caudal.service.context import RequestContext
 from caudal.service.naming import FieldNames
 
@@ -21,7 +21,7 @@ MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 
 
-class ChatFields(ConversationFields, ModelRequest):
+class ChatFields(ConversationFields, ModelRequestBody):
     """A conversation, and the model that it is for."""
 
     def field_names(self) -> FieldNames:

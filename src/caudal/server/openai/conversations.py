@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, WithJsonSchema
 
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
@@ -37,20 +37,20 @@ Items = Annotated[
 ]
 
 
-class ConversationRequest(RequestModel):
+class ConversationRequest(RequestObject):
     """Body of `POST /v1/conversations`."""
 
     items: Items | None = None
     metadata: Metadata | None = None
 
 
-class ConversationUpdate(RequestModel):
+class ConversationUpdate(RequestObject):
     """Body of `POST /v1/conversations/ID`."""
 
     metadata: Metadata | None
 
 
-class ItemsRequest(RequestModel):
+class ItemsRequest(RequestObject):
     """Body of `POST /v1/conversations/ID/items`."""
 
     items: Items

@@ -16,9 +16,9 @@ from pydantic import Field
 from caudal.errors import ParameterError
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import json_text
-from caudal.server.model_request import WorkRequest
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
+from caudal.server.request_bodies import WorkRequestBody
 from caudal.server.streaming import run_until_disconnect
 from caudal.service.context import RequestContext
 from caudal.service.work import EmbedWork
@@ -29,7 +29,7 @@ MAX_INPUTS = 2048
 """Most inputs of a request (OpenAI's limit)."""
 
 
-class PoolingFields(WorkRequest):
+class PoolingFields(WorkRequestBody):
     """Fields that embeddings, reranking and scoring share; the last two are vLLM's."""
 
     hints: ClassVar[frozenset[str]] = frozenset(("input_type",))

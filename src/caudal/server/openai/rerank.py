@@ -17,7 +17,7 @@ from fastapi import APIRouter, Response
 from pydantic import Field, model_validator
 
 from caudal.errors import ParameterError
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
 from caudal.server.openai.embeddings import MAX_INPUTS, PoolingFields
@@ -29,7 +29,7 @@ from caudal.service.work import ScoreWork
 router = APIRouter()
 
 
-class TextDocument(RequestModel):
+class TextDocument(RequestObject):
     """A document as an object."""
 
     text: str

@@ -21,14 +21,14 @@ from caudal.reading.blocks import (
     known_types,
     typed,
 )
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.reading.openai.messages import RefusalPart
 from caudal.server.openai.responses_tools import ToolObject
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-class InputTextPart(RequestModel):
+class InputTextPart(RequestObject):
     """Text for the model."""
 
     hints = frozenset({"prompt_cache_breakpoint"})
@@ -37,7 +37,7 @@ class InputTextPart(RequestModel):
     text: str
 
 
-class OutputTextPart(RequestModel):
+class OutputTextPart(RequestObject):
     """Text that the model wrote."""
 
     type: Literal["output_text"]
@@ -57,7 +57,7 @@ MessagePart = Annotated[
 ]
 
 
-class MessageItem(RequestModel):
+class MessageItem(RequestObject):
     """A message. `developer` is OpenAI's newer name for `system`."""
 
     hints = frozenset({"phase"})
@@ -86,7 +86,7 @@ class MessageItem(RequestModel):
         ]
 
 
-class _Item(RequestModel):
+class _Item(RequestObject):
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {
         "async": (False,),
         "caller": ({"type": "direct"},),
@@ -286,21 +286,21 @@ class FileSearchCallItem(_Item):
 WholeCallItem = McpCallItem | CodeInterpreterCallItem | FileSearchCallItem
 
 
-class SummaryPart(RequestModel):
+class SummaryPart(RequestObject):
     """A summary of reasoning."""
 
     type: Literal["summary_text"]
     text: str
 
 
-class ReasoningPart(RequestModel):
+class ReasoningPart(RequestObject):
     """Reasoning itself."""
 
     type: Literal["reasoning_text"]
     text: str
 
 
-class ReasoningItem(RequestModel):
+class ReasoningItem(RequestObject):
     """What the model thought."""
 
     type: Literal["reasoning"]
@@ -328,14 +328,14 @@ class ToolsItem(_Item):
     execution: str | None = None
 
 
-class ItemReference(RequestModel):
+class ItemReference(RequestObject):
     """An item of a stored response or conversation, by its id."""
 
     type: Literal["item_reference"]
     id: str
 
 
-class CompactionTrigger(RequestModel):
+class CompactionTrigger(RequestObject):
     """Asks for the conversation to be shortened, which this server doesn't do."""
 
     type: Literal["compaction_trigger"]

@@ -10,10 +10,9 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from caudal.chat.conversation import Conversation, Message, ReasoningEffort
 from caudal.errors import ParameterError
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.reading.openai.tools import MAX_TOOLS, ToolMode
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.model_request import GenerationRequest, ModelRequest
 from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_history import HistoryReader
@@ -28,6 +27,7 @@ from caudal.server.openai.responses_tools import (
 )
 from caudal.server.openai.schema import TokenLimit
 from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
+from caudal.server.request_bodies import GenerationRequestBody, ModelRequestBody
 from caudal.service.context import RequestContext
 from caudal.service.naming import FieldNames
 from caudal.structured_outputs import StructuredOutputsParams
@@ -42,7 +42,7 @@ _FIELD_NAMES: Mapping[str, str] = {
 """The names that this API has for what the rest of the server calls otherwise."""
 
 
-class Reasoning(RequestModel):
+class Reasoning(RequestObject):
     """How much the model thinks."""
 
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -55,7 +55,7 @@ class Reasoning(RequestModel):
     effort: ReasoningEffort | None = None
 
 
-class TextFormat(RequestModel):
+class TextFormat(RequestObject):
     """The form that the answer has."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -85,7 +85,7 @@ class TextFormat(RequestModel):
                 return StructuredOutputsParams(json=self.schema_)
 
 
-class TextConfig(RequestModel):
+class TextConfig(RequestObject):
     """How the answer's text is to be."""
 
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {"verbosity": ("medium",)}
@@ -93,7 +93,7 @@ class TextConfig(RequestModel):
     format: TextFormat | None = None
 
 
-class ConversationObject(RequestModel):
+class ConversationObject(RequestObject):
     """Names a conversation."""
 
     id: str
@@ -120,7 +120,7 @@ class ReadInput:
     ignored: Sequence[str]
 
 
-class InputFields(ModelRequest):
+class InputFields(ModelRequestBody):
     """Fields that decide the prompt."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -215,7 +215,7 @@ class InputFields(ModelRequest):
         )
 
 
-class StreamOptions(RequestModel):
+class StreamOptions(RequestObject):
     """OpenAI's `stream_options` of responses."""
 
     include_obfuscation: bool | None = Field(
@@ -236,7 +236,7 @@ _OTHER_INCLUDABLE = (
 """What can be included of tools that this server doesn't have, and of images."""
 
 
-class ResponseRequest(InputFields, GenerationRequest):
+class ResponseRequest(InputFields, GenerationRequestBody):
     """Body of `POST /v1/responses`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {

@@ -18,7 +18,7 @@ from caudal.reading.blocks import (
     known_types,
     typed,
 )
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.reading.openai.tools import (
     GrammarDefinition,
     TextFormat,
@@ -53,7 +53,7 @@ HOSTED_TYPES = (
 """Documented types of tools that this server doesn't have."""
 
 
-class FunctionTool(RequestModel):
+class FunctionTool(RequestObject):
     """A function that the model may call."""
 
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -79,7 +79,7 @@ class GrammarFormat(GrammarDefinition):
     type: Literal["grammar"]
 
 
-class CustomTool(RequestModel):
+class CustomTool(RequestObject):
     """A tool that takes text."""
 
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -101,7 +101,7 @@ class CustomTool(RequestModel):
     ) = None
 
 
-class NamespaceTool(RequestModel):
+class NamespaceTool(RequestObject):
     """Functions under a common name."""
 
     type: Literal["namespace"]
@@ -136,7 +136,7 @@ AnyTool = CalledTool | NamespaceTool | OtherObject
 NamespaceTool.model_rebuild()
 
 
-class ToolName(RequestModel):
+class ToolName(RequestObject):
     """Names a function or a custom tool: it must be called."""
 
     type: Literal["function", "custom"]
@@ -153,7 +153,7 @@ NamedTool = Annotated[
 ]
 
 
-class AllowedTools(RequestModel):
+class AllowedTools(RequestObject):
     """Offers some of the tools only, and says whether one of them must be called."""
 
     type: Literal["allowed_tools"]

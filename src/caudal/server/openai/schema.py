@@ -12,13 +12,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from caudal.errors import ParameterError
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.model_request import GenerationRequest
 from caudal.server.openai.peer_fields import PeerFields, same_meaning
 from caudal.server.openai.structured import FormFields
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
+from caudal.server.request_bodies import GenerationRequestBody
 from caudal.service.context import RequestContext
 from caudal.service.naming import FieldNames
 from caudal.service.work import Truncation
@@ -31,7 +31,7 @@ TokenLimit = Annotated[int, Field(ge=-1)]
 """Most tokens of an answer; -1: as many as the context has room for."""
 
 
-class StreamOptions(RequestModel):
+class StreamOptions(RequestObject):
     """OpenAI's `stream_options`."""
 
     include_usage: bool | None = None
@@ -43,7 +43,7 @@ class StreamOptions(RequestModel):
     )
 
 
-class GenerationFields(PeerFields, FormFields, GenerationRequest):
+class GenerationFields(PeerFields, FormFields, GenerationRequestBody):
     """Fields that chat and text completions share."""
 
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None

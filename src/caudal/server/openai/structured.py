@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from caudal.errors import ParameterError
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.structured_outputs import StructuredOutputsParams
 
 
-class JSONSchemaFormat(RequestModel):
+class JSONSchemaFormat(RequestObject):
     """OpenAI's `response_format.json_schema`."""
 
     closed = True
@@ -24,7 +24,7 @@ class JSONSchemaFormat(RequestModel):
     strict: bool | None = Field(None, description="Makes no difference: answers always conform.")
 
 
-class ResponseFormat(RequestModel):
+class ResponseFormat(RequestObject):
     """OpenAI's `response_format`; llama.cpp's servers also take a `schema` with `json_object`."""
 
     closed = True
@@ -55,7 +55,7 @@ class ResponseFormat(RequestModel):
                 return StructuredOutputsParams(json=self.json_schema.schema_)
 
 
-class StructuredOutputs(RequestModel):
+class StructuredOutputs(RequestObject):
     """vLLM's `structured_outputs`."""
 
     closed = True
@@ -110,7 +110,7 @@ CHAT_FORMS: Mapping[str, Sequence[Any]] = {
 """Names of forms that chats and completions have, with the values that ask for none."""
 
 
-class FormFields(RequestModel):
+class FormFields(RequestObject):
     """Fields of a request that give its answer a form; at most one of them may."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = FORMS_ELSEWHERE

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from caudal.server.model_request import ModelRequest
 from caudal.server.openai.chat_schema import ChatFields
+from caudal.server.request_bodies import ModelRequestBody
 from caudal.service.naming import FieldNames
 
 
-class TokenizeTextRequest(ModelRequest):
+class TokenizeTextRequest(ModelRequestBody):
     """Body of `POST /tokenize`, for text."""
 
     prompt: str
@@ -32,7 +32,7 @@ class TokenizeChatRequest(ChatFields):
     return_token_strs: bool | None = None
 
 
-class TokenizeContentRequest(ModelRequest):
+class TokenizeContentRequest(ModelRequestBody):
     """Body of `POST /tokenize` as llama.cpp's clients send it."""
 
     content: str
@@ -69,7 +69,7 @@ TokenizeRequest = Annotated[
 ]
 
 
-class DetokenizeRequest(ModelRequest):
+class DetokenizeRequest(ModelRequestBody):
     """Body of `POST /detokenize`."""
 
     tokens: list[int]

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from caudal.reading.fields import RequestModel
+from caudal.reading.fields import RequestObject
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.naming import OUR_NAMES, FieldNames
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class ModelRequest(RequestModel):
+class ModelRequestBody(RequestObject):
     """A body that names a model. Each API says here what it calls things, and who asks."""
 
     model: str | None = Field(None, description="Default: the model that is served.")
@@ -31,7 +31,7 @@ class ModelRequest(RequestModel):
         return OUR_NAMES
 
 
-class WorkRequest(ModelRequest):
+class WorkRequestBody(ModelRequestBody):
     """A body that asks for work, which is given up where it takes too long."""
 
     timeout: Seconds | None = Field(
@@ -43,7 +43,7 @@ class WorkRequest(ModelRequest):
         return RequestContext(timeout=self.timeout)
 
 
-class GenerationRequest(WorkRequest):
+class GenerationRequestBody(WorkRequestBody):
     """A body that asks for text."""
 
     first_token_timeout: Seconds | None = Field(
