@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from caudal.engine.async_engine import RequestStream
+from caudal.engine.request import Request
 from caudal.grammars.requests import RequestGrammars
+from caudal.server.body import BodyReader
 from support.fake_model import RoleTemplate, ScriptedExecutor
 from support.running_server import RunningServer, Serve
 
@@ -131,7 +134,8 @@ def test_time_before_the_engine_counts(
         monkeypatch.setattr(RequestGrammars, "compile", compile_slowly)
         body = body | {"structured_outputs": {"regex": "ok"}}
     began = time.monotonic()
-    response = server.http.post(path, json=body | {"stream": stream, "timeout": 0.05})
+    limit = "first_token_timeout" if stream else "timeout"
+    response = server.http.post(path, json=body | {"stream": stream, limit: 0.05})
     assert time.monotonic() - began < 5
     assert response.status_code == 504, "nothing has been sent, so that a stream can be refused too"
     assert_told(path, response.json(), "timed out: it was still being prepared after 0.1 s")
@@ -186,3 +190,39 @@ def test_what_is_no_time_is_refused_by_name(hello: RunningServer, path: str, val
         response = hello.http.post(path, content=body, headers=headers)
         assert response.status_code == 400, response.text
         assert field in response.json()["error"]["message"]
+
+
+def test_the_engine_counts_from_when_the_request_arrived(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(ScriptedExecutor(script=b"ok"))
+    engine = server.model.parts.engine
+    submit, read = engine.submit, BodyReader._read
+    submitted: list[Request] = []
+    read_at: list[float] = []
+
+    async def note(request: Request) -> RequestStream:
+        submitted.append(request)
+        return await submit(request)
+
+    def note_read(*args: Any) -> Any:
+        read_at.append(time.monotonic())
+        return read(*args)
+
+    monkeypatch.setattr(engine, "submit", note)
+    monkeypatch.setattr(BodyReader, "_read", note_read)
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": {"messages": MESSAGES},
+        "/v1/completions": {"prompt": "Hi"},
+        "/v1/embeddings": {"input": "Hi"},
+        "/v1/score": {"text_1": "a", "text_2": "a"},
+    }
+    for path, body in bodies.items():
+        submitted.clear()
+        read_at.clear()
+        before = time.monotonic()
+        assert server.http.post(path, json=body | {"timeout": 20}).status_code == 200
+        [request], [began] = submitted, read_at
+        assert request.timeout == 20
+        assert request.arrived is not None
+        assert before <= request.arrived <= began, "all that is done with it counts"
