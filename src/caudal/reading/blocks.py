@@ -66,13 +66,21 @@ def known_or_other(known: Sequence[str]) -> Discriminator:
     """Tags objects of other types as `OTHER`."""
     tags = frozenset(known)
 
-    def branch(value: Any) -> str | None:
-        if isinstance(value, dict):
-            kind = value.get("type")
-            return f"[{kind}]" if isinstance(kind, str) and kind in tags else OTHER
-        return OTHER if isinstance(value, OtherObject) else f"[{value.type}]"
+    def branch(value: Any) -> str:
+        kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+        return f"[{kind}]" if isinstance(kind, str) and kind in tags else OTHER
 
     return Discriminator(branch)
+
+
+def type_of(value: Any, untyped: str) -> str:
+    """The type of an object; raises `ValueError` with these words where it says none."""
+    if not isinstance(value, dict):
+        raise ValueError("input should be an object")
+    kind = value.get("type")
+    if not isinstance(kind, str):
+        raise ValueError(untyped)
+    return kind
 
 
 def typed(what: str, known: Sequence[str], others: Sequence[str] = ()) -> BeforeValidator:
@@ -86,11 +94,7 @@ def typed(what: str, known: Sequence[str], others: Sequence[str] = ()) -> Before
     known_names, all_names = frozenset(known), frozenset([*known, *others])
 
     def check(value: Any) -> Any:
-        if not isinstance(value, dict):
-            raise ValueError("input should be an object")
-        kind = value.get("type")
-        if not isinstance(kind, str):
-            raise ValueError(f"{what} needs a type: {', '.join(known)}")
+        kind = type_of(value, f"{what} needs a type: {', '.join(known)}")
         if kind not in all_names and (meant := closest(kind[:64], known_names)) is not None:
             raise ValueError(f"{what} can't be of type {kind!r:.80}. Did you mean {meant!r}?")
         return value

@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Tag
 
 from caudal.chat.conversation import Tool, ToolChoice
-from caudal.errors import ParameterError
 from caudal.reading.blocks import BY_TYPE, known_types
 from caudal.reading.fields import RequestObject
 from caudal.reading.openai.messages import CacheControl
 from caudal.reading.openai.tools import (
     MAX_TOOLS,
+    CustomFormat,
+    FunctionFields,
     GrammarDefinition,
-    TextFormat,
     ToolMode,
     check_tool_name,
     custom_tool,
-    object_schema,
     resolve_tool_choice,
+    same_name,
+    too_many_tools,
 )
 
 _TYPES = ("function", "custom")
 
+_Function = TypeVar("_Function", bound=RequestObject)
+_Custom = TypeVar("_Custom", bound=RequestObject)
+_FunctionOrCustom = Annotated[
+    Annotated[_Function, Tag("[function]")] | Annotated[_Custom, Tag("[custom]")],
+    BY_TYPE,
+    known_types("a tool", _TYPES),
+]
 
-class FunctionDefinition(RequestObject):
+
+class FunctionDefinition(FunctionFields):
     """A function that the model may call."""
 
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = Field(None, description="A JSON schema of type object.")
-    strict: bool | None = Field(
-        None,
-        description="Arguments always follow the schema, also where the model may call freely.",
-    )
     cache_control: CacheControl = None
 
 
@@ -53,13 +55,7 @@ class ChatFunctionTool(RequestObject):
 
     def read(self, where: str) -> Tool:
         """The tool in the shape that all APIs share; `where` it is, an error says."""
-        schema = object_schema(f"{where}.function.parameters", self.function.parameters)
-        return Tool(
-            name=self.name,
-            description=self.function.description,
-            parameters=schema,
-            strict=bool(self.function.strict),
-        )
+        return self.function.tool(f"{where}.function")
 
 
 class ChatGrammarFormat(RequestObject):
@@ -76,14 +72,7 @@ class CustomDefinition(RequestObject):
 
     name: str
     description: str | None = None
-    format: (
-        Annotated[
-            Annotated[TextFormat, Tag("[text]")] | Annotated[ChatGrammarFormat, Tag("[grammar]")],
-            BY_TYPE,
-            known_types("a format", ("text", "grammar")),
-        ]
-        | None
-    ) = None
+    format: CustomFormat[ChatGrammarFormat] | None = None
     cache_control: CacheControl = None
 
 
@@ -106,11 +95,7 @@ class ChatCustomTool(RequestObject):
         return custom_tool(self.name, self.custom.description, grammar)
 
 
-ToolObject = Annotated[
-    Annotated[ChatFunctionTool, Tag("[function]")] | Annotated[ChatCustomTool, Tag("[custom]")],
-    BY_TYPE,
-    known_types("a tool", _TYPES),
-]
+ToolObject = _FunctionOrCustom[ChatFunctionTool, ChatCustomTool]
 
 
 class ChatToolName(RequestObject):
@@ -150,14 +135,7 @@ class ChatAllowedTools(RequestObject):
     """Some of the tools, and whether one of them must be called."""
 
     mode: Literal["auto", "required"]
-    tools: list[
-        Annotated[
-            Annotated[NamedFunction, Tag("[function]")]
-            | Annotated[NamedCustomTool, Tag("[custom]")],
-            BY_TYPE,
-            known_types("a tool", _TYPES),
-        ]
-    ]
+    tools: list[_FunctionOrCustom[NamedFunction, NamedCustomTool]]
 
 
 class AllowedToolsChoice(RequestObject):
@@ -189,9 +167,7 @@ def read_tools(tools: Sequence[ChatFunctionTool | ChatCustomTool]) -> list[Tool]
         ParameterError: A name or schema can't be one; names the field.
     """
     if len(tools) > MAX_TOOLS:
-        raise ParameterError(
-            "tools", f"tools may have at most {MAX_TOOLS} tools, but has {len(tools)}."
-        )
+        raise too_many_tools(MAX_TOOLS, len(tools))
     read: list[Tool] = []
     names: set[str] = set()
     for index, tool in enumerate(tools):
@@ -199,9 +175,7 @@ def read_tools(tools: Sequence[ChatFunctionTool | ChatCustomTool]) -> list[Tool]
         name_field = f"{where}.{tool.type}.name"
         check_tool_name(name_field, tool.name)
         if tool.name in names:
-            raise ParameterError(
-                name_field, f"{name_field}: there are two tools named {tool.name!r}."
-            )
+            raise same_name(name_field, tool.name)
         names.add(tool.name)
         read.append(tool.read(where))
     return read

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, Tag
 
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.chat.text_input import PARAMETERS, TextInput, lark_of_pattern
 from caudal.errors import ParameterError
+from caudal.reading.blocks import BY_TYPE, known_types
 from caudal.reading.fields import RequestObject
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+")
@@ -20,6 +23,31 @@ MAX_TOOLS = 128
 """Most tools of a request (OpenAI's limit)."""
 
 ToolMode = Literal["none", "auto", "required"]
+
+
+class FunctionFields(RequestObject):
+    """What is said of a function that the model may call."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = Field(None, description="A JSON schema of type object.")
+    strict: bool | None = Field(
+        None,
+        description="Arguments always follow the schema, also where the model may call freely.",
+    )
+
+    def tool(self, where: str) -> Tool:
+        """The tool in the shape that all APIs share.
+
+        Raises:
+            ParameterError: Its parameters can't be any; begins with `where`.
+        """
+        return Tool(
+            name=self.name,
+            description=self.description,
+            parameters=object_schema(f"{where}.parameters", self.parameters),
+            strict=bool(self.strict),
+        )
 
 
 class TextFormat(RequestObject):
@@ -44,6 +72,16 @@ class GrammarDefinition(RequestObject):
         return self.definition if self.syntax == "lark" else lark_of_pattern(self.definition)
 
 
+GrammarForm = TypeVar("GrammarForm", bound=RequestObject)
+
+CustomFormat = Annotated[
+    Annotated[TextFormat, Tag("[text]")] | Annotated[GrammarForm, Tag("[grammar]")],
+    BY_TYPE,
+    known_types("a format", ("text", "grammar")),
+]
+"""What a custom tool's text may be: any, or what a grammar allows, which APIs write differently."""
+
+
 def custom_tool(name: str, description: str | None, grammar: GrammarDefinition | None) -> Tool:
     """A tool that takes text, in the shape that all APIs share."""
     about = [description] if description else []
@@ -57,6 +95,16 @@ def custom_tool(name: str, description: str | None, grammar: GrammarDefinition |
         strict=grammar is not None,
         text_input=TextInput(grammar=None if grammar is None else grammar.lark),
     )
+
+
+def too_many_tools(limit: int, count: int) -> ParameterError:
+    """A request has more tools than it may."""
+    return ParameterError("tools", f"tools may have at most {limit} tools, but has {count}.")
+
+
+def same_name(where: str, name: str) -> ParameterError:
+    """Two tools have this name."""
+    return ParameterError(where, f"{where}: there are two tools named {name!r}.")
 
 
 def check_tool_name(where: str, name: str, *, longest: int = LONGEST_TOOL_NAME) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Tag
 
-from caudal.reading.blocks import known_types
+from caudal.reading.blocks import OTHER, known_or_other, known_types, type_of
 from caudal.reading.fields import RequestObject
 from caudal.server.anthropic.settings import CacheControl
 from caudal.server.anthropic.tools import ToolChange
@@ -128,22 +128,9 @@ class OtherBlock(BaseModel):
     content: Any = None
 
 
-def _kinds(*known: str) -> Discriminator:
-    """Tells the known types of a list of blocks from all others."""
-
-    def branch_of(value: Any) -> str:
-        kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-        return f"[{kind}]" if kind in known else "[other]"
-
-    return Discriminator(branch_of)
-
-
 def _has_type(value: Any) -> Any:
     """Refuses what is no block, in words: pydantic would list its branches."""
-    if not isinstance(value, dict):
-        raise ValueError("input should be an object")
-    if not isinstance(value.get("type"), str):
-        raise ValueError("a content block needs a type, e.g. text")
+    type_of(value, "a content block needs a type, e.g. text")
     return value
 
 
@@ -152,8 +139,8 @@ ResultPart = Annotated[
     | Annotated[DocumentBlock, Tag("[document]")]
     | Annotated[SearchResultBlock, Tag("[search_result]")]
     | Annotated[ToolReferenceBlock, Tag("[tool_reference]")]
-    | Annotated[OtherBlock, Tag("[other]")],
-    _kinds("text", "document", "search_result", "tool_reference"),
+    | Annotated[OtherBlock, Tag(OTHER)],
+    known_or_other(("text", "document", "search_result", "tool_reference")),
     BeforeValidator(_has_type),
 ]
 
@@ -207,16 +194,18 @@ Block = Annotated[
     | Annotated[SearchResultBlock, Tag("[search_result]")]
     | Annotated[ToolChangeBlock, Tag("[tool_addition]")]
     | Annotated[ToolChangeBlock, Tag("[tool_removal]")]
-    | Annotated[OtherBlock, Tag("[other]")],
-    _kinds(
-        "text",
-        "thinking",
-        "tool_use",
-        "tool_result",
-        "document",
-        "search_result",
-        "tool_addition",
-        "tool_removal",
+    | Annotated[OtherBlock, Tag(OTHER)],
+    known_or_other(
+        (
+            "text",
+            "thinking",
+            "tool_use",
+            "tool_result",
+            "document",
+            "search_result",
+            "tool_addition",
+            "tool_removal",
+        )
     ),
     BeforeValidator(_has_type),
 ]

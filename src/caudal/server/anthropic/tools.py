@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from caudal.chat.conversation import Tool, ToolChoice
 from caudal.errors import ParameterError
 from caudal.reading.fields import RequestObject
-from caudal.reading.openai.tools import check_tool_name, object_schema
+from caudal.reading.openai.tools import check_tool_name, object_schema, same_name
 from caudal.server.anthropic.client_tools import CLIENT_TOOLS, Screen
 from caudal.server.anthropic.settings import CacheControl
 
@@ -185,9 +185,7 @@ def read_tools(
             continue
         where = f"tools[{index}]"
         if tool.name in read:
-            raise ParameterError(
-                f"{where}.name", f"{where}.name: there are two tools named {tool.name!r:.80}."
-            )
+            raise same_name(f"{where}.name", tool.name)
         read[tool.name] = tool.tool(where)
         if tool.defer_loading and not searched:
             (later if tool.name in loaded else hidden).add(tool.name)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, Tag
+from pydantic import Tag
 
 from caudal.chat.conversation import Tool, ToolChoice
-from caudal.errors import ParameterError
 from caudal.reading.blocks import (
     BY_TYPE,
     OTHER,
@@ -20,13 +19,15 @@ from caudal.reading.blocks import (
 )
 from caudal.reading.fields import RequestObject
 from caudal.reading.openai.tools import (
+    CustomFormat,
+    FunctionFields,
     GrammarDefinition,
-    TextFormat,
     ToolMode,
     check_tool_name,
     custom_tool,
-    object_schema,
     resolve_tool_choice,
+    same_name,
+    too_many_tools,
 )
 
 MAX_OFFERED = 1024
@@ -53,7 +54,7 @@ HOSTED_TYPES = (
 """Documented types of tools that this server doesn't have."""
 
 
-class FunctionTool(RequestObject):
+class FunctionTool(FunctionFields):
     """A function that the model may call."""
 
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -64,13 +65,6 @@ class FunctionTool(RequestObject):
     }
 
     type: Literal["function"]
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = Field(None, description="A JSON schema of type object.")
-    strict: bool | None = Field(
-        None,
-        description="Arguments always follow the schema, also where the model may call freely.",
-    )
 
 
 class GrammarFormat(GrammarDefinition):
@@ -91,14 +85,7 @@ class CustomTool(RequestObject):
     type: Literal["custom"]
     name: str
     description: str | None = None
-    format: (
-        Annotated[
-            Annotated[TextFormat, Tag("[text]")] | Annotated[GrammarFormat, Tag("[grammar]")],
-            BY_TYPE,
-            known_types("a format", ("text", "grammar")),
-        ]
-        | None
-    ) = None
+    format: CustomFormat[GrammarFormat] | None = None
 
 
 class NamespaceTool(RequestObject):
@@ -209,16 +196,12 @@ def read_tools(
     for offered in _offered(tools, "tools", ignored):
         name, where = offered.tool.name, offered.field
         if name in read:
-            raise ParameterError(
-                f"{where}.name", f"{where}.name: there are two tools named {name!r}."
-            )
+            raise same_name(f"{where}.name", name)
         read[name] = offered
     for offered in _offered(later, "input.tools", ignored):
         read.setdefault(offered.tool.name, offered)
     if len(read) > MAX_OFFERED:
-        raise ParameterError(
-            "tools", f"tools may have at most {MAX_OFFERED} tools, but has {len(read)}."
-        )
+        raise too_many_tools(MAX_OFFERED, len(read))
     return read
 
 
@@ -250,12 +233,7 @@ def _called(tool: CalledTool, where: str, namespace: str | None, about: str | No
         grammar = tool.format if isinstance(tool.format, GrammarFormat) else None
         made = custom_tool(name, description, grammar)
     else:
-        made = Tool(
-            name=name,
-            description=description,
-            parameters=object_schema(f"{where}.parameters", tool.parameters),
-            strict=bool(tool.strict),
-        )
+        made = replace(tool.tool(where), name=name, description=description)
     return OfferedTool(tool=made, name=tool.name, namespace=namespace, field=where)
 
 
