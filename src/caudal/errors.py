@@ -13,7 +13,7 @@ from typing import Any, Self
 class CaudalError(Exception):
     """Base class: the message is written for the person who reads it, without a traceback.
 
-    Errors can be pickled, and packed as data (`caudal.messages`), with all their attributes,
+    Errors can be pickled, and packed as data (`caudal.engine.wire`), with all their attributes,
     whatever their constructors take. Attributes are plain data; sequences are tuples.
     """
 

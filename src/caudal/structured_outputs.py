@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from caudal.errors import ParameterError
-from caudal.grammars.json_schema import closed
+from caudal.subschemas import closed
 
 MAX_CHOICES = 1024
 MAX_CHARS = 256 * 1024

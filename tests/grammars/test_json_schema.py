@@ -17,8 +17,8 @@ from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.exact_integers import integer_pattern
-from caudal.grammars.json_schema import closed
 from caudal.structured_outputs import StructuredOutputsParams, json_rule
+from caudal.subschemas import closed
 from support.fake_executor import allows
 from support.vocabularies import bpe_metadata, make_tokenizer
 

@@ -15,8 +15,8 @@ from typing import Any
 from caudal.chat.calls.formats import CallSyntax
 from caudal.chat.conversation import Tool
 from caudal.chat.member_grammar import member_rules
-from caudal.grammars.json_schema import closed
 from caudal.structured_outputs import StructuredOutputsParams, json_rule, lark_literal
+from caudal.subschemas import closed
 
 _ANY = "(.|\\n)*"
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}

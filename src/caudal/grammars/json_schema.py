@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from caudal.grammars.regex_dialect import rust_pattern
 from caudal.grammars.schema_overlap import may_overlap
+from caudal.subschemas import MAPS, SINGLE, children
 
 MAX_PATTERN_CHARS = 8 * 1024
 
@@ -35,13 +36,6 @@ ANNOTATIONS = frozenset(
     )
 )  # fmt: skip
 """Keywords that have no effect on which answers are valid."""
-
-_SINGLE = (
-    "items", "additionalItems", "additionalProperties", "propertyNames", "not", "contains", "if",
-    "then", "else", "unevaluatedItems", "unevaluatedProperties",
-)  # fmt: skip
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 _UNENFORCED = (
     "not", "if", "contains", "uniqueItems", "propertyNames", "dependentRequired",
@@ -115,7 +109,7 @@ class PreparedSchema:
             if name in schema:
                 raise ValueError(f'"{name}"{where} is not supported')
         _translate_patterns(schema, where)
-        for container, key, place in _children(schema):
+        for container, key, place in children(schema):
             child = container[key]
             if not isinstance(child, dict):
                 continue
@@ -264,44 +258,6 @@ def resolve(root: dict[str, Any], reference: Any) -> Any:
     return node
 
 
-def closed(schema: Any) -> Any:
-    """A schema whose objects, where it lists their properties, have no others.
-
-    Objects of which it says whether they have are left, and so are parts of an `allOf`: what one
-    part doesn't list, another may.
-    """
-    if not isinstance(schema, dict):
-        return schema
-    result = dict(schema)
-    for name in _SINGLE:
-        if isinstance(result.get(name), dict):
-            result[name] = closed(result[name])
-    for name in _LISTS:
-        if name != "allOf" and isinstance(result.get(name), list):
-            result[name] = [closed(item) for item in result[name]]
-    for name in _MAPS:
-        if isinstance(result.get(name), dict):
-            result[name] = {key: closed(item) for key, item in result[name].items()}
-    if "allOf" not in result and ("properties" in result or "patternProperties" in result):
-        result.setdefault("additionalProperties", False)
-    return result
-
-
-def _children(schema: dict[str, Any]) -> Iterator[tuple[Any, Any, str]]:
-    """Where the subschemas of a schema are: a container, a key of it, and words for people."""
-    for name in _SINGLE:
-        if isinstance(schema.get(name), dict):
-            yield schema, name, name
-    for name in _LISTS:
-        if isinstance(schema.get(name), list):
-            for place in range(len(schema[name])):
-                yield schema[name], place, f"{name}[{place}]"
-    for name in _MAPS:
-        if isinstance(schema.get(name), dict):
-            for key in schema[name]:
-                yield schema[name], key, f"{name}.{key}"
-
-
 def _check_kinds(schema: dict[str, Any], where: str) -> None:
     """Raises `ValueError` for a keyword whose value is none of those that it may have."""
     for name, value in schema.items():
@@ -326,14 +282,14 @@ _BOUND: _Kind = ("a number", lambda value: _is_number(value) or isinstance(value
 _COUNT: _Kind = ("a whole number", lambda value: _is_number(value) and value == value // 1 >= 0)
 _SUBSCHEMA: _Kind = ("a schema", lambda value: isinstance(value, dict | bool))
 _KINDS: dict[str, _Kind] = {
-    **dict.fromkeys(_MAPS, _OBJECT),
+    **dict.fromkeys(MAPS, _OBJECT),
     **dict.fromkeys(("dependentRequired", "dependencies"), _OBJECT),
     **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems", "enum"), _LIST),
     **dict.fromkeys(("pattern", "format", "$ref"), _TEXT),
     **dict.fromkeys(("minimum", "maximum", "multipleOf"), _NUMBER),
     **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), _BOUND),
     **dict.fromkeys(_COUNTS, _COUNT),
-    **dict.fromkeys(_SINGLE, _SUBSCHEMA),
+    **dict.fromkeys(SINGLE, _SUBSCHEMA),
     "items": ("a schema or a list", lambda value: isinstance(value, dict | bool | list)),
     "type": ("a name or a list of names", lambda value: isinstance(value, str) or _is_names(value)),
     "required": ("a list of names", lambda value: _is_names(value) or isinstance(value, bool)),

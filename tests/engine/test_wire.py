@@ -17,6 +17,7 @@ from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import FinishReason, Generate, Pool, Request, SequenceUpdate
 from caudal.engine.thinking import ThinkingLimit, ThinkingMarkers, ThinkingMessages
+from caudal.engine.wire import ErrorData, pack, unpack
 from caudal.errors import (
     CaudalError,
     ContextOverflowError,
@@ -30,7 +31,6 @@ from caudal.errors import (
 )
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
-from caudal.messages import ErrorData, pack, unpack
 from caudal.sampling_params import SamplingParams
 from caudal.structured_outputs import StructuredOutputsParams
 from support.engine_harness import Clock
