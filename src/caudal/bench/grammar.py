@@ -98,9 +98,9 @@ def measure_grammar(
     compiler = model.grammars
     index_seconds = _timed(lambda: compiler.compile_now(StructuredOutputsParams(regex="a")))
     progress("compiling")
-    wanted = StructuredOutputsParams(json=SCHEMA)
-    compile_seconds = _timed(lambda: compiler.compile_now(wanted))
-    grammar = compiler.compile_now(wanted)
+    form = StructuredOutputsParams(json=SCHEMA)
+    compile_seconds = _timed(lambda: compiler.compile_now(form))
+    grammar = compiler.compile_now(form)
     prompt = model.tokenizer.encode(PROMPT)
     drawn: list[float] = []
     jumped: list[float] = []
@@ -108,8 +108,8 @@ def measure_grammar(
     answer: list[int] = []
     for run in range(runs + 1):
         progress(f"answers, run {run} of {runs}" if run else "answers, to warm up")
-        one_by_one, seconds_drawn = _answer(model, prompt, wanted, jump_ahead=False)
-        answer, seconds_jumped = _answer(model, prompt, wanted, jump_ahead=True)
+        one_by_one, seconds_drawn = _answer(model, prompt, form, jump_ahead=False)
+        answer, seconds_jumped = _answer(model, prompt, form, jump_ahead=True)
         mask = _mask_microseconds(grammar, one_by_one)
         if run:
             drawn.append(seconds_drawn)

@@ -103,24 +103,24 @@ class AnswerGrammar:
             f"marked_calls* ({ends})" if parallel else f"marked_calls | {ends}", rules
         )
 
-    def form(self, wanted: StructuredOutputsParams) -> StructuredOutputsParams | None:
-        """An answer of the wanted form, once the model has thought.
+    def form(self, content_form: StructuredOutputsParams) -> StructuredOutputsParams | None:
+        """An answer of the form that the content must have, once the model has thought.
 
         None where it can't be written as part of a larger grammar: a grammar of the client's own.
         """
-        rules = self._form_rules(wanted)
+        rules = self._form_rules(content_form)
         return None if rules is None else self._write("answer", rules)
 
     def calls_or_form(
         self,
         syntax: CallSyntax,
         tools: Sequence[Tool],
-        wanted: StructuredOutputsParams,
+        content_form: StructuredOutputsParams,
         *,
         parallel: bool,
     ) -> StructuredOutputsParams | None:
-        """Calls, or an answer of the wanted form. None as in `form`."""
-        rules = self._form_rules(wanted)
+        """Calls, or an answer of the form that the content must have. None as in `form`."""
+        rules = self._form_rules(content_form)
         if rules is None:
             return None
         calls = self._call_rules(syntax, tools, parallel, "")
@@ -202,18 +202,18 @@ class AnswerGrammar:
             rules.append(f"text{place}: %lark {{\n{tool.grammar}\n}}\n")
         return [*rules, f"last: {' | '.join(f'last{place}' for place in range(len(tools)))}\n"]
 
-    def _form_rules(self, wanted: StructuredOutputsParams) -> list[str] | None:
+    def _form_rules(self, content_form: StructuredOutputsParams) -> list[str] | None:
         begin = f"answer: {self._literal(self.answer_begin)} form\n"
-        match wanted.kind:
+        match content_form.kind:
             case "json":
-                assert isinstance(wanted.json, str)
-                schema = json.loads(wanted.json)
+                assert isinstance(content_form.json, str)
+                schema = json.loads(content_form.json)
                 return [begin, f"form: {json_rule(schema)}\n"] if isinstance(schema, dict) else None
             case "json_object":
                 return [begin, f"form: {json_rule({'type': 'object'})}\n"]
             case "choice":
-                assert wanted.choice is not None
-                return [begin, f"form: {' | '.join(map(self._literal, wanted.choice))}\n"]
+                assert content_form.choice is not None
+                return [begin, f"form: {' | '.join(map(self._literal, content_form.choice))}\n"]
             case _:
                 return None
 

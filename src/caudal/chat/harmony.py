@@ -82,6 +82,9 @@ def _begun_header(prompt_end: str) -> str:
 class HarmonyParser:
     """An `AnswerParser` for harmony.
 
+    Where a message begins and ends, whoever bounds thinking tells too, by bytes
+    (`caudal.grammars.thinking`): the same rules there must come to the same with every token.
+
     Args:
         writer: Where content and calls go.
         with_calls: Whether calls are told; as content they are shown as they were written.

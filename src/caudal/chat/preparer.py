@@ -101,13 +101,13 @@ class ChatPreparer:
             self._request_templates.close()
 
     def prepare(
-        self, conversation: Conversation, wanted: StructuredOutputsParams | None = None
+        self, conversation: Conversation, content_form: StructuredOutputsParams | None = None
     ) -> ChatPrompt:
         """Render and tokenise a conversation. It waits for the template: not in the event loop.
 
         Args:
             conversation: The conversation.
-            wanted: The form that the content of the answer must have.
+            content_form: The form that the content of the answer must have.
 
         Raises:
             TemplateError: The template refuses the messages, in its own words, or takes too much.
@@ -121,7 +121,7 @@ class ChatPreparer:
             asked.messages, max_tokens=self._max_model_len, **asked.options
         )
         plan = AnswerPlan(
-            self._tokenizer, dialect, conversation, conversation.offered_tools, tokens, wanted
+            self._tokenizer, dialect, conversation, conversation.offered_tools, tokens, content_form
         )
         # A model that never thinks does what `none` asks for.
         unheard = asked.effort is None and (

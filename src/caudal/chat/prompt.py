@@ -64,7 +64,7 @@ class AnswerPlan:
         conversation: What is asked.
         tools: The tools on offer.
         tokens: The rendered conversation.
-        wanted: The form that the content must have.
+        content_form: The form that the content must have.
     """
 
     def __init__(
@@ -74,24 +74,26 @@ class AnswerPlan:
         conversation: Conversation,
         tools: Sequence[Tool],
         tokens: Sequence[int],
-        wanted: StructuredOutputsParams | None,
+        content_form: StructuredOutputsParams | None,
     ) -> None:
         self._tokenizer = tokenizer
         self._dialect = dialect
         self._conversation = conversation
         self._tools = tools
         self._tokens = tokens
-        self._wanted = wanted
+        self._content_form = content_form
         self._required = conversation.tool_choice.mode == "required"
         # Whether a grammar sees to it that calls are well-formed.
-        self._live = self._required or any(wanted is not None or tool.strict for tool in tools)
+        self._live = self._required or any(
+            content_form is not None or tool.strict for tool in tools
+        )
         self._tail = tokenizer.decode(tokens[-_TAIL:], skip_special_tokens=False)
 
     def prompt(self) -> ChatPrompt:
         """Everything that is needed to submit it.
 
         Raises:
-            ParameterError: What is wanted can't be had together.
+            ParameterError: What is asked for can't be had together.
         """
         special = self._special_tokens()
         return ChatPrompt(
@@ -163,7 +165,7 @@ class AnswerPlan:
         place: CallsPlace = "among"
         if self._required:
             place = "only"
-        elif self._wanted is not None:
+        elif self._content_form is not None:
             place = "instead"
 
         def new_parser() -> AnswerParser:
@@ -180,8 +182,8 @@ class AnswerPlan:
 
     def _form(self, special: Mapping[str, int]) -> StructuredOutputsParams | None:
         """The whole answer's form, from what is demanded of its content and calls."""
-        wanted = self._wanted
-        if wanted is None and not self._live:
+        content_form = self._content_form
+        if content_form is None and not self._live:
             return None
         grammar = AnswerGrammar(
             special_tokens=special,
@@ -194,20 +196,20 @@ class AnswerPlan:
         syntax, bare = self._call_syntax()
         if self._required:
             return grammar.calls(syntax, self._tools, parallel=parallel)
-        if wanted is None:
+        if content_form is None:
             return grammar.calls_or_text(syntax, self._tools, parallel=parallel, bare=bare)
         if self._tools:
-            form = grammar.calls_or_form(syntax, self._tools, wanted, parallel=parallel)
+            form = grammar.calls_or_form(syntax, self._tools, content_form, parallel=parallel)
             if form is None:
                 raise ParameterError(
                     "structured_outputs",
-                    f"A {wanted.kind} can't be demanded of an answer that may have tool calls; "
-                    'set tool_choice to "none".',
+                    f"A {content_form.kind} can't be demanded of an answer that may have tool "
+                    'calls; set tool_choice to "none".',
                 )
             return form
         if grammar.reasoning is None and not grammar.answer_begin:
-            return wanted
-        return grammar.form(wanted) or wanted
+            return content_form
+        return grammar.form(content_form) or content_form
 
     def _call_syntax(self) -> tuple[CallSyntax, str]:
         if self._dialect.is_harmony:

@@ -51,8 +51,8 @@ class Cursor:
         """Have the file's bytes up to `end` in the buffer, or as many as there are."""
         have = len(self.buffer)
         if have < end:
-            wanted = min(max(end, have + _CHUNK_BYTES), self.size)
-            self.buffer += self._file.read(have, wanted - have)
+            filled = min(max(end, have + _CHUNK_BYTES), self.size)
+            self.buffer += self._file.read(have, filled - have)
 
     def u32(self, what: str) -> int:
         """An unsigned number of four bytes."""

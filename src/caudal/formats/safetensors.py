@@ -129,15 +129,15 @@ def _read_header(source: str, file: ByteFile) -> tuple[dict[str, TensorInfo], di
     base = _LENGTH_BYTES + length
     tensors: dict[str, TensorInfo] = {}
     others: dict[str, str] = {}
-    places: list[tuple[int, int, str]] = []
+    spans: list[tuple[int, int, str]] = []
     for name, entry in header.items():
         dtype, shape, begin, end = _read_entry(source, name, entry)
-        places.append((begin, end, name))
+        spans.append((begin, end, name))
         if dtype in _TYPES:
             tensors[name] = TensorInfo(name, shape, _TYPES[dtype], base + begin, end - begin)
         else:
             others[name] = dtype
-    _check_places(source, places, size - base)
+    _check_spans(source, spans, size - base)
     return tensors, others
 
 
@@ -172,10 +172,10 @@ def _read_entry(source: str, name: str, entry: Any) -> tuple[str, tuple[int, ...
     return dtype, tuple(shape), offsets[0], offsets[1]
 
 
-def _check_places(source: str, places: list[tuple[int, int, str]], available: int) -> None:
+def _check_spans(source: str, spans: list[tuple[int, int, str]], available: int) -> None:
     """Every byte after the header belongs to exactly one tensor, as the format wants it."""
     position = 0
-    for begin, end, name in sorted(places):
+    for begin, end, name in sorted(spans):
         if begin != position:
             what = "overlaps the tensor before it" if begin < position else "leaves a gap before it"
             raise ModelLoadError(source, f"tensor {name!r} {what} (byte {begin})")

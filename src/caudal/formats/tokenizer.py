@@ -106,11 +106,11 @@ class Tokenizer:
             default_bos = pre_tokenizer_of(vocabulary).add_bos and vocabulary.bos_id is not None
         add_bos = file.get_bool("tokenizer.ggml.add_bos_token", default_bos)
         add_eos = file.get_bool("tokenizer.ggml.add_eos_token", False)
-        for role, wanted, token in (
+        for role, is_added, token in (
             ("bos", add_bos, vocabulary.bos_id),
             ("eos", add_eos, vocabulary.eos_id),
         ):
-            if wanted and token is None:
+            if is_added and token is None:
                 raise ModelLoadError(
                     str(file.path),
                     f"tokenizer.ggml.add_{role}_token is true, but "

@@ -230,12 +230,12 @@ class ProgramBuilder:
         if tensor is None:
             raise ModelLoadError(str(self._file.path), f"tensor {name} is missing")
         fits = len(tensor.shape) == len(expected) and all(
-            want is None or have == want for have, want in zip(tensor.shape, expected, strict=True)
+            size is None or have == size for have, size in zip(tensor.shape, expected, strict=True)
         )
         if not fits:
-            wanted = " x ".join("any" if want is None else str(want) for want in expected)
+            needed = " x ".join("any" if size is None else str(size) for size in expected)
             found = " x ".join(map(str, tensor.shape))
-            raise self._error(name, f"has shape {found} instead of {wanted}")
+            raise self._error(name, f"has shape {found} instead of {needed}")
         self._used.add(name)
         return tensor.shape
 

@@ -69,7 +69,7 @@ class Chats:
         )
 
     async def prepare(
-        self, conversation: Conversation, wanted: StructuredOutputsParams | None = None
+        self, conversation: Conversation, content_form: StructuredOutputsParams | None = None
     ) -> ChatPrompt:
         """A conversation's prompt, with what reads the answer.
 
@@ -79,7 +79,7 @@ class Chats:
             QueueFullError: Too many requests that bring a template are waiting.
         """
         threads = self._threads_for(conversation)
-        return await threads.run(self._preparer.prepare, conversation, wanted)
+        return await threads.run(self._preparer.prepare, conversation, content_form)
 
     async def render(self, conversation: Conversation) -> str:
         """A conversation's prompt as text; raises what `prepare` raises."""
@@ -92,13 +92,13 @@ class Chats:
             ParameterError: A form can't be enforced; blames `structured_outputs`, or the tool.
         """
         conversation, params = work.conversation, work.params
-        wanted = params.structured_outputs
-        prompt = await self.prepare(conversation, wanted)
-        while (form := prompt.structured_outputs) is not None and form is not wanted:
+        content_form = params.structured_outputs
+        prompt = await self.prepare(conversation, content_form)
+        while (form := prompt.structured_outputs) is not None and form is not content_form:
             tools = conversation.tools
             required = conversation.tool_choice.mode == "required"
             unchecked = await check_answer_form(
-                self._grammars, form, wanted, tools, required=required
+                self._grammars, form, content_form, tools, required=required
             )
             if not unchecked:
                 params = replace(params, structured_outputs=form)
@@ -107,7 +107,7 @@ class Chats:
                 replace(tool, checked=tool.checked and tool.name not in unchecked) for tool in tools
             ]
             conversation = replace(conversation, tools=tools)
-            prompt = await self.prepare(conversation, wanted)
+            prompt = await self.prepare(conversation, content_form)
         return PlannedChat(conversation, prompt, params)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from caudal.structured_outputs import StructuredOutputsParams
 async def check_answer_form(
     grammars: GrammarCompiler,
     form: StructuredOutputsParams,
-    wanted: StructuredOutputsParams | None,
+    content_form: StructuredOutputsParams | None,
     tools: Sequence[Tool],
     *,
     required: bool,
@@ -26,7 +26,7 @@ async def check_answer_form(
     Args:
         grammars: Compiles it.
         form: What the whole answer is held to.
-        wanted: What the request demands of the content.
+        content_form: What the request demands of the content.
         tools: The request's tools, for whose arguments the form speaks too.
         required: Whether one of them must be called.
 
@@ -43,8 +43,8 @@ async def check_answer_form(
     try:
         await grammars.compile(form)
     except ParameterError as error:
-        if wanted is not None:
-            await grammars.compile(wanted)
+        if content_form is not None:
+            await grammars.compile(content_form)
         unchecked = set()
         for index, tool in enumerate(tools):
             if not tool.checked:
@@ -53,7 +53,7 @@ async def check_answer_form(
             try:
                 await grammars.compile(StructuredOutputsParams(json=tool.parameters))
             except ParameterError as own:
-                if tool.strict or required or wanted is not None:
+                if tool.strict or required or content_form is not None:
                     raise ParameterError(field, f"{field}: {own}") from error
                 unchecked.add(tool.name)
         if unchecked:

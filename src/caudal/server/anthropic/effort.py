@@ -11,15 +11,15 @@ _USUAL = 3
 """How many of them, from the lowest, a template has that reads levels at all."""
 
 
-def nearest_effort(wanted: ReasoningEffort, sources: Sequence[str]) -> ReasoningEffort:
+def nearest_effort(effort: ReasoningEffort, sources: Sequence[str]) -> ReasoningEffort:
     """The level to give to a chat template that has levels.
 
     Args:
-        wanted: One of Anthropic's.
+        effort: One of Anthropic's.
         sources: The template's source. Levels above `high` are only used where it names them.
 
     Returns:
-        `wanted`, or the level nearest to it that the template has; the lower of two.
+        `effort`, or the level nearest to it that the template has; the lower of two.
     """
     text = "\n".join(sources)
     known = [
@@ -27,5 +27,5 @@ def nearest_effort(wanted: ReasoningEffort, sources: Sequence[str]) -> Reasoning
         for index, level in enumerate(_LEVELS)
         if index < _USUAL or f"'{level}'" in text or f'"{level}"' in text
     ]
-    place = _LEVELS.index(wanted)
+    place = _LEVELS.index(effort)
     return min(known, key=lambda level: abs(_LEVELS.index(level) - place))

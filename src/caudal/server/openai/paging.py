@@ -40,10 +40,10 @@ class Page(BaseModel):
         if self.order == "desc":
             listed.reverse()
         if self.after is not None:
-            places = [place for place, item in enumerate(listed) if item["id"] == self.after]
-            if not places:
+            ids = [item["id"] for item in listed]
+            if self.after not in ids:
                 raise ParameterError("after", f"after: there is no item {self.after!r:.80}.")
-            listed = listed[places[0] + 1 :]
+            listed = listed[ids.index(self.after) + 1 :]
         page = listed[: self.limit]
         return {
             "object": "list",

@@ -78,12 +78,12 @@ class ResponseStore:
             UnknownItemError: There is no item of such an id.
         """
         found: dict[str, Mapping[str, Any]] = {}
-        wanted = set(identities)
+        named = set(identities)
         for stored, _ in reversed(self._stored.values()):
-            if len(found) == len(wanted):
+            if len(found) == len(named):
                 break
             for item in stored.conversation:
-                if item["id"] in wanted:
+                if item["id"] in named:
                     found.setdefault(item["id"], item)
         for identity in identities:
             if identity not in found:
