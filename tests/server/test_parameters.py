@@ -82,6 +82,7 @@ SHARED_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
     "allowed_token_ids": ([[65, 66], None], [[], [100_000], [-1], ["65"]]),
     "bad_words": ([["no"], [], None], [[""], "no"]),
     "cache_salt": (["a", None], []),
+    "first_token_timeout": ([60, 60.5, None], [0, -1, "60"]),
     "grammar": (['start: "a"', 'root ::= "a"', "", None], ["start: missing"]),
     "ignore_eos": ([False, None], []),
     "include_stop_str_in_output": ([True, None], []),
@@ -98,6 +99,7 @@ SHARED_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
     "skip_special_tokens": ([False, None], []),
     "stop_token_ids": ([[65], None], []),
     "structured_outputs": ([{"choice": ["a", "b"]}, None], [{}, {"regex": "foo**"}]),
+    "timeout": ([60, 60.5, None], [0, -1, "60"]),
     "top_k": ([5, -1, None], []),
     "typical_p": ([0.5, None], []),
 }
