@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -12,13 +11,10 @@ from caudal.errors import ParameterError
 from caudal.reading.openai.conversation import ConversationFields, tool_field
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.openai.peer_fields import same_meaning
-from caudal.server.openai.schema import GenerationFields, TokenLimit
+from caudal.server.openai.schema import GenerationFields
+from caudal.server.openai.shared_fields import EndUserFields, Metadata, TokenLimit
 from caudal.server.request_bodies import ModelRequestBody
-from caudal.service.context import RequestContext
 from caudal.service.naming import FieldNames
-
-MetadataKey = Annotated[str, Field(max_length=64)]
-MetadataValue = Annotated[str, Field(max_length=512)]
 
 
 class ChatFields(ConversationFields, ModelRequestBody):
@@ -32,7 +28,7 @@ class ChatFields(ConversationFields, ModelRequestBody):
         return {"prompt": "messages", "reasoning_effort": self.effort_field}
 
 
-class ChatCompletionRequest(GenerationFields, ChatFields):
+class ChatCompletionRequest(GenerationFields, EndUserFields, ChatFields):
     """Body of `POST /v1/chat/completions`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -59,17 +55,9 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
     max_completion_tokens: TokenLimit | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = Field(
-        None, description="Returned with the answer."
-    )
+    metadata: Metadata | None = Field(None, description="Returned with the answer.")
     service_tier: str | None = Field(
         None, description="There is one tier; the answer says `default`."
-    )
-    safety_identifier: str | None = Field(
-        None, description="Named in the server's log line of the request, like `user`."
-    )
-    prompt_cache_key: str | None = Field(
-        None, description="Not needed: every prompt's beginning is cached for every other."
     )
 
     def without_effect(self) -> list[str]:
@@ -83,10 +71,6 @@ class ChatCompletionRequest(GenerationFields, ChatFields):
             "max_tokens": self._limit()[0],
             "structured_outputs": self.form_field,
         }
-
-    def context(self) -> RequestContext:
-        """Who asks, and how urgent it is."""
-        return replace(super().context(), user=self.safety_identifier or self.user)
 
     def sampling_params(self) -> SamplingParams:
         """Check the values and return them under the engine's names.

@@ -10,18 +10,15 @@ from pydantic import Field, WithJsonSchema
 from caudal.reading.fields import RequestObject
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
-from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
 from caudal.server.openai.paging import Page, PageQuery, check_query
 from caudal.server.openai.responses_items import InputItem, stored_form
 from caudal.server.openai.responses_state import responses_state
+from caudal.server.openai.shared_fields import Metadata
 
 router = APIRouter()
 
 MAX_ADDED = 20
 """Most items that are added at once (OpenAI's limit)."""
-
-Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
-
 
 Items = Annotated[
     list[InputItem],

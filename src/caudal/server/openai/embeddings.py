@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -16,11 +15,10 @@ from pydantic import Field
 from caudal.errors import ParameterError
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import json_text
+from caudal.server.openai.shared_fields import RequesterFields, SaltedFields
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
-from caudal.server.request_bodies import WorkRequestBody
 from caudal.server.streaming import run_until_disconnect
-from caudal.service.context import RequestContext
 from caudal.service.work import EmbedWork
 
 router = APIRouter()
@@ -29,12 +27,11 @@ MAX_INPUTS = 2048
 """Most inputs of a request (OpenAI's limit)."""
 
 
-class PoolingFields(WorkRequestBody):
-    """Fields that embeddings, reranking and scoring share; the last two are vLLM's."""
+class PoolingFields(RequesterFields):
+    """Fields that embeddings, reranking and scoring share."""
 
     hints: ClassVar[frozenset[str]] = frozenset(("input_type",))
 
-    user: str | None = Field(None, description="Named in the server's log line of the request.")
     truncate_prompt_tokens: int | None = Field(
         None,
         description="Read only the first so many tokens of each input; -1: as many as the model "
@@ -45,11 +42,6 @@ class PoolingFields(WorkRequestBody):
         description="As in Hugging Face's and Nvidia's servers: true or END is the same as "
         "truncate_prompt_tokens -1.",
     )
-    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
-
-    def context(self) -> RequestContext:
-        """Who asks, and how urgent it is."""
-        return replace(super().context(), priority=self.priority or 0, user=self.user)
 
     @property
     def truncation(self) -> int | None:
@@ -58,7 +50,7 @@ class PoolingFields(WorkRequestBody):
         return -1 if cuts and self.truncate_prompt_tokens is None else self.truncate_prompt_tokens
 
 
-class EmbeddingRequest(PoolingFields):
+class EmbeddingRequest(PoolingFields, SaltedFields):
     """Body of `POST /v1/embeddings`."""
 
     input: Any = Field(
@@ -70,11 +62,6 @@ class EmbeddingRequest(PoolingFields):
     normalize: bool | None = Field(
         None, description="Whether vectors have length 1; default: as the model's should."
     )
-    cache_salt: str | None = None
-
-    def context(self) -> RequestContext:
-        """Who asks, and how urgent it is."""
-        return replace(super().context(), cache_salt=self.cache_salt)
 
     def inputs(self) -> Sequence[str | list[int]]:
         """The inputs, one per vector.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -13,7 +13,6 @@ from caudal.errors import ParameterError
 from caudal.reading.fields import RequestObject
 from caudal.reading.openai.tools import MAX_TOOLS, ToolMode
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
-from caudal.server.openai.chat_schema import MetadataKey, MetadataValue
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_history import HistoryReader
 from caudal.server.openai.responses_items import AnyItem, InputItem, MessageItem
@@ -25,10 +24,16 @@ from caudal.server.openai.responses_tools import (
     read_tool_choice,
     read_tools,
 )
-from caudal.server.openai.schema import TokenLimit
+from caudal.server.openai.shared_fields import (
+    EndUserFields,
+    Metadata,
+    SaltedFields,
+    SamplingFields,
+    StreamFields,
+    TokenLimit,
+)
 from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
 from caudal.server.request_bodies import GenerationRequestBody, ModelRequestBody
-from caudal.service.context import RequestContext
 from caudal.service.naming import FieldNames
 from caudal.structured_outputs import StructuredOutputsParams
 
@@ -215,14 +220,6 @@ class InputFields(ModelRequestBody):
         )
 
 
-class StreamOptions(RequestObject):
-    """OpenAI's `stream_options` of responses."""
-
-    include_obfuscation: bool | None = Field(
-        None, description="Pads every delta to hide its size; off by default."
-    )
-
-
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _OTHER_INCLUDABLE = (
@@ -236,7 +233,9 @@ _OTHER_INCLUDABLE = (
 """What can be included of tools that this server doesn't have, and of images."""
 
 
-class ResponseRequest(InputFields, GenerationRequestBody):
+class ResponseRequest(
+    InputFields, SamplingFields, StreamFields, EndUserFields, SaltedFields, GenerationRequestBody
+):
     """Body of `POST /v1/responses`."""
 
     refused: ClassVar[Mapping[str, Sequence[Any]]] = {
@@ -258,53 +257,13 @@ class ResponseRequest(InputFields, GenerationRequestBody):
     max_tool_calls: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Limits built-in tools, of which there are none; returned."
     )
-    temperature: float | None = None
-    top_p: float | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     include: list[str] | None = Field(
         None, description=f"May hold {LOGPROBS} and {ENCRYPTED_REASONING}."
     )
     store: bool | None = None
     background: bool | None = Field(None, description="Go on without the client; needs `store`.")
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = Field(
-        None, description="Returned with the response."
-    )
-    user: str | None = Field(None, description="Named in the server's log line of the request.")
-    safety_identifier: str | None = Field(None, description="Logged like `user`, and before it.")
-    prompt_cache_key: str | None = Field(
-        None, description="Not needed: every prompt's beginning is cached for every other."
-    )
-
-    # vLLM's names for what OpenAI's API lacks.
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    min_tokens: int | None = None
-    ignore_eos: bool | None = None
-    stop_token_ids: list[int] | None = None
-    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
-    cache_salt: str | None = None
-
-    def context(self) -> RequestContext:
-        """Who asks, and how urgent it is."""
-        return replace(
-            super().context(),
-            priority=self.priority or 0,
-            cache_salt=self.cache_salt,
-            user=self.safety_identifier or self.user,
-        )
-
-    @property
-    def obfuscate(self) -> bool:
-        """Whether a stream's deltas are padded."""
-        return self.stream_options is not None and bool(self.stream_options.include_obfuscation)
+    metadata: Metadata | None = Field(None, description="Returned with the response.")
 
     @property
     def includes_logprobs(self) -> bool:
@@ -329,10 +288,7 @@ class ResponseRequest(InputFields, GenerationRequestBody):
         """
         if self.background and self.store is False:
             raise ParameterError("background", "background needs store: the response is kept.")
-        if self.stream_options is not None and not self.stream:
-            raise ParameterError(
-                "stream_options", "stream_options may only be set when stream is true."
-            )
+        self.check_stream_options()
         if self.max_output_tokens == 0:
             raise ParameterError(
                 "max_output_tokens", "max_output_tokens must be at least 1, but is 0."
@@ -346,29 +302,9 @@ class ResponseRequest(InputFields, GenerationRequestBody):
                 )
         if self.top_logprobs and not self.includes_logprobs:
             raise ParameterError("top_logprobs", f"top_logprobs needs include to have {LOGPROBS}.")
-        chosen: dict[str, Any] = {
-            name: value for name in _SAMPLING_FIELDS if (value := getattr(self, name)) is not None
-        }
         return SamplingParams(
-            **chosen,
+            **self.given_sampling(),
             max_tokens=None if self.max_output_tokens == -1 else self.max_output_tokens,
             logprobs=(self.top_logprobs or 0) if self.includes_logprobs else None,
             structured_outputs=self.form(),
         )
-
-
-_SAMPLING_FIELDS = (
-    "temperature",
-    "top_p",
-    "seed",
-    "stop",
-    "top_k",
-    "min_p",
-    "typical_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "min_tokens",
-    "ignore_eos",
-    "stop_token_ids",
-)

@@ -6,20 +6,24 @@ See `caudal.reading.fields` for what happens to the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from caudal.errors import ParameterError
-from caudal.reading.fields import RequestObject
 from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
 from caudal.server.openai.peer_fields import PeerFields, same_meaning
+from caudal.server.openai.shared_fields import (
+    PaddingOptions,
+    SaltedFields,
+    SamplingFields,
+    StreamFields,
+    TokenLimit,
+)
 from caudal.server.openai.structured import FormFields
 from caudal.server.openai.texts import read_texts_or_tokens
 from caudal.server.openapi import TEXTS_OR_TOKENS
 from caudal.server.request_bodies import GenerationRequestBody
-from caudal.service.context import RequestContext
 from caudal.service.naming import FieldNames
 from caudal.service.work import Truncation
 
@@ -27,69 +31,33 @@ MAX_CHOICES = 128
 """Most choices per prompt that HTTP clients may ask for (OpenAI's limit)."""
 
 
-TokenLimit = Annotated[int, Field(ge=-1)]
-"""Most tokens of an answer; -1: as many as the context has room for."""
-
-
-class StreamOptions(RequestObject):
+class StreamOptions(PaddingOptions):
     """OpenAI's `stream_options`."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = Field(
         None, description="As in vLLM: with include_usage, every chunk has the usage so far."
     )
-    include_obfuscation: bool | None = Field(
-        None, description="Pads every chunk to hide its size; off by default."
-    )
 
 
-class GenerationFields(PeerFields, FormFields, GenerationRequestBody):
+class GenerationFields(
+    PeerFields, FormFields, SamplingFields, StreamFields, SaltedFields, GenerationRequestBody
+):
     """Fields that chat and text completions share."""
 
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     max_tokens: TokenLimit | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: str | None = Field(None, description="Named in the server's log line of the request.")
 
     # vLLM's names for what OpenAI's API lacks.
-    top_k: int | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    repetition_penalty: float | None = None
-    ignore_eos: bool | None = None
-    min_tokens: int | None = None
-    stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
-    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
-    cache_salt: str | None = None
-
-    def context(self) -> RequestContext:
-        """Who asks, and how urgent it is."""
-        return replace(
-            super().context(),
-            priority=self.priority or 0,
-            cache_salt=self.cache_salt,
-            user=self.user,
-        )
 
     @property
     def include_usage(self) -> bool:
         """Whether a stream ends with a chunk that carries the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
-
-    @property
-    def obfuscate(self) -> bool:
-        """Whether a stream's chunks are padded."""
-        return self.stream_options is not None and bool(self.stream_options.include_obfuscation)
 
     @property
     def continuous_usage(self) -> bool:
@@ -100,19 +68,12 @@ class GenerationFields(PeerFields, FormFields, GenerationRequestBody):
             and bool(self.stream_options.continuous_usage_stats)
         )
 
-    def check_stream_options(self) -> None:
-        """Raises `ParameterError` where `stream_options` come without `stream`."""
-        if self.stream_options is not None and not self.stream:
-            raise ParameterError(
-                "stream_options", "stream_options may only be set when stream is true."
-            )
-
     def _sampling_params(
         self, *, max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None = None
     ) -> SamplingParams:
         self.check_prompt_logprobs(stream=bool(self.stream))
-        given: dict[str, Any] = {
-            name: value for name in _SAMPLING_FIELDS if (value := getattr(self, name)) is not None
+        given = self.given_sampling() | {
+            name: value for name in _OTHER_SAMPLING if (value := getattr(self, name)) is not None
         }
         _, penalty = same_meaning(
             {"repetition_penalty": self.repetition_penalty, "repeat_penalty": self.repeat_penalty}
@@ -130,22 +91,10 @@ class GenerationFields(PeerFields, FormFields, GenerationRequestBody):
         )
 
 
-_SAMPLING_FIELDS = (
+_OTHER_SAMPLING = (
     "n",
-    "temperature",
-    "top_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "stop",
-    "top_k",
-    "min_p",
-    "typical_p",
     "allowed_token_ids",
     "bad_words",
-    "ignore_eos",
-    "min_tokens",
-    "stop_token_ids",
     "include_stop_str_in_output",
     "skip_special_tokens",
 )
