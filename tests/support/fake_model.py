@@ -83,15 +83,10 @@ def word(text: str) -> int:
     return END + 1 + WORDS.index(text)
 
 
-class RoleTemplate:
-    """`role:content` per line; no system messages, as some models' templates insist."""
+class FakeTemplate:
+    """A chat template that runs in no process of its own."""
 
     is_default = False
-    source = "role:content"
-    sources = (source,)
-
-    def reads(self, variable: str) -> bool:
-        return False
 
     def start(self) -> None:
         """Nothing runs elsewhere."""
@@ -101,6 +96,16 @@ class RoleTemplate:
 
     def close(self) -> None:
         """Nothing runs elsewhere."""
+
+
+class RoleTemplate(FakeTemplate):
+    """`role:content` per line; no system messages, as some models' templates insist."""
+
+    source = "role:content"
+    sources = (source,)
+
+    def reads(self, variable: str) -> bool:
+        return False
 
     def encode(
         self,

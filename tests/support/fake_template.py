@@ -8,29 +8,19 @@ from typing import Any
 
 from caudal.chat.preparer import ChatPreparer
 from caudal.errors import TemplateError
-from support.fake_model import ByteTokenizer
+from support.fake_model import ByteTokenizer, FakeTemplate
 
 
-class ToolTemplate:
+class ToolTemplate(FakeTemplate):
     """A message per line as JSON, after the tools; has a switch for thinking.
 
     Its source shows that answers mark reasoning by `<think>` and calls by `<tool_call>`.
     """
 
-    is_default = False
     sources = ("<think></think> <tool_call></tool_call> enable_thinking tools",)
 
     def reads(self, variable: str) -> bool:
         return variable in ("tools", "enable_thinking")
-
-    def start(self) -> None:
-        """Nothing runs elsewhere."""
-
-    def check(self) -> None:
-        """It is right."""
-
-    def close(self) -> None:
-        """Nothing runs elsewhere."""
 
     def encode(
         self,
