@@ -10,9 +10,10 @@ import pytest
 from caudal.backends.base import SampledToken, TokenLogprob
 from caudal.chat.conversation import Conversation, Message, Tool
 from caudal.chat.events import ContentDelta
-from caudal.chat.generation import ChatDelta, ChatGeneration
+from caudal.chat.generation import ChatGeneration
 from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.sampling_params import SamplingParams
+from caudal.service.answers import ChatDelta
 from caudal.service.generation import Generation
 from support.fake_model import END, ByteTokenizer
 from support.fake_template import tool_chat
@@ -70,7 +71,7 @@ def deltas(text: str, size: int, *, logprobs: int | None) -> list[ChatDelta]:
 def test_the_tokens_of_text_are_told_from_those_of_calls(size: int):
     found = deltas(f"<think>Hm.</think>Yes, día.{CALL}", size, logprobs=0)
     told = b"".join(
-        bytes([token.sampled.token])
+        bytes([token.id])
         for delta in found
         if any(isinstance(event, ContentDelta) for event in delta.events)
         for token in delta.tokens

@@ -7,13 +7,52 @@ import pytest
 
 from caudal.server.auth import Access
 from caudal.server.limits import ServerLimits
+from caudal.service.model_service import ModelService
+from caudal.service.service import Service
 from support.fake_model import ScriptedExecutor, changed, serve_fake
 from support.fake_template import tool_chat
 from support.running_server import RunningServer, Serve, running_server
+from support.wire_service import WireService
+
+THROUGH_BOTH_DOORS = {
+    "test_chat",
+    "test_chat_custom_tools",
+    "test_completions",
+    "test_embeddings",
+    "test_messages",
+    "test_native_completion",
+    "test_responses",
+    "test_tokenize",
+    "test_tools",
+}
+"""Tests that are run on services in another process, as it were, too."""
+
+LONG = "test_a_demanded_call_that_is_cut_short_leaves_no_marks"
+"""Asks so often that once has to do."""
+
+Door = Callable[[ModelService], Service]
+
+
+def same(service: ModelService) -> Service:
+    return service
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    test = metafunc.definition
+    chosen = test.path.stem in THROUGH_BOTH_DOORS and test.originalname != LONG
+    if "door" in metafunc.fixturenames and chosen:
+        doors = {"near": same, "far": WireService}
+        metafunc.parametrize("door", doors.values(), ids=doors, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def door(request: pytest.FixtureRequest) -> Door:
+    """What stands between the routes and the model."""
+    return getattr(request, "param", same)
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve(door: Door) -> Iterator[Serve]:
     """Serves a scripted executor: `serve(ScriptedExecutor(...), max_queue=1, ...)`."""
     with contextlib.ExitStack() as stack:
 
@@ -28,7 +67,7 @@ def serve() -> Iterator[Serve]:
         ) -> RunningServer:
             model = changed(serve_fake(executor, **options), strict=strict_fields)
             served = running_server(
-                model,
+                door(model),
                 api_key=api_key,
                 access=access,
                 limits=limits,
@@ -40,20 +79,21 @@ def serve() -> Iterator[Serve]:
 
 
 @pytest.fixture(scope="module")
-def hello() -> Iterator[RunningServer]:
+def hello(door: Door) -> Iterator[RunningServer]:
     """A server whose model always says `Hello, día!`."""
-    with running_server(serve_fake(ScriptedExecutor(script="Hello, día!".encode()))) as server:
+    model = serve_fake(ScriptedExecutor(script="Hello, día!".encode()))
+    with running_server(door(model)) as server:
         yield server
 
 
 @pytest.fixture
-def converse() -> Iterator[Callable[..., RunningServer]]:
+def converse(door: Door) -> Iterator[Callable[..., RunningServer]]:
     """Serves a model that thinks and calls tools, and always says `script`."""
     with contextlib.ExitStack() as stack:
 
         def start(script: str, **options: object) -> RunningServer:
             executor = ScriptedExecutor(script=script.encode(), num_blocks=2048)
             model = serve_fake(executor, **{"max_model_len": 16384} | options)
-            return stack.enter_context(running_server(changed(model, chat=tool_chat())))
+            return stack.enter_context(running_server(door(changed(model, chat=tool_chat()))))
 
         yield start

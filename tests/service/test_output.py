@@ -13,7 +13,8 @@ from caudal.backends.base import Batch, SampledToken
 from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.errors import EngineDeadError, RequestFailedError
 from caudal.sampling_params import SamplingParams
-from caudal.service.generation import Delta, Generation, SequenceText
+from caudal.service.answers import Delta
+from caudal.service.generation import Generation, SequenceText
 from support.fake_model import (
     END,
     ByteTokenizer,
@@ -75,7 +76,7 @@ def test_streamed_text_is_what_a_search_of_the_whole_text_gives(ids, stop, chunk
 def test_each_token_is_reported_once_with_its_place_in_the_text(ids, stop, chunk):
     deltas, sequence = run_text(ids, SamplingParams(stop=stop), chunk)
     reported = [token for delta in deltas for token in delta.tokens]
-    assert [token.sampled.token for token in reported] == ids[: len(reported)]
+    assert [token.id for token in reported] == ids[: len(reported)]
     assert len(reported) == sequence.num_tokens
     text = "".join(delta.text for delta in deltas)
     is_cut = deltas[-1].stop_reason is not None
@@ -117,7 +118,7 @@ def test_a_character_appears_when_its_last_byte_has():
 def test_the_token_that_ends_an_answer_is_reported_but_not_text():
     deltas, sequence = run_text([*b"hi", END], SamplingParams(), stop_token=True)
     assert "".join(delta.text for delta in deltas) == "hi"
-    assert deltas[-1].tokens[-1].sampled.token == END
+    assert deltas[-1].tokens[-1].id == END
     assert not deltas[-1].tokens[-1].in_text
     assert sequence.num_tokens == 3
     assert deltas[-1].stop_reason is None

@@ -87,6 +87,10 @@ class FakeTemplate:
     """A chat template that runs in no process of its own."""
 
     is_default = False
+    variables: frozenset[str] = frozenset()
+
+    def reads(self, variable: str) -> bool:
+        return variable in self.variables
 
     def start(self) -> None:
         """Nothing runs elsewhere."""
@@ -103,9 +107,6 @@ class RoleTemplate(FakeTemplate):
 
     source = "role:content"
     sources = (source,)
-
-    def reads(self, variable: str) -> bool:
-        return False
 
     def encode(
         self,

@@ -18,9 +18,7 @@ class ToolTemplate(FakeTemplate):
     """
 
     sources = ("<think></think> <tool_call></tool_call> enable_thinking tools",)
-
-    def reads(self, variable: str) -> bool:
-        return variable in ("tools", "enable_thinking")
+    variables = frozenset(("tools", "enable_thinking"))
 
     def encode(
         self,

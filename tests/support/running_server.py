@@ -22,6 +22,8 @@ from caudal.server.protocol import ServerConfig
 from caudal.server.serving import Server, listen
 from caudal.service.model_service import ModelService
 from caudal.service.registry import ModelRegistry
+from caudal.service.service import Service
+from support.wire_service import WireService
 
 
 @dataclass
@@ -34,7 +36,8 @@ class RunningServer:
 
     @property
     def model(self) -> ModelService:
-        return self.registry.default
+        service = self.registry.default
+        return service.behind if isinstance(service, WireService) else service
 
     def openai(self, api_key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key, max_retries=0)
@@ -60,7 +63,7 @@ class RunningServer:
 
 @contextlib.contextmanager
 def running_server(
-    model: ModelService | None,
+    model: Service | None,
     *,
     api_key: str | None = None,
     access: Access | None = None,

@@ -65,17 +65,21 @@ def measure_python(
     Raises:
         BenchmarkError: The load has failed.
     """
+    service = ModelService.from_loaded(model)
     registry = ModelRegistry()
-    registry.add(ModelService.from_loaded(model))
+    registry.add(service)
     config = ServerConfig(create_app(registry), ServerLimits())
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        return runner.run(_measure(executor, config, registry, streams))
+        return runner.run(_measure(executor, config, registry, service, streams))
 
 
 async def _measure(
-    executor: NativeExecutor, config: ServerConfig, registry: ModelRegistry, streams: int
+    executor: NativeExecutor,
+    config: ServerConfig,
+    registry: ModelRegistry,
+    served: ModelService,
+    streams: int,
 ) -> PythonCost:
-    served = registry.default
     async with _serving(config, registry) as port, _load(served, port, streams) as client:
         await _wait_for(served.parts.engine, client, streams, 1)
         iterations, native = served.parts.engine.stats().iterations, executor.native_seconds
@@ -99,7 +103,7 @@ async def _serving(config: ServerConfig, registry: ModelRegistry) -> AsyncIterat
     try:
         yield sock.getsockname()[1]
     finally:
-        await registry.default.parts.engine.shutdown()
+        await registry.default.shutdown()
         server.should_exit = True
         await serving
 

@@ -9,25 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from caudal.chat.conversation import ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class ContentDelta:
+class ContentDelta(msgspec.Struct, tag="content", frozen=True, array_like=True, gc=False):
     """Text for the reader; never empty."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(msgspec.Struct, tag="reasoning", frozen=True, array_like=True, gc=False):
     """Text the model wrote while it thought; never empty."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallBegin:
+class ToolCallBegin(msgspec.Struct, tag="call", frozen=True, array_like=True, gc=False):
     """A call begins; its arguments follow, then its end. Calls don't overlap.
 
     Attributes:
@@ -41,16 +40,16 @@ class ToolCallBegin:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallArgumentsDelta:
+class ToolCallArgumentsDelta(
+    msgspec.Struct, tag="arguments", frozen=True, array_like=True, gc=False
+):
     """More of the arguments' JSON text, or of a custom tool's text; never empty."""
 
     index: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallEnd:
+class ToolCallEnd(msgspec.Struct, tag="call_end", frozen=True, array_like=True, gc=False):
     """The call's arguments are complete: they are a JSON object, or a custom tool's text."""
 
     index: int

@@ -3,50 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from caudal.chat.events import Answer, ChatEvent, ReasoningDelta, ToolCallBegin, ToolCallEnd
+from msgspec.structs import replace
+
+from caudal.chat.events import Answer, ReasoningDelta, ToolCallBegin, ToolCallEnd
 from caudal.chat.parser import AnswerParser
-from caudal.service.generation import Delta, Generation, OutputToken
-
-
-@dataclass(slots=True)
-class ChatDelta:
-    """What is new in one sequence.
-
-    Attributes:
-        index: Which of the request's `n` sequences.
-        events: What the new text means; empty only where the sequence ends.
-        tokens: The tokens it came from, in order. All generated tokens are reported once, those
-            of reasoning, calls and control tokens included.
-        finish_reason: On the sequence's last delta: "stop", "length", or "tool_calls" where the
-            answer has calls and didn't end within one.
-        stop_reason: The stop string or stop token id that ended the sequence.
-    """
-
-    index: int
-    events: Sequence[ChatEvent]
-    tokens: Sequence[OutputToken] = ()
-    finish_reason: str | None = None
-    stop_reason: str | int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CompleteAnswer:
-    """One sequence's whole answer.
-
-    Attributes:
-        answer: Content, reasoning and calls.
-        tokens: See `ChatDelta`.
-        finish_reason: See `ChatDelta`.
-        stop_reason: See `ChatDelta`.
-    """
-
-    answer: Answer
-    tokens: Sequence[OutputToken]
-    finish_reason: str
-    stop_reason: str | int | None
+from caudal.service.answers import (
+    ChatDelta,
+    CompleteAnswer,
+    Delta,
+    OutputToken,
+    SubmittedPrompt,
+    Usage,
+)
+from caudal.service.generation import Generation
 
 
 @dataclass(slots=True)
@@ -58,6 +31,15 @@ class _Sequence:
     offsets: list[int] = field(default_factory=list)  # of tokens, in the raw text
     has_calls: bool = False
     in_call: bool = False  # whether it was stopped there
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """How many of its tokens were spent on reasoning."""
+        offsets = self.offsets  # which never decrease
+        return sum(
+            bisect_left(offsets, end) - bisect_left(offsets, begin)
+            for begin, end in self.parser.reasoning_spans
+        )
 
 
 class ChatGeneration:
@@ -72,7 +54,6 @@ class ChatGeneration:
 
     Attributes:
         ignored: What was asked for that has no effect on this model, as `ChatPrompt` names it.
-        generation: The running request; it knows prompt, cached and output tokens.
     """
 
     def __init__(
@@ -85,29 +66,34 @@ class ChatGeneration:
         ignored: Sequence[str] = (),
     ) -> None:
         self.ignored = ignored
-        self.generation = generation
+        self._generation = generation
+        self._with_scores = generation.params.logprobs is not None
         self._single_call = single_call
         self._include_reasoning = include_reasoning
         self._sequences = [_Sequence(new_parser()) for _ in range(generation.params.n)]
 
     @property
-    def num_reasoning_tokens(self) -> int:
-        """Generated tokens that were spent on reasoning, over all sequences."""
-        return sum(
-            sum(sequence.parser.in_reasoning(offset) for offset in sequence.offsets)
-            for sequence in self._sequences
-        )
+    def prompt(self) -> SubmittedPrompt:
+        """The conversation as the model gets it."""
+        return self._generation.prompt
 
-    def in_reasoning(self, index: int, token: OutputToken) -> bool:
-        """Whether a token that was reported of a sequence was spent on reasoning."""
-        return self._sequences[index].parser.in_reasoning(token.offset)
+    @property
+    def prompt_tokens(self) -> Sequence[OutputToken]:
+        """See `Generation.prompt_tokens`."""
+        return self._generation.prompt_tokens
+
+    @property
+    def usage(self) -> Usage:
+        """The request's figures, as of the latest deltas."""
+        reasoning = sum(sequence.num_reasoning_tokens for sequence in self._sequences)
+        return replace(self._generation.usage, reasoning_tokens=reasoning)
 
     async def deltas(self) -> AsyncGenerator[list[ChatDelta], None]:
         """Yield what is new after each iteration, never an empty list. Use it once, and close it.
 
         Raises what `Generation.deltas` raises.
         """
-        async with contextlib.aclosing(self.generation.deltas()) as stream:
+        async with contextlib.aclosing(self._generation.deltas()) as stream:
             async for deltas in stream:
                 pieces = (piece for delta in deltas for piece in self._pieces(delta))
                 found = [new for piece in pieces if (new := self._read(piece)) is not None]
@@ -134,7 +120,7 @@ class ChatGeneration:
 
     async def aclose(self) -> None:
         """Give up what still runs."""
-        await self.generation.aclose()
+        await self._generation.aclose()
 
     def _pieces(self, delta: Delta) -> Iterator[Delta]:
         """A delta cut at its tokens, where it matters which token an event comes from.
@@ -144,7 +130,7 @@ class ChatGeneration:
         sequence = self._sequences[delta.index]
         begin, length, tokens = sequence.read, len(delta.text), delta.tokens
         sequence.read += length
-        matters = self._single_call or self.generation.params.logprobs is not None
+        matters = self._single_call or self._with_scores
         if not matters or len(tokens) < 2:
             yield delta
             return
@@ -175,7 +161,7 @@ class ChatGeneration:
             events = events[: events.index(ToolCallEnd(0)) + 1]
             reason = "stop"
             sequence.in_call = False
-            self.generation.end_sequence(delta.index, len(sequence.offsets))
+            self._generation.end_sequence(delta.index, len(sequence.offsets))
         if not self._include_reasoning:
             events = [event for event in events if not isinstance(event, ReasoningDelta)]
         if not events and reason is None:
@@ -184,4 +170,7 @@ class ChatGeneration:
         if reason == "stop" and sequence.has_calls and not sequence.in_call:
             reason = "tool_calls"
         tokens, sequence.unreported = sequence.unreported, []
+        if self._with_scores:
+            for token in tokens:
+                token.in_reasoning = sequence.parser.in_reasoning(token.offset)
         return ChatDelta(delta.index, events, tokens, reason, delta.stop_reason)

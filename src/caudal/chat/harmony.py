@@ -7,7 +7,7 @@ The prompt ends with `<|start|>assistant`, so the answer begins within a message
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from caudal.chat.calls.formats import CallSyntax
@@ -21,6 +21,8 @@ from caudal.chat.calls.reading import (
 from caudal.chat.event_writer import EventWriter
 from caudal.chat.events import ChatEvent
 from caudal.chat.markers import find_marker, held_back
+from caudal.chat.parser import AnswerParser
+from caudal.chat.reasoning import ENDLESS
 from caudal.engine.thinking import ThinkingMessages
 
 NAME = "openai"
@@ -79,7 +81,7 @@ def _begun_header(prompt_end: str) -> str:
     return header + message if message else prompt_end
 
 
-class HarmonyParser:
+class HarmonyParser(AnswerParser):
     """An `AnswerParser` for harmony.
 
     Where a message begins and ends, whoever bounds thinking tells too, by bytes
@@ -107,7 +109,7 @@ class HarmonyParser:
         only_calls: bool = False,
         prompt_end: str = "",
     ) -> None:
-        self.unfinished = False
+        self._unfinished = False
         self._only_calls = only_calls
         self._writer = writer
         self._with_calls = with_calls
@@ -141,7 +143,7 @@ class HarmonyParser:
             # A header that is cut short is no text, and so is the beginning of one in a grammar.
             if not self._only_calls and not (cut and header.lstrip().startswith(MARKERS)):
                 self._content(header)
-            self.unfinished = self.unfinished or _RECIPIENT.search(header) is not None
+            self._unfinished = self._unfinished or _RECIPIENT.search(header) is not None
         elif self._state == "body":
             self._add_body(self._text)
             self._end_body(cut=cut)
@@ -151,12 +153,16 @@ class HarmonyParser:
         self._writer.finish()
         return self._writer.take_events()
 
-    def in_reasoning(self, offset: int) -> bool:
+    @property
+    def unfinished(self) -> bool:
         """See `AnswerParser`."""
-        open_span = self._state == "body" and self._body == "reasoning"
-        return (open_span and offset >= self._begin) or any(
-            begin <= offset < end for begin, end in self._spans
-        )
+        return self._unfinished
+
+    @property
+    def reasoning_spans(self) -> Sequence[tuple[int, int]]:
+        """See `AnswerParser`."""
+        is_open = self._state == "body" and self._body == "reasoning"
+        return [*self._spans, (self._begin, ENDLESS)] if is_open else self._spans
 
     def _content(self, text: str) -> None:
         if not self._only_calls:
@@ -262,7 +268,7 @@ class HarmonyParser:
         recipient = _RECIPIENT.search(self._header)
         assert recipient is not None
         if self._live and recipient[1] in self._plain_texts:
-            self.unfinished = cut
+            self._unfinished = cut
             if not cut:
                 self._writer.part(CallDone())
             return
@@ -270,7 +276,7 @@ class HarmonyParser:
             # A model that calls without arguments may write none, but not where it was cut short.
             arguments = arguments_of(body.strip() or ("" if cut else "{}"))
         except BrokenCallError:
-            self.unfinished = cut
+            self._unfinished = cut
             if not self._live:  # else it was cut short, and what there is has been sent
                 self._content(self._header + MESSAGE + body)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Protocol
 
 from caudal.chat.calls.scanner import ToolScanner
@@ -39,11 +40,19 @@ class AnswerParser(Protocol):
     def unfinished(self) -> bool:
         """Whether the text has ended within a call."""
 
+    @property
+    def reasoning_spans(self) -> Sequence[tuple[int, int]]:
+        """Where in the text, as far as it was read, reasoning begins and ends, markers included.
+
+        They don't overlap. One that goes on ends at `ENDLESS`.
+        """
+
     def in_reasoning(self, offset: int) -> bool:
         """Whether the character at this offset of the text, already read, belongs to reasoning."""
+        return any(begin <= offset < end for begin, end in self.reasoning_spans)
 
 
-class MarkedAnswerParser:
+class MarkedAnswerParser(AnswerParser):
     """Reads answers that may begin with reasoning and may have calls among their content.
 
     Args:
@@ -83,9 +92,10 @@ class MarkedAnswerParser:
         """See `AnswerParser`."""
         return self._scanner is not None and self._scanner.unfinished
 
-    def in_reasoning(self, offset: int) -> bool:
+    @property
+    def reasoning_spans(self) -> Sequence[tuple[int, int]]:
         """See `AnswerParser`."""
-        return self._splitter is not None and self._splitter.in_reasoning(offset)
+        return () if self._splitter is None else (self._splitter.reasoning_span,)
 
     def _read(self, kind: Kind, text: str) -> None:
         if kind == "reasoning":

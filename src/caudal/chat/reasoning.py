@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -42,6 +43,9 @@ _ALL = (
 REASONING_FORMATS: Mapping[str, ReasoningFormat] = {item.name: item for item in _ALL}
 """All formats but gpt-oss's: see `caudal.chat.harmony`."""
 
+ENDLESS = sys.maxsize
+"""Where a span ends that goes on."""
+
 Kind = Literal["content", "reasoning"]
 
 
@@ -67,9 +71,10 @@ class ReasoningSplitter:
         self._read = 0
         self._reasoning_end = 0
 
-    def in_reasoning(self, offset: int) -> bool:
-        """Whether the character at this offset of the text, markers included, is of reasoning."""
-        return self._state == "reasoning" or offset < self._reasoning_end
+    @property
+    def reasoning_span(self) -> tuple[int, int]:
+        """Where in the text reasoning begins and ends, markers included."""
+        return 0, ENDLESS if self._state == "reasoning" else self._reasoning_end
 
     def push(self, text: str) -> list[tuple[Kind, str]]:
         """The pieces of text that become certain, none empty."""

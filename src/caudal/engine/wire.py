@@ -1,17 +1,18 @@
-"""Requests, updates and errors as bytes, for another process: msgpack, by msgspec.
+"""Requests, updates, answers and errors as bytes, for another process: msgpack, by msgspec.
 
 What can be sent says so by its types: structures and dataclasses of plain data. Arrays of floats go
 as their bytes, little-endian; errors as `ErrorData`. Both ends are of the same version of Caudal,
 and whatever comes in is checked against the types all the same.
 
-Texts from clients may have half of a surrogate pair in them, which JSON can carry in and msgpack
-can't. A message with such a text takes a longer way and begins with a byte that no other has.
+JSON carries in from clients what msgpack can't: half of a surrogate pair in a text, and integers of
+more than 64 bits. A message with such a value takes a longer way and begins with a byte that no
+other has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar, cast, get_origin
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -20,8 +21,11 @@ from caudal.errors import CaudalError
 
 T = TypeVar("T")
 
-_HALVES = b"\xc1"
-"""Begins a message that has half of a surrogate pair in a text; no msgpack begins so."""
+_SPELT = b"\xc1"
+"""Begins a message in which values are spelt that msgpack can't carry; no msgpack begins so."""
+
+_TEXT, _INTEGER, _MAP = range(3)
+"""What is spelt."""
 
 _FLOATS = np.dtype("<f8")
 
@@ -66,9 +70,9 @@ def pack(message: object) -> bytes:
     """
     try:
         return _encoder.encode(message)
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, OverflowError):
         plain = msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_plain)
-        return _HALVES + _encoder.encode(_spelt(plain))
+        return _SPELT + _encoder.encode(_spelt(plain))
 
 
 def unpack(data: bytes, kind: type[T]) -> T:
@@ -83,8 +87,8 @@ def unpack(data: bytes, kind: type[T]) -> T:
         msgspec.DecodeError: It is no message.
         ParameterError: It has sampling parameters that make no sense.
     """
-    if data.startswith(_HALVES):
-        plain = _speller.decode(data[len(_HALVES) :])
+    if data.startswith(_SPELT):
+        plain = _speller.decode(data[len(_SPELT) :])
         return msgspec.convert(plain, kind, builtin_types=(bytes,), dec_hook=_from_plain)
     decoder = _decoders.get(kind)
     if decoder is None:
@@ -102,26 +106,37 @@ def _plain(value: object) -> bytes:
 def _from_plain(kind: Any, value: Any) -> object:
     """The value that `_plain` made plain."""
     if get_origin(kind) is np.ndarray and isinstance(value, bytes):
-        return np.frombuffer(value, _FLOATS)
+        [element] = get_args(get_args(kind)[1])
+        return np.frombuffer(value, _FLOATS).astype(element, copy=False)
     raise TypeError(f"{kind} is not plain data")
 
 
 def _spelt(plain: Any) -> Any:
-    """Built-in types with the texts spelt that msgpack can't carry."""
+    """Built-in types with the values spelt that msgpack can't carry."""
     if isinstance(plain, str):
         try:
             plain.encode()
         except UnicodeEncodeError:
-            return msgspec.msgpack.Ext(0, plain.encode(errors="surrogatepass"))
+            return msgspec.msgpack.Ext(_TEXT, plain.encode(errors="surrogatepass"))
+    elif isinstance(plain, int) and not -(2**63) <= plain < 2**64:
+        size = plain.bit_length() // 8 + 1
+        return msgspec.msgpack.Ext(_INTEGER, plain.to_bytes(size, "big", signed=True))
     elif isinstance(plain, dict):
-        return {_spelt(key): _spelt(value) for key, value in plain.items()}
+        items = [(_spelt(key), _spelt(value)) for key, value in plain.items()]
+        if any(isinstance(key, msgspec.msgpack.Ext) for key, _ in items):
+            return msgspec.msgpack.Ext(_MAP, _encoder.encode(items))
+        return dict(items)
     elif isinstance(plain, list | tuple):
         return list(map(_spelt, plain))
     return plain
 
 
-def _read(code: int, data: memoryview) -> str:
-    """The text that `_spelt` spelt."""
+def _read(code: int, data: memoryview) -> str | int | dict[Any, Any]:
+    """The value that `_spelt` spelt."""
+    if code == _INTEGER:
+        return int.from_bytes(data, "big", signed=True)
+    if code == _MAP:
+        return dict(_speller.decode(data))
     return bytes(data).decode(errors="surrogatepass")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Self, TypedDict, Unpack
 
 from caudal.errors import ContextOverflowError, ParameterError, TemplateError
@@ -179,18 +181,22 @@ class ChatTemplate:
         """The Jinja source, and that for requests with tools where there is another."""
         return (self.source,) if self._tool_source is None else (self.source, self._tool_source)
 
-    def reads(self, variable: str) -> bool:
-        """Whether a variable makes a difference; False where the template is wrong.
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The variables that make a difference; none where the template is wrong.
 
         `tools` is looked for in the template for tools, everything else in both.
         """
-        try:
-            if variable == "tools":
-                return self.supports_tools
-            templates = (self._default, self._for_tools)
-            return any(variable in template.facts.variables for template in templates)
-        except TemplateError:
-            return False
+        variables: frozenset[str] = frozenset()
+        with contextlib.suppress(TemplateError):
+            variables = self._default.facts.variables | self._for_tools.facts.variables
+        with contextlib.suppress(TemplateError):
+            return variables | {"tools"} if self.supports_tools else variables - {"tools"}
+        return variables
+
+    def reads(self, variable: str) -> bool:
+        """Whether a variable makes a difference; see `variables`."""
+        return variable in self.variables
 
     @property
     def _default(self) -> _Template:

@@ -6,9 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 
-from caudal.chat.generation import ChatDelta, ChatGeneration
 from caudal.errors import ParameterError, TemplateError
-from caudal.formats.tokenizer import Tokenizer
 from caudal.library.chat_options import ReadConversation, warn_of_no_effect
 from caudal.library.prompts import Prompt, parse_prompt
 from caudal.library.results import (
@@ -18,10 +16,10 @@ from caudal.library.results import (
     prompt_logprob_dicts,
 )
 from caudal.sampling_params import SamplingParams
+from caudal.service.answers import ChatDelta, Delta
 from caudal.service.context import NO_CONTEXT, RequestContext
-from caudal.service.generation import Delta, Generation
-from caudal.service.model_service import ModelService
 from caudal.service.naming import FieldNames, renamed
+from caudal.service.service import RunningAnswer, RunningChat, RunningText, Service
 from caudal.service.work import ChatWork, CompletionWork
 
 
@@ -74,56 +72,54 @@ class Answers:
         ids: Of results.
     """
 
-    def __init__(self, service: ModelService, ids: Iterator[int]) -> None:
+    def __init__(self, service: Service, ids: Iterator[int]) -> None:
         self._service = service
-        self._tokenizer = service.parts.tokenizer
         self._ids = ids
 
     async def continue_prompt(self, prompt: Continuation) -> RequestOutput:
-        """The result of a prompt; raises what `ModelService.complete` raises."""
+        """The result of a prompt; raises what `Service.complete` raises."""
         identity = next(self._ids)
         generation = await self._start(prompt)
-        params, tokenizer = prompt.params, self._tokenizer
+        params = prompt.params
         outputs = [CompletionOutput(index) for index in range(params.n)]
         async with contextlib.aclosing(generation.deltas()) as stream:
             async for deltas in stream:
                 for delta in deltas:
-                    outputs[delta.index].append(delta, tokenizer)
+                    outputs[delta.index].append(delta)
         text = prompt.content if isinstance(prompt.content, str) else None
-        return self._result(identity, generation, outputs, text)
+        return self._result(identity, params, generation, outputs, text)
 
     async def answer_chat(self, chat: Chat) -> tuple[RequestOutput, Sequence[str]]:
         """The result of a conversation, and what of it had no effect on this model.
 
-        Raises what `ModelService.chat` raises.
+        Raises what `Service.chat` raises.
         """
         identity = next(self._ids)
         generation = await self._start_chat(chat)
-        tokenizer = self._tokenizer
         outputs = [CompletionOutput(index) for index in range(chat.params.n)]
         readers = [ChatReader(chat.read.custom_tools) for _ in outputs]
         async with contextlib.aclosing(generation.deltas()) as stream:
             async for deltas in stream:
                 for delta in deltas:
                     output = outputs[delta.index]
-                    output.append(delta, tokenizer)
+                    output.append(delta)
                     readers[delta.index].read(delta.events, output)
-        result = self._result(identity, generation.generation, outputs, None)
+        result = self._result(identity, chat.params, generation, outputs, None)
         return result, generation.ignored
 
     async def stream(self, prompt: Continuation) -> AsyncGenerator[CompletionOutput, None]:
-        """What is new in a prompt's results; raises what `ModelService.complete` raises."""
+        """What is new in a prompt's results; raises what `Service.complete` raises."""
         generation = await self._start(prompt)
-        sums = _LogprobSums(self._tokenizer)
+        sums = _LogprobSums()
         async with contextlib.aclosing(generation.deltas()) as stream:
             async for deltas in stream:
                 for delta in deltas:
                     yield sums.output_of(delta)
 
     async def stream_chat(self, chat: Chat) -> AsyncGenerator[CompletionOutput, None]:
-        """What is new in a conversation's results; raises what `ModelService.chat` raises."""
+        """What is new in a conversation's results; raises what `Service.chat` raises."""
         generation = await self._start_chat(chat)
-        sums = _LogprobSums(self._tokenizer)
+        sums = _LogprobSums()
         readers = [ChatReader(chat.read.custom_tools) for _ in range(chat.params.n)]
         async with contextlib.aclosing(generation.deltas()) as stream:
             warn_of_no_effect([*chat.read.ignored, *generation.ignored])
@@ -133,19 +129,20 @@ class Answers:
                     readers[delta.index].read(delta.events, output)
                     yield output
 
-    async def _start(self, prompt: Continuation) -> Generation:
-        work = CompletionWork(prompts=[prompt.content], params=prompt.params)
+    async def _start(self, prompt: Continuation) -> RunningText:
+        work = CompletionWork(prompts=[prompt.content], params=prompt.params, show_prompt_ids=True)
         try:
             [generation] = await self._service.complete(work, prompt.context)
         except ParameterError as error:
             raise renamed(error, FieldNames({"prompt": prompt.where})) from None
         return generation
 
-    async def _start_chat(self, chat: Chat) -> ChatGeneration:
+    async def _start_chat(self, chat: Chat) -> RunningChat:
         work = ChatWork(
             conversation=chat.read.conversation,
             params=chat.params,
             thinking_budget=chat.read.thinking_budget,
+            show_prompt_ids=True,
         )
         try:
             return await self._service.chat(work)
@@ -155,35 +152,35 @@ class Answers:
     def _result(
         self,
         identity: int,
-        generation: Generation,
+        params: SamplingParams,
+        running: RunningAnswer,
         outputs: list[CompletionOutput],
         text: str | None,
     ) -> RequestOutput:
         prompt_logprobs = None
-        if generation.params.prompt_logprobs is not None:
-            prompt_logprobs = prompt_logprob_dicts(generation.prompt_logprobs, self._tokenizer)
+        if params.prompt_logprobs is not None:
+            prompt_logprobs = prompt_logprob_dicts(running.prompt_tokens)
         return RequestOutput(
             request_id=str(identity),
             prompt=text,
-            prompt_token_ids=list(generation.request.prompt),
+            prompt_token_ids=list(running.prompt.token_ids),
             prompt_logprobs=prompt_logprobs,
             outputs=outputs,
             finished=True,
-            num_cached_tokens=generation.num_cached_tokens,
+            num_cached_tokens=running.usage.cached_tokens,
         )
 
 
 class _LogprobSums:
     """Makes a stream's outputs, each with the sum of log-probabilities so far."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self) -> None:
         self._sums: dict[int, float] = {}
 
     def output_of(self, delta: Delta | ChatDelta) -> CompletionOutput:
         """What is new in an answer."""
         output = CompletionOutput(delta.index, cumulative_logprob=self._sums.get(delta.index))
-        output.append(delta, self._tokenizer)
+        output.append(delta)
         if output.cumulative_logprob is not None:
             self._sums[delta.index] = output.cumulative_logprob
         return output

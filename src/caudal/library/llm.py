@@ -26,11 +26,11 @@ from caudal.library.running import first_error, progress_bar, run, run_all
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.sampling_params import SamplingParams
+from caudal.service.answers import Embedding
 from caudal.service.context import RequestContext
-from caudal.service.embedding import Embedding, pair_texts
 from caudal.service.model_service import ModelService
 from caudal.service.naming import FieldNames, renamed
-from caudal.service.work import EmbedWork, ScoreWork
+from caudal.service.work import EmbedWork, ScoreWork, pair_texts
 
 W = TypeVar("W")
 
@@ -255,6 +255,7 @@ class LLM:
                         inputs=[parsed[index][0] for index in indices],
                         truncate=truncate_prompt_tokens,
                         dimensions=dimensions,
+                        show_token_ids=True,
                     )
                     context = RequestContext(cache_salt=salt)
                     try:
@@ -322,7 +323,7 @@ class LLM:
         show_progress: bool,
     ) -> list[RequestOutput]:
         # The engine's queue is bounded, and refuses what does not fit; so wait out here.
-        most = max(1, min(self._service.parts.engine.config.max_queue, IN_FLIGHT))
+        most = max(1, min(self._service.info.limits.max_queue, IN_FLIGHT))
         return run(first_error(run_all(work, answer, most, show_progress=show_progress)))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from caudal.backends.base import TokenLogprob
 from caudal.chat.events import (
     ChatEvent,
     ContentDelta,
@@ -15,9 +14,7 @@ from caudal.chat.events import (
     ToolCallBegin,
     ToolCallEnd,
 )
-from caudal.chat.generation import ChatDelta
-from caudal.formats.tokenizer import Tokenizer
-from caudal.service.generation import Delta
+from caudal.service.answers import ChatDelta, Delta, OutputToken, TokenScore
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +97,18 @@ class CompletionOutput:
             message["tool_calls"] = [call.to_dict() for call in self.tool_calls]
         return message
 
-    def append(self, delta: Delta | ChatDelta, tokenizer: Tokenizer) -> None:
+    def append(self, delta: Delta | ChatDelta) -> None:
         """Add what is new, but for what a chat's events say: that is `ChatReader`'s."""
         if isinstance(delta, Delta):
             self.text += delta.text
         for token in delta.tokens:
-            self.token_ids.append(token.sampled.token)
-            scored = token.sampled.logprob
-            if scored is not None:
+            self.token_ids.append(token.id)
+            score = token.score
+            if score is not None:
                 if self.logprobs is None:
                     self.logprobs = []
-                self.logprobs.append(logprob_dict(scored, tokenizer))
-                self.cumulative_logprob = (self.cumulative_logprob or 0.0) + scored.logprob
+                self.logprobs.append(logprob_dict(token, score))
+                self.cumulative_logprob = (self.cumulative_logprob or 0.0) + score.logprob
         self.finish_reason = delta.finish_reason
         self.stop_reason = delta.stop_reason
 
@@ -231,24 +228,20 @@ class ScoringRequestOutput:
     finished: bool
 
 
-def logprob_dict(scored: TokenLogprob, tokenizer: Tokenizer) -> dict[int, Logprob]:
-    """The chosen token and the likeliest ones, by token id."""
+def logprob_dict(token: OutputToken, score: TokenScore) -> dict[int, Logprob]:
+    """The token and the likeliest ones, by token id."""
     entries = {
-        token: Logprob(logprob, rank, _text(tokenizer, token))
-        for rank, (token, logprob) in enumerate(scored.top, start=1)
+        other.id: Logprob(other.logprob, rank, _text(other.piece))
+        for rank, other in enumerate(score.top, start=1)
     }
-    entries.setdefault(
-        scored.token, Logprob(scored.logprob, scored.rank, _text(tokenizer, scored.token))
-    )
+    entries.setdefault(token.id, Logprob(score.logprob, score.rank, _text(token.piece)))
     return entries
 
 
-def prompt_logprob_dicts(
-    scores: Sequence[TokenLogprob], tokenizer: Tokenizer
-) -> list[dict[int, Logprob] | None]:
+def prompt_logprob_dicts(tokens: Sequence[OutputToken]) -> list[dict[int, Logprob] | None]:
     """Prompt log-probabilities in vLLM's shape; nothing comes before the first token."""
-    return [None, *(logprob_dict(scored, tokenizer) for scored in scores)]
+    return [None if each.score is None else logprob_dict(each, each.score) for each in tokens]
 
 
-def _text(tokenizer: Tokenizer, token: int) -> str:
-    return tokenizer.token_bytes(token).decode(errors="replace")
+def _text(piece: bytes) -> str:
+    return piece.decode(errors="replace")

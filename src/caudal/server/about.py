@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 
 from caudal import __version__
 from caudal.server.asked import default_model
-from caudal.service.model_service import ModelService
+from caudal.service.service import Service
 
 router = APIRouter()
 
@@ -27,24 +27,23 @@ async def version() -> dict[str, str]:
 async def server_info(request: Request) -> dict[str, Any]:
     """Limits and policies of the server, under SGLang's names."""
     model = default_model(request)
-    config = model.parts.engine.config
-    stats = model.parts.engine.stats()
-    block_size = model.parts.engine.info.block_size
-    tokens = stats.blocks_total * block_size
+    limits = model.info.limits
+    stats = await model.stats()
+    tokens = limits.num_blocks * limits.block_size
     return {
         **_model_names(model),
         "version": __version__,
-        "status": "ready" if model.parts.engine.healthy else "failed",
+        "status": "ready" if model.healthy else "failed",
         "served_model_name": model.names[0],
         "context_length": model.max_model_len,
         "max_total_tokens": tokens,
         "max_total_num_tokens": tokens,
-        "max_running_requests": config.max_num_seqs,
-        "max_queued_requests": config.max_queue,
-        "chunked_prefill_size": config.max_num_batched_tokens,
-        "page_size": block_size,
-        "schedule_policy": "lpm" if config.schedule == "prefix" else "fcfs",
-        "disable_radix_cache": not config.prefix_cache,
+        "max_running_requests": limits.max_num_seqs,
+        "max_queued_requests": limits.max_queue,
+        "chunked_prefill_size": limits.max_num_batched_tokens,
+        "page_size": limits.block_size,
+        "schedule_policy": "lpm" if limits.schedule == "prefix" else "fcfs",
+        "disable_radix_cache": not limits.prefix_cache,
         "kv_cache_dtype": model.facts.loaded.executor.kv_type,
         "tool_call_parser": model.facts.tool_parser,
         "reasoning_parser": model.facts.reasoning_parser,
@@ -69,7 +68,7 @@ async def model_info(request: Request) -> dict[str, Any]:
     }
 
 
-def _model_names(model: ModelService) -> dict[str, str]:
+def _model_names(model: Service) -> dict[str, str]:
     """A model is one file: its tokenizer is where it is."""
     path = model.facts.loaded.model
     return {"model_path": path, "tokenizer_path": path}

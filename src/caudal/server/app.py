@@ -149,8 +149,7 @@ def create_app(
     @app.get("/metrics", response_class=PlainTextResponse, responses=OPENAI_FAILURES)
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
-        metrics = default_model(request).parts.metrics
-        figures = b"" if metrics is None else metrics.render()
+        figures = await default_model(request).metrics()
         figures += generate_latest(request.app.state.ignored_fields.registry)
         return Response(figures, media_type=CONTENT_TYPE_LATEST)
 

@@ -16,9 +16,9 @@ from caudal.errors import UnknownModelError
 from caudal.server.body import ARRIVED, BodyReader
 from caudal.server.ignored import note_ignored
 from caudal.service.context import RequestContext
-from caudal.service.model_service import ModelService
 from caudal.service.naming import OUR_NAMES, FieldNames
 from caudal.service.registry import ModelRegistry
+from caudal.service.service import Service
 
 if TYPE_CHECKING:
     from caudal.models.program import Task
@@ -43,7 +43,7 @@ class Asked(Generic[B]):
     request: Request
     body: B
     name: str
-    model: ModelService
+    model: Service
     context: RequestContext
 
     @property
@@ -110,7 +110,7 @@ def model_registry(request: Request) -> ModelRegistry:
     return registry
 
 
-def default_model(request: Request) -> ModelService:
+def default_model(request: Request) -> Service:
     """The model that routes speak of which ask about the server as if it had but one."""
     return model_registry(request).default
 

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import TypeVar
 
 import uvicorn
 
@@ -20,8 +21,8 @@ from caudal.server.auth import Access
 from caudal.server.last_resort import LastResort
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol, ServerConfig
-from caudal.service.model_service import ModelService
 from caudal.service.registry import ModelRegistry
+from caudal.service.service import Service
 
 ENGINE_SECONDS = 0.6
 """How long the engine has to end its answers once the time to drain is over: an iteration."""
@@ -136,14 +137,17 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0.02)
 
 
+S = TypeVar("S", bound=Service)
+
+
 def serve(
     sock: socket.socket,
-    load: Callable[[], ModelService],
+    load: Callable[[], S],
     *,
     access: Access | None = None,
     limits: ServerLimits | None = None,
     strict_fields: bool = False,
-    on_ready: Callable[[ModelService], None],
+    on_ready: Callable[[S], None],
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. What then does not end in time ends the process; and
     so does, soon after this returns, what has not ended by itself.

@@ -26,6 +26,7 @@ from caudal.errors import (
 )
 from caudal.formats.tokenizer import Tokenizer, surely_exceeds
 from caudal.models.pooling import Pooling, cosine_similarity
+from caudal.service.answers import Embedding, PairScore
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.generation import UpdateStream, check_end
 from caudal.service.timeouts import in_time
@@ -41,25 +42,6 @@ _TEXTS = ("text_1", "text_2")
 
 _CHARS_PER_TOKEN = 128
 """As many at most are read for each token, where a tokenizer has no limit of its own."""
-
-
-def pair_texts(text_1: str | Sequence[str], text_2: str | Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs to score: one text with each of many, or two lists side by side.
-
-    Raises:
-        ParameterError: The lists differ in length.
-    """
-    first = [text_1] if isinstance(text_1, str) else list(text_1)
-    second = [text_2] if isinstance(text_2, str) else list(text_2)
-    if len(first) == 1:
-        first = first * len(second)
-    if len(first) != len(second):
-        raise ParameterError(
-            "text_2",
-            f"text_1 has {len(first)} texts and text_2 {len(second)}; send as many of each, or "
-            "one text_1.",
-        )
-    return list(zip(first, second, strict=True))
 
 
 class PoolingEngine(Protocol):
@@ -84,37 +66,6 @@ class PoolInput:
 
     tokens: Sequence[int]
     second_segment: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """One input's vector.
-
-    Attributes:
-        vector: Shape (dimensions,).
-        token_ids: The input's tokens, as they were read.
-    """
-
-    vector: NDArray[np.float32]
-    token_ids: Sequence[int]
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens the input has."""
-        return len(self.token_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class PairScore:
-    """How well two texts belong together.
-
-    Attributes:
-        score: The cosine of their embeddings (-1 to 1), or a cross-encoder's own score.
-        tokens: Tokens that were read for it.
-    """
-
-    score: float
-    tokens: int
 
 
 class Embedder:
@@ -253,14 +204,18 @@ class Embedder:
         context: RequestContext,
         on_done: Callable[[], None] = lambda: None,
     ) -> list[Embedding]:
-        pooling, dimensions = self.pooling, None
+        pooling, dimensions, shows_ids = self.pooling, None, False
         if isinstance(work, EmbedWork):
-            dimensions = work.dimensions
+            dimensions, shows_ids = work.dimensions, work.show_token_ids
             if work.normalize is not None:
                 pooling = replace(pooling, normalize=work.normalize)
         totals = await self._pool_all(inputs, context, on_done)
         return [
-            Embedding(pooling.finish(total, len(each.tokens), dimensions), each.tokens)
+            Embedding(
+                pooling.finish(total, len(each.tokens), dimensions),
+                len(each.tokens),
+                each.tokens if shows_ids else (),
+            )
             for each, total in zip(inputs, totals, strict=True)
         ]
 

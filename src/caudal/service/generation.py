@@ -1,14 +1,14 @@
 """From the engine's token updates to text: the one place where both HTTP and the library get it.
 
 A `Generation` is a submitted request. Its `deltas()` yield `Delta`s: text that is final and the
-tokens it came from. Characters appear when all their bytes have, and text that may become a
-stop string is held back until that is decided, so what is streamed never has to be taken back.
+tokens it came from, as plain data (`caudal.service.answers`). Characters appear when all their
+bytes have, and text that may become a stop string is held back until that is decided, so what is
+streamed never has to be taken back.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from caudal.backends.base import SampledToken, TokenLogprob
@@ -22,6 +22,8 @@ from caudal.errors import (
 from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.tokenizer import Tokenizer
 from caudal.sampling_params import SamplingParams
+from caudal.service.answers import Delta, OutputToken, SubmittedPrompt, Usage
+from caudal.service.scores import prompt_tokens, token_score
 from caudal.service.stop_strings import StopMatcher
 
 
@@ -63,42 +65,6 @@ class GenerationObserver(Protocol):
         """The request has ended, well or not: see `Generation.outcome`. Called once."""
 
 
-@dataclass(slots=True)
-class OutputToken:
-    """A generated token and where its text begins.
-
-    Attributes:
-        sampled: The token, with its log-probability if asked for.
-        offset: Characters of the sequence's text before this token's.
-        in_text: False for tokens that left nothing in the text: the end-of-sequence or stop
-            token, and those that lie inside an excluded stop string.
-    """
-
-    sampled: SampledToken
-    offset: int
-    in_text: bool
-
-
-@dataclass(slots=True)
-class Delta:
-    """What is new in one sequence.
-
-    Attributes:
-        index: Which of the request's sequences.
-        text: Text to append; empty only where the sequence ends.
-        tokens: Tokens whose text ends in `text`, in order.
-        finish_reason: "stop" or "length", on the sequence's last delta.
-        stop_reason: The stop string, or the stop token id, that ended the sequence; None for
-            end-of-sequence, as in vLLM.
-    """
-
-    index: int
-    text: str
-    tokens: Sequence[OutputToken] = ()
-    finish_reason: str | None = None
-    stop_reason: str | int | None = None
-
-
 class SequenceText:
     """Turns one sequence's tokens into text, watching for stop strings."""
 
@@ -110,6 +76,7 @@ class SequenceText:
         *,
         visible_tokens: Collection[int] = (),
     ) -> None:
+        self._tokenizer = tokenizer
         self._detokenizer = IncrementalDetokenizer(
             tokenizer,
             skip_special_tokens=params.skip_special_tokens,
@@ -146,7 +113,9 @@ class SequenceText:
                 self._held_tokens.append((sampled, begin, end))
                 return None
             self._decoded = self._released = end
-            return Delta(self._index, piece, [OutputToken(sampled, begin, True)])
+            plain = sampled.logprob is None
+            token = OutputToken(sampled.token, begin) if plain else self._output(sampled, begin)
+            return Delta(self._index, piece, [token])
         ended_by_token = update.stop_token is not None
         for sampled in tokens[:-1] if ended_by_token else tokens:
             self.num_tokens += 1
@@ -159,6 +128,15 @@ class SequenceText:
         if ended_by_token:
             self.num_tokens += 1
         return self._finish(update)
+
+    def _output(self, sampled: SampledToken, offset: int, in_text: bool = True) -> OutputToken:
+        scored = sampled.logprob
+        if scored is None:
+            return OutputToken(sampled.token, offset, in_text)
+        piece = self._tokenizer.token_bytes(sampled.token)
+        return OutputToken(
+            sampled.token, offset, in_text, piece, token_score(self._tokenizer, scored)
+        )
 
     def _decode(self, sampled: SampledToken | None, piece: str) -> Delta | None:
         """Append a token's text; returns the last delta if it completes a stop string."""
@@ -176,7 +154,7 @@ class SequenceText:
         self.finished = True
         text = self._take_text(cut)
         outputs = [
-            OutputToken(token, token_begin, token_begin < cut)
+            self._output(token, token_begin, token_begin < cut)
             for token, token_begin, _ in self._held_tokens
         ]
         self._held_tokens.clear()
@@ -186,11 +164,11 @@ class SequenceText:
         assert update.finish_reason is not None
         self.finished = True
         text = self._take_text(self._decoded)
-        outputs = [OutputToken(token, begin, True) for token, begin, _ in self._held_tokens]
+        outputs = [self._output(token, begin) for token, begin, _ in self._held_tokens]
         self._held_tokens.clear()
         stop_reason = None
         if update.stop_token is not None:
-            outputs.append(OutputToken(update.tokens[-1], self._decoded, False))
+            outputs.append(self._output(update.tokens[-1], self._decoded, False))
             if update.stop_token in self._params.stop_token_ids:
                 stop_reason = update.stop_token
         return Delta(self._index, text, outputs, update.finish_reason.value, stop_reason)
@@ -203,7 +181,7 @@ class SequenceText:
         # A token at the very end has no text yet: what completes it may become a stop string.
         while self._held_tokens and self._held_tokens[0][1] < end >= self._held_tokens[0][2]:
             token, begin, _ = self._held_tokens.pop(0)
-            outputs.append(OutputToken(token, begin, True))
+            outputs.append(self._output(token, begin))
         return Delta(self._index, text, outputs)
 
     def _take_text(self, end: int) -> str:
@@ -224,13 +202,13 @@ class Generation:
         tokenizer: The model's.
         observer: Hears of its progress.
         visible_tokens: Control tokens that are part of the text whatever the request says.
+        prompt: What is to be told of the prompt; by default how long it is.
 
     Attributes:
         request: What was submitted.
+        prompt: See above.
         params: The request's sampling parameters.
         num_cached_tokens: Prompt tokens taken from the prefix cache, known with the first delta.
-        prompt_logprobs: One per prompt token after the first, where asked for; known with the
-            first delta.
         outcome: None while it runs; then "stop", "length" (if any sequence ended so), "cancelled",
             "timeout" or "failed".
     """
@@ -243,14 +221,17 @@ class Generation:
         observer: GenerationObserver | None = None,
         *,
         visible_tokens: Collection[int] = (),
+        prompt: SubmittedPrompt | None = None,
     ) -> None:
         if not isinstance(request.work, Generate):
             raise TypeError("what pools has no text")
         self.request = request
         self.params = request.work.params
         self.num_cached_tokens = 0
-        self.prompt_logprobs: Sequence[TokenLogprob] = ()
+        self.prompt = prompt or SubmittedPrompt(len(request.prompt))
         self.outcome: str | None = None
+        self._prompt_scores: Sequence[TokenLogprob] | None = None
+        self._tokenizer = tokenizer
         self._updates = updates
         self._observer = observer
         self._sequences = [
@@ -263,6 +244,18 @@ class Generation:
     def num_output_tokens(self) -> int:
         """Generated tokens over all sequences, up to the one that completed a stop string."""
         return sum(sequence.num_tokens for sequence in self._sequences)
+
+    @property
+    def usage(self) -> Usage:
+        """The request's figures, as of the latest deltas."""
+        return Usage(self.prompt.num_tokens, self.num_cached_tokens, self.num_output_tokens)
+
+    @property
+    def prompt_tokens(self) -> Sequence[OutputToken]:
+        """The prompt's tokens with their scores, where asked for; known with the first delta."""
+        if self._prompt_scores is None:
+            return ()
+        return prompt_tokens(self._tokenizer, self.request.prompt, self._prompt_scores)
 
     async def deltas(self) -> AsyncGenerator[list[Delta], None]:
         """Yield the deltas of each iteration, never an empty list. Use it once, and close it.
@@ -322,7 +315,7 @@ class Generation:
             return None
         self.num_cached_tokens = update.num_cached_tokens
         if update.prompt_logprobs is not None:
-            self.prompt_logprobs = update.prompt_logprobs
+            self._prompt_scores = update.prompt_logprobs
         if update.finish_reason is not None:
             try:
                 check_end(update)

@@ -13,38 +13,46 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from caudal.chat.conversation import Conversation
 from caudal.chat.generation import ChatGeneration
 from caudal.chat.preparer import ChatPreparer
-from caudal.chat.prompt import ChatPrompt
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.request import Generate, Request
+from caudal.engine.stats import EngineStats
 from caudal.engine.thinking import ThinkingLimit
 from caudal.errors import (
     ContextOverflowError,
     ParameterError,
     TemplateError,
-    UnsupportedTaskError,
 )
 from caudal.formats.template_workers import TemplateWorkers
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.sampling_params import SamplingParams
+from caudal.service.answers import (
+    ConversationSize,
+    Embedding,
+    PairScore,
+    TokenForm,
+    Tokens,
+)
 from caudal.service.chats import Chats
 from caudal.service.context import NO_CONTEXT, RequestContext
-from caudal.service.embedding import Embedder, Embedding, PairScore
+from caudal.service.embedding import Embedder
 from caudal.service.facts import ServedFacts
 from caudal.service.generation import Generation
-from caudal.service.texts import TextCoder, TokenForm, Tokens
+from caudal.service.info import ServiceInfo, ServiceLimits, TemplateInfo
+from caudal.service.service import Service
+from caudal.service.texts import TextCoder
 from caudal.service.timeouts import in_time
-from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
+from caudal.service.work import ChatWork, CompletionWork, EmbedWork, PromptForm, ScoreWork
 from caudal.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
     from caudal.loading.load import LoadedModel
-    from caudal.models.program import Task
     from caudal.service.metrics import ServiceMetrics
 
 _NICENESS = 10
@@ -84,8 +92,8 @@ class ServiceParts:
     created: int = field(default_factory=lambda: int(time.time()))
 
 
-class ModelService:
-    """A loaded model with its running engine.
+class ModelService(Service):
+    """A loaded model with its running engine, in this process.
 
     Args:
         parts: What it is made of.
@@ -182,40 +190,51 @@ class ModelService:
 
     # What it is
 
-    @property
-    def names(self) -> Sequence[str]:
-        """Names that requests may use; its own first."""
-        return self.parts.names
+    @cached_property
+    def info(self) -> ServiceInfo:
+        """See `Service`."""
+        parts = self.parts
+        config, executor = parts.engine.config, parts.engine.info
+        bos, eos = parts.tokenizer.bos_id, parts.tokenizer.eos_id
+        template = parts.chat.template
+        chats = "generate" in parts.facts.loaded.tasks
+        return ServiceInfo(
+            names=parts.names,
+            created=parts.created,
+            facts=parts.facts,
+            fingerprint=parts.facts.fingerprint,
+            limits=ServiceLimits(
+                max_num_seqs=config.max_num_seqs,
+                max_queue=config.max_queue,
+                max_num_batched_tokens=config.max_num_batched_tokens,
+                schedule=config.schedule,
+                prefix_cache=config.prefix_cache,
+                block_size=executor.block_size,
+                num_blocks=executor.num_blocks,
+            ),
+            template=TemplateInfo(
+                sources=template.sources,
+                variables=template.variables if chats else frozenset(),
+                can_think=chats and parts.chat.dialect.reasoning_parser != "none",
+                is_default=template.is_default,
+            ),
+            bos_token="" if bos is None else parts.tokenizer.token_text(bos),
+            eos_token="" if eos is None else parts.tokenizer.token_text(eos),
+        )
 
     @property
-    def tasks(self) -> frozenset[Task]:
-        """What may be asked of the model."""
-        return self.facts.loaded.tasks
+    def healthy(self) -> bool:
+        """See `Service`."""
+        return self.parts.engine.healthy
 
-    @property
-    def max_model_len(self) -> int:
-        """Most tokens of one sequence, prompt and answer together."""
-        return self.facts.loaded.max_model_len
+    async def stats(self) -> EngineStats:
+        """See `Service`."""
+        return self.parts.engine.stats()
 
-    @property
-    def has_chat_template(self) -> bool:
-        """Whether the model came with a chat format; a base model has none of its own."""
-        return not self.parts.chat.template.is_default
-
-    @property
-    def facts(self) -> ServedFacts:
-        """What was loaded and what runs it."""
-        return self.parts.facts
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes when anything changes that may change answers."""
-        return self.facts.fingerprint
-
-    def check_task(self, task: Task) -> None:
-        """Raises `UnsupportedTaskError` where the model can't do what is asked."""
-        if task not in self.tasks:
-            raise UnsupportedTaskError(self.names[0], task, sorted(self.tasks))
+    async def metrics(self) -> bytes:
+        """See `Service`."""
+        metrics = self.parts.metrics
+        return b"" if metrics is None else metrics.render()
 
     # What it does
 
@@ -242,6 +261,7 @@ class ModelService:
                 context,
                 visible_tokens=prompt.visible_tokens,
                 thinking=prompt.thinking_limit(work.thinking_budget),
+                show_ids=work.show_prompt_ids,
             )
         conversation = planned.conversation
         return ChatGeneration(
@@ -268,7 +288,15 @@ class ModelService:
         try:
             async with self._in_time(context):
                 for prompt in await self._texts.encode_prompts(work):
-                    started.append(await self._submit(prompt, work.params, context))
+                    started.append(
+                        await self._submit(
+                            prompt,
+                            work.params,
+                            context,
+                            show_ids=work.show_prompt_ids,
+                            show_text=work.show_prompt_text,
+                        )
+                    )
         except BaseException:
             for generation in started:
                 await generation.aclose()
@@ -338,16 +366,17 @@ class ModelService:
         """The text of tokens, with the names of control tokens; see `TextCoder.decode`."""
         return await self._texts.decode(tokens)
 
-    async def prepare(
+    async def measure(
         self, conversation: Conversation, form: StructuredOutputsParams | None = None
-    ) -> ChatPrompt:
-        """What a conversation becomes, without answering it; raises what `chat` raises.
+    ) -> ConversationSize:
+        """What a conversation would take, without answering it; raises what `chat` raises.
 
         Args:
             conversation: The conversation.
             form: What the content of the answer would be held to.
         """
-        return await self._chats.prepare(conversation, form)
+        prompt = await self._chats.prepare(conversation, form)
+        return ConversationSize(len(prompt.tokens), prompt.ignored)
 
     async def render(self, conversation: Conversation) -> str:
         """A conversation's prompt as text; raises what `chat` raises."""
@@ -410,6 +439,8 @@ class ModelService:
         *,
         visible_tokens: Collection[int] = (),
         thinking: ThinkingLimit | None = None,
+        show_ids: bool = False,
+        show_text: PromptForm | None = None,
     ) -> Generation:
         assert context.arrived is not None
         parts = self.parts
@@ -428,5 +459,10 @@ class ModelService:
         )
         updates = await parts.engine.submit(request)
         return Generation(
-            request, updates, parts.tokenizer, observer, visible_tokens=visible_tokens
+            request,
+            updates,
+            parts.tokenizer,
+            observer,
+            visible_tokens=visible_tokens,
+            prompt=self._texts.shown_prompt(prompt, ids=show_ids, text=show_text),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from caudal.errors import UnknownModelError
-from caudal.service.model_service import ModelService
+from caudal.service.service import Service
 
 if TYPE_CHECKING:
     from caudal.models.program import Task
@@ -19,9 +19,9 @@ class ModelRegistry:
     """
 
     def __init__(self) -> None:
-        self._services: dict[str, ModelService] = {}
+        self._services: dict[str, Service] = {}
 
-    def add(self, service: ModelService) -> None:
+    def add(self, service: Service) -> None:
         """Offer a model under all of its names."""
         self._services |= dict.fromkeys(service.names, service)
 
@@ -33,20 +33,20 @@ class ModelRegistry:
     @property
     def healthy(self) -> bool:
         """Whether the engines of all models run."""
-        return all(service.parts.engine.healthy for service in self.services)
+        return all(service.healthy for service in self.services)
 
     @property
-    def services(self) -> list[ModelService]:
+    def services(self) -> list[Service]:
         """The models, each once, the first added first."""
         return list(dict.fromkeys(self._services.values()))
 
     @property
-    def default(self) -> ModelService:
+    def default(self) -> Service:
         """The model that is meant where none is named."""
         assert self._services, "the readiness gate let a request through"
         return self.services[0]
 
-    async def resolve(self, name: str | None, task: Task | None = None) -> tuple[str, ModelService]:
+    async def resolve(self, name: str | None, task: Task | None = None) -> tuple[str, Service]:
         """The model of a name, ready to be asked.
 
         Args:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from caudal.errors import ContextOverflowError, ParameterError
 from caudal.formats.tokenizer import Tokenizer, surely_exceeds
-from caudal.service.work import CompletionWork, Truncation
+from caudal.service.answers import SubmittedPrompt, TokenForm, Tokens
+from caudal.service.work import CompletionWork, PromptForm, Truncation
 
 INLINE_TOKENIZE_CHARS = 4096
 """Longer text is tokenised in a thread, so that it does not delay the streams of others."""
@@ -21,24 +20,6 @@ _TEXTS_AT_ONCE = 256
 
 MAX_DECODED_TOKENS = 2**18
 """As many tokens as this become text on request, however short the model's context."""
-
-
-TokenForm = Literal["pieces", "spellings"]
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """What a text or a conversation was cut into.
-
-    Attributes:
-        ids: The tokens.
-        pieces: The bytes of each, where asked for.
-        spellings: Each as the vocabulary spells it, where asked for.
-    """
-
-    ids: Sequence[int]
-    pieces: Sequence[bytes] = ()
-    spellings: Sequence[str] = ()
 
 
 class TextCoder:
@@ -129,6 +110,15 @@ class TextCoder:
                         tokens.append(piece)
             encoded.append(self._cut(tokens, work.truncation, work.params.max_tokens))
         return encoded
+
+    def shown_prompt(
+        self, tokens: Sequence[int], *, ids: bool, text: PromptForm | None
+    ) -> SubmittedPrompt:
+        """A prompt as far as it is to be shown."""
+        shown = ""
+        if text is not None:
+            shown = self._tokenizer.decode(tokens, skip_special_tokens=text == "plain")
+        return SubmittedPrompt(len(tokens), tokens if ids else (), shown)
 
     async def decode(self, tokens: Sequence[int]) -> str:
         """Text of token ids, with the names of control tokens.

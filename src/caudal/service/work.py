@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from caudal.chat.conversation import Conversation
+from caudal.errors import ParameterError
 from caudal.sampling_params import SamplingParams
 
 
@@ -24,11 +25,13 @@ class ChatWork:
             model may still think first, and call tools where they are on offer.
         thinking_budget: Most tokens that the model may think for; at the last, its thinking is
             ended.
+        show_prompt_ids: Tell the prompt's token ids.
     """
 
     conversation: Conversation
     params: SamplingParams
     thinking_budget: int | None = None
+    show_prompt_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,10 @@ class Truncation:
     keep: Literal["begin", "end"] = "end"
 
 
+PromptForm = Literal["plain", "whole"]
+"""A prompt's text without control tokens, or with their names."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionWork:
     """Prompts to continue as they stand, all or none.
@@ -54,6 +61,8 @@ class CompletionWork:
         add_special: Whether what begins texts begins a prompt whose first piece is text.
         parse_special: Whether control tokens written in texts are control tokens.
         truncation: How much of each is read; None for all.
+        show_prompt_ids: Tell the prompts' token ids, as they were read.
+        show_prompt_text: Tell what these say, in this form.
     """
 
     prompts: Sequence[str | Sequence[int | str]]
@@ -61,6 +70,8 @@ class CompletionWork:
     add_special: bool = True
     parse_special: bool = False
     truncation: Truncation | None = None
+    show_prompt_ids: bool = False
+    show_prompt_text: PromptForm | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +84,14 @@ class EmbedWork:
             an input that is too long is an error.
         dimensions: Cut the vectors to this size, where the model was trained for it.
         normalize: Whether vectors have length 1; None: as the model's should.
+        show_token_ids: Tell the inputs' token ids, as they were read.
     """
 
     inputs: Sequence[str | Sequence[int]]
     truncate: int | None = None
     dimensions: int | None = None
     normalize: bool | None = None
+    show_token_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +105,22 @@ class ScoreWork:
 
     pairs: Sequence[tuple[str, str]]
     truncate: int | None = None
+
+
+def pair_texts(text_1: str | Sequence[str], text_2: str | Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs to score: one text with each of many, or two lists side by side.
+
+    Raises:
+        ParameterError: The lists differ in length.
+    """
+    first = [text_1] if isinstance(text_1, str) else list(text_1)
+    second = [text_2] if isinstance(text_2, str) else list(text_2)
+    if len(first) == 1:
+        first = first * len(second)
+    if len(first) != len(second):
+        raise ParameterError(
+            "text_2",
+            f"text_1 has {len(first)} texts and text_2 {len(second)}; send as many of each, or "
+            "one text_1.",
+        )
+    return list(zip(first, second, strict=True))

@@ -24,7 +24,8 @@ from caudal.chat.events import (
     ToolCallBegin,
     ToolCallEnd,
 )
-from caudal.chat.generation import ChatDelta, ChatGeneration
+from caudal.service.answers import ChatDelta
+from caudal.service.service import RunningChat
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
@@ -51,7 +52,7 @@ class MessageWriter:
     def __init__(
         self,
         model: str,
-        chat: ChatGeneration,
+        chat: RunningChat,
         *,
         omits_thinking: bool,
         ends_with_context: bool,
@@ -127,14 +128,13 @@ class MessageWriter:
 
         Everything is cached at no cost, so no tokens are counted as written to it.
         """
-        generation = self._chat.generation
-        cached = generation.num_cached_tokens
+        usage = self._chat.usage
         return {
-            "input_tokens": len(generation.request.prompt) - cached,
+            "input_tokens": usage.prompt_tokens - usage.cached_tokens,
             "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": cached,
-            "output_tokens": generation.num_output_tokens,
-            "output_tokens_details": {"thinking_tokens": self._chat.num_reasoning_tokens},
+            "cache_read_input_tokens": usage.cached_tokens,
+            "output_tokens": usage.output_tokens,
+            "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
             "service_tier": "standard",
         }
 

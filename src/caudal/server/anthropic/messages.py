@@ -11,7 +11,6 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import Scope
 
 from caudal.chat.conversation import Conversation
-from caudal.chat.generation import ChatGeneration
 from caudal.errors import CaudalError
 from caudal.server.anthropic.errors import anthropic_status, error_body
 from caudal.server.anthropic.message import MessageWriter
@@ -23,6 +22,7 @@ from caudal.server.errors import describe
 from caudal.server.openapi import STREAMED
 from caudal.server.request_ids import request_id
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
+from caudal.service.service import RunningChat
 from caudal.service.work import ChatWork
 
 logger = logging.getLogger("caudal.server")
@@ -43,7 +43,7 @@ async def create_message(
     params = body.sampling_params()
     edited = await prompts.edit()
 
-    async def start(conversation: Conversation) -> ChatGeneration:
+    async def start(conversation: Conversation) -> RunningChat:
         work = ChatWork(
             conversation=conversation, params=params, thinking_budget=body.thinking_budget
         )
@@ -51,7 +51,7 @@ async def create_message(
 
     chat = await prompts.run(edited.messages, start)
     asked.note_ignored(chat.ignored)
-    remaining = model.max_model_len - len(chat.generation.request.prompt)
+    remaining = model.max_model_len - chat.usage.prompt_tokens
     writer = MessageWriter(
         asked.name,
         chat,
@@ -99,7 +99,7 @@ def _no_thread(request: Request) -> Response:
     return JSONReply(body, status, {"request-id": request_id(request.scope)})
 
 
-async def _collect(chat: ChatGeneration, writer: MessageWriter) -> dict[str, Any]:
+async def _collect(chat: RunningChat, writer: MessageWriter) -> dict[str, Any]:
     async with contextlib.aclosing(chat.deltas()) as stream:
         async for deltas in stream:
             for delta in deltas:
@@ -108,7 +108,7 @@ async def _collect(chat: ChatGeneration, writer: MessageWriter) -> dict[str, Any
 
 
 async def _stream(
-    scope: Scope, chat: ChatGeneration, writer: MessageWriter
+    scope: Scope, chat: RunningChat, writer: MessageWriter
 ) -> AsyncGenerator[bytes, None]:
     """A whole stream, encoded. It begins with the first token: only then is the usage known."""
     try:

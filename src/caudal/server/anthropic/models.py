@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from caudal.errors import ParameterError
-from caudal.service.model_service import ModelService
+from caudal.service.service import Service
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 1000
 
 
-def model_page(models: Sequence[ModelService], query: Mapping[str, str]) -> dict[str, Any]:
+def model_page(models: Sequence[Service], query: Mapping[str, str]) -> dict[str, Any]:
     """A page of the names that requests may use.
 
     Args:
@@ -42,9 +42,9 @@ def model_page(models: Sequence[ModelService], query: Mapping[str, str]) -> dict
     }
 
 
-def model_info(model: ModelService, name: str) -> dict[str, Any]:
+def model_info(model: Service, name: str) -> dict[str, Any]:
     """One model."""
-    created = datetime.fromtimestamp(model.parts.created, UTC)
+    created = datetime.fromtimestamp(model.info.created, UTC)
     return {
         "type": "model",
         "id": name,

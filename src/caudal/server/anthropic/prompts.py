@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from caudal.chat.conversation import Conversation
-from caudal.chat.prompt import ChatPrompt
 from caudal.errors import TemplateError
 from caudal.server.anthropic.content import MessageObject
 from caudal.server.anthropic.context_edits import Edited, apply_edits
 from caudal.server.anthropic.schema import CountTokensRequest
 from caudal.server.anthropic.turns import without_late_system_messages
 from caudal.server.asked import Asked
+from caudal.service.answers import ConversationSize
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class PromptMaker:
 
     def note_fields(self) -> None:
         """Say which fields do nothing here."""
-        can_think = self._model.parts.chat.dialect.reasoning_parser != "none"
+        can_think = self._model.info.template.can_think
         self._asked.note_ignored(self._body.without_effect(can_think=can_think))
 
     async def edit(self) -> Edited:
@@ -49,12 +49,12 @@ class PromptMaker:
             ParameterError: Something in the request makes no sense.
         """
 
-        async def prepare(conversation: Conversation) -> ChatPrompt:
-            return await self._model.prepare(conversation, self._body.form)
+        async def measure(conversation: Conversation) -> ConversationSize:
+            return await self._model.measure(conversation, self._body.form)
 
-        prompt = await self.run(messages, prepare)
-        self._asked.note_ignored(prompt.ignored)
-        return len(prompt.tokens)
+        size = await self.run(messages, measure)
+        self._asked.note_ignored(size.ignored)
+        return size.tokens
 
     async def run(
         self,
@@ -67,7 +67,7 @@ class PromptMaker:
             TemplateError: It refuses that too.
             ParameterError: Something in the request makes no sense.
         """
-        conversation = self._body.conversation(self._model.parts.chat.template, messages)
+        conversation = self._body.conversation(self._model.info.template, messages)
         try:
             return await use(conversation)
         except TemplateError:

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from caudal.chat.conversation import Conversation, Message, ReasoningEffort, Tool
 from caudal.errors import ParameterError
-from caudal.formats.chat_template import ChatTemplate
 from caudal.sampling_params import MAX_STOP_LENGTH, MAX_STOP_STRINGS, SamplingParams
 from caudal.server.anthropic.content import MessageObject, SystemPart, without_effect
 from caudal.server.anthropic.context_edits import edits_without_effect
@@ -37,6 +36,7 @@ from caudal.server.anthropic.turns import answers_tools, read_messages, read_too
 from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
 from caudal.server.request_bodies import GenerationRequestBody, ModelRequestBody
 from caudal.service.context import RequestContext
+from caudal.service.info import TemplateInfo
 from caudal.service.naming import FieldNames
 from caudal.structured_outputs import StructuredOutputsParams
 
@@ -103,7 +103,7 @@ class CountTokensRequest(ModelRequestBody):
         return None if form is None else StructuredOutputsParams(json=form.schema_)
 
     def conversation(
-        self, template: ChatTemplate, messages: Sequence[MessageObject] | None = None
+        self, template: TemplateInfo, messages: Sequence[MessageObject] | None = None
     ) -> Conversation:
         """The request in the shape that all APIs share.
 
@@ -176,17 +176,19 @@ class CountTokensRequest(ModelRequestBody):
         tools = [*given, *changes.added.values()]
         return read_tools(tools, loaded=changes.loaded, removed=changes.removed)
 
-    def _effort(self, template: ChatTemplate) -> ReasoningEffort | None:
+    def _effort(self, template: TemplateInfo) -> ReasoningEffort | None:
         if self.thinks is False:
             return "none"
         effort = None if self.output_config is None else self.output_config.effort
         return None if effort is None else nearest_effort(effort, template.sources)
 
-    def _switches(self, template: ChatTemplate) -> dict[str, bool]:
+    def _switches(self, template: TemplateInfo) -> dict[str, bool]:
         """Turns thinking on where a template has a switch for it."""
         if not self.thinks:
             return {}
-        return {name: True for name in ("enable_thinking", "thinking") if template.reads(name)}
+        return {
+            name: True for name in ("enable_thinking", "thinking") if name in template.variables
+        }
 
 
 class MessageRequest(CountTokensRequest, GenerationRequestBody):

@@ -20,13 +20,13 @@ router = APIRouter()
 async def props(request: Request) -> dict[str, Any]:
     """The server's properties, under llama.cpp's names."""
     model = default_model(request)
-    bos, eos = model.parts.tokenizer.bos_id, model.parts.tokenizer.eos_id
+    info = model.info
     return {
         "default_generation_settings": {
             "n_ctx": model.max_model_len,
             "params": settings(default_params()),
         },
-        "total_slots": model.parts.engine.config.max_num_seqs,
+        "total_slots": info.limits.max_num_seqs,
         "model_alias": model.names[0],
         "model_path": model.facts.loaded.model,
         "model_ftype": model.facts.loaded.tensors_text,
@@ -34,9 +34,9 @@ async def props(request: Request) -> dict[str, Any]:
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": True,
-        "chat_template": model.parts.chat.template.source,
-        "bos_token": "" if bos is None else model.parts.tokenizer.token_text(bos),
-        "eos_token": "" if eos is None else model.parts.tokenizer.token_text(eos),
+        "chat_template": info.template.sources[0],
+        "bos_token": info.bos_token,
+        "eos_token": info.eos_token,
         "build_info": f"caudal-{__version__}",
         "is_sleeping": False,
     }
@@ -50,8 +50,8 @@ async def slots(request: Request, fail_on_no_slot: str | None = None) -> Respons
     taken as sequences run.
     """
     model = default_model(request)
-    running = model.parts.engine.stats().running
-    places = model.parts.engine.config.max_num_seqs
+    running = (await model.stats()).running
+    places = model.info.limits.max_num_seqs
     if fail_on_no_slot is not None and running >= places:
         return error_response(request.scope, 503, "no slot available", code="no_slot")
     return JSONReply(

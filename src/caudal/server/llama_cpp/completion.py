@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
 
-from caudal.formats.tokenizer import Tokenizer
+from caudal.sampling_params import SamplingParams
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import error_event
@@ -24,7 +24,8 @@ from caudal.server.openai.answer import close_all, logger, merge
 from caudal.server.openai.logprobs import LEAST_LOGPROB
 from caudal.server.openapi import STREAMED
 from caudal.server.streaming import EventStream, encode_event, run_until_disconnect
-from caudal.service.generation import Delta, Generation, OutputToken
+from caudal.service.answers import Delta, OutputToken
+from caudal.service.service import RunningText
 from caudal.service.work import CompletionWork
 
 router = APIRouter()
@@ -39,18 +40,18 @@ async def create_completion(
     params = await body.sampling_params(model)
     prompts, several = body.prompts()
     began = time.monotonic()
-    work = CompletionWork(prompts=prompts, params=params, parse_special=True)
+    work = CompletionWork(
+        prompts=prompts, params=params, parse_special=True, show_prompt_text="whole"
+    )
     generations = await model.complete(work, asked.context)
     answers = [
-        _Answer(
-            model.parts.tokenizer, asked.name, body, index, generations[index // params.n], began
-        )
+        _Answer(asked.name, body, params, index, generations[index // params.n], began)
         for index in range(len(prompts) * params.n)
     ]
     if body.stream:
-        return EventStream(_stream(generations, answers), partial(close_all, generations))
+        return EventStream(_stream(generations, params.n, answers), partial(close_all, generations))
     try:
-        await run_until_disconnect(request, _collect(generations, answers))
+        await run_until_disconnect(request, _collect(generations, params.n, answers))
     finally:
         await close_all(generations)
     whole = [answer.whole() for answer in answers]
@@ -61,9 +62,9 @@ class _Answer:
     """One sequence's answer as it grows.
 
     Args:
-        tokenizer: Names tokens.
         model: The name to answer under.
         body: The request.
+        params: Its sampling parameters.
         index: Of the sequence, over all prompts.
         generation: Its prompt's.
         began: When it was submitted, on the monotonic clock.
@@ -71,16 +72,16 @@ class _Answer:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
         model: str,
         body: NativeCompletionRequest,
+        params: SamplingParams,
         index: int,
-        generation: Generation,
+        generation: RunningText,
         began: float,
     ) -> None:
-        self._tokenizer = tokenizer
         self._model = model
         self._body = body
+        self._params = params
         self._index = index
         self._generation = generation
         self._began = self._first = self._last = began
@@ -131,13 +132,12 @@ class _Answer:
             "index": self._index,
             "id_slot": -1,  # there are none
             "tokens_predicted": len(self._tokens),
-            "tokens_evaluated": len(self._generation.request.prompt),
+            "tokens_evaluated": self._generation.prompt.num_tokens,
         }
 
     def _final(self) -> dict[str, Any]:
         assert self._end is not None
-        generation = self._generation
-        params = generation.params
+        params = self._params
         word = self._end.stop_reason
         stopped_by = "limit" if self._end.finish_reason == "length" else "eos"
         cut = self._end.finish_reason == "length" and (
@@ -148,19 +148,20 @@ class _Answer:
             "stop": True,
             "model": self._model,
             "generation_settings": settings(params, stream=bool(self._body.stream)),
-            "prompt": self._tokenizer.decode(generation.request.prompt, skip_special_tokens=False),
+            "prompt": self._generation.prompt.text,
             "has_new_line": "\n" in self._text,
             "truncated": cut,  # by the context's end
             "stop_type": "word" if isinstance(word, str) else stopped_by,
             "stopping_word": word if isinstance(word, str) else "",
-            "tokens_cached": generation.num_cached_tokens,
+            "tokens_cached": self._generation.usage.cached_tokens,
             "timings": self._timings(),
         }
 
     def _timings(self) -> dict[str, Any]:
         """From submission to the first token, and from there to the last, as the server saw it."""
-        cached = self._generation.num_cached_tokens
-        prompt = len(self._generation.request.prompt) - cached
+        usage = self._generation.usage
+        cached = usage.cached_tokens
+        prompt = usage.prompt_tokens - cached
         predicted = len(self._tokens)
         return {
             "cache_n": cached,
@@ -169,36 +170,35 @@ class _Answer:
         }
 
     def _probabilities(self, tokens: Sequence[OutputToken]) -> list[dict[str, Any]]:
-        def entry(token: int, logprob: float) -> dict[str, Any]:
-            data = self._tokenizer.token_bytes(token)
+        def entry(token: int, piece: bytes, logprob: float) -> dict[str, Any]:
             return {
                 "id": token,
-                "token": data.decode(errors="replace"),
-                "bytes": list(data),
+                "token": piece.decode(errors="replace"),
+                "bytes": list(piece),
                 "logprob": max(logprob, LEAST_LOGPROB),
             }
 
         return [
-            entry(scored.token, scored.logprob)
-            | {"top_logprobs": [entry(*each) for each in scored.top]}
+            entry(token.id, token.piece, score.logprob)
+            | {"top_logprobs": [entry(each.id, each.piece, each.logprob) for each in score.top]}
             for token in tokens
-            if (scored := token.sampled.logprob) is not None
+            if (score := token.score) is not None
         ]
 
 
-async def _collect(generations: Sequence[Generation], answers: Sequence[_Answer]) -> None:
-    async with contextlib.aclosing(merge(generations)) as stream:
+async def _collect(generations: Sequence[RunningText], n: int, answers: Sequence[_Answer]) -> None:
+    async with contextlib.aclosing(merge(generations, n)) as stream:
         async for deltas in stream:
             for delta in deltas:
                 answers[delta.index].add(delta)
 
 
 async def _stream(
-    generations: Sequence[Generation], answers: Sequence[_Answer]
+    generations: Sequence[RunningText], n: int, answers: Sequence[_Answer]
 ) -> AsyncGenerator[bytes, None]:
     """A whole stream, encoded: parts, then for each sequence what ends it, or an error."""
     try:
-        async with contextlib.aclosing(merge(generations)) as stream:
+        async with contextlib.aclosing(merge(generations, n)) as stream:
             async for deltas in stream:
                 for delta in deltas:
                     answer = answers[delta.index]
@@ -213,7 +213,7 @@ async def _stream(
 
 
 def _ids(tokens: Sequence[OutputToken]) -> list[int]:
-    return [token.sampled.token for token in tokens]
+    return [token.id for token in tokens]
 
 
 def _rate(what: str, count: int, seconds: float) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from caudal.server.llama_cpp.fields import LlamaCppFields
 from caudal.server.openai.schema import MAX_CHOICES
 from caudal.server.openai.structured import FormFields
 from caudal.server.request_bodies import GenerationRequestBody
-from caudal.service.model_service import ModelService
 from caudal.service.naming import FieldNames
+from caudal.service.service import Service
 
 Piece = str | int
 """Of a prompt: a text, or a token id."""
@@ -73,7 +73,7 @@ class NativeCompletionRequest(LlamaCppFields, FormFields, GenerationRequestBody)
         """What is called otherwise here than elsewhere."""
         return FieldNames({**_FIELD_NAMES, "structured_outputs": self.form_field})
 
-    async def sampling_params(self, model: ModelService) -> SamplingParams:
+    async def sampling_params(self, model: Service) -> SamplingParams:
         """Check the values and return them under the engine's names.
 
         Args:
@@ -154,7 +154,7 @@ def _pieces(value: Any) -> list[Piece]:
     )
 
 
-async def _biases(value: Any, model: ModelService) -> dict[int, float]:
+async def _biases(value: Any, model: Service) -> dict[int, float]:
     pairs = list(value.items()) if isinstance(value, dict) else value or []
     if not isinstance(pairs, list):
         raise ParameterError("logit_bias", "logit_bias must be a list of pairs, or an object.")
@@ -171,7 +171,7 @@ async def _biases(value: Any, model: ModelService) -> dict[int, float]:
     return biases
 
 
-async def _tokens(token: Any, model: ModelService, *, numbers_are_ids: bool) -> Sequence[int]:
+async def _tokens(token: Any, model: Service, *, numbers_are_ids: bool) -> Sequence[int]:
     """The tokens that a bias is for: one by its id, or all of a text."""
     if type(token) is int:
         return [token]

@@ -10,15 +10,17 @@ import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from caudal.errors import CaudalError
 from caudal.server.encoding import json_text
 from caudal.server.errors import error_event
 from caudal.server.streaming import DONE, encode_event, encode_event_text
-from caudal.service.generation import Delta, Generation
+from caudal.service.answers import Delta, Usage
+from caudal.service.service import RunningText
 
 T = TypeVar("T")
 
@@ -52,31 +54,39 @@ class Envelope:
         return f'{before}"choices":[', f"]{behind}"
 
 
-def usage(generations: Sequence[Generation]) -> dict[str, Any]:
+def usage(usages: Sequence[Usage]) -> dict[str, Any]:
     """OpenAI's usage over all prompts of a request; cached tokens are part of the prompt's."""
-    prompt = sum(len(generation.request.prompt) for generation in generations)
-    completion = sum(generation.num_output_tokens for generation in generations)
+    prompt = sum(each.prompt_tokens for each in usages)
+    completion = sum(each.output_tokens for each in usages)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {
-            "cached_tokens": sum(generation.num_cached_tokens for generation in generations)
-        },
+        "prompt_tokens_details": {"cached_tokens": sum(each.cached_tokens for each in usages)},
     }
 
 
-def merge(generations: Sequence[Generation]) -> AsyncGenerator[list[Delta], None]:
-    """The deltas of a request's prompts as they come, with sequences numbered over all of them."""
+def usage_of(texts: Sequence[RunningText]) -> dict[str, Any]:
+    """The usage of continued prompts, so far."""
+    return usage([text.usage for text in texts])
+
+
+def merge(generations: Sequence[RunningText], n: int) -> AsyncGenerator[list[Delta], None]:
+    """The deltas of a request's prompts as they come, with sequences numbered over all of them.
+
+    Args:
+        generations: One for each prompt.
+        n: How many sequences each has.
+    """
     # Nearly all requests have one prompt, and that needs no layer more for its tokens to pass.
-    return generations[0].deltas() if len(generations) == 1 else _merge(generations)
+    return generations[0].deltas() if len(generations) == 1 else _merge(generations, n)
 
 
-async def _merge(generations: Sequence[Generation]) -> AsyncGenerator[list[Delta], None]:
+async def _merge(generations: Sequence[RunningText], n: int) -> AsyncGenerator[list[Delta], None]:
     arrivals: asyncio.Queue[list[Delta] | Exception | None] = asyncio.Queue()
 
-    async def forward(place: int, generation: Generation) -> None:
-        first = place * generation.params.n
+    async def forward(place: int, generation: RunningText) -> None:
+        first = place * n
         try:
             async with contextlib.aclosing(generation.deltas()) as stream:
                 async for deltas in stream:
@@ -108,7 +118,7 @@ async def _merge(generations: Sequence[Generation]) -> AsyncGenerator[list[Delta
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def close_all(generations: Sequence[Generation]) -> None:
+async def close_all(generations: Sequence[RunningText]) -> None:
     """Give up every prompt that still runs."""
     for generation in generations:
         await generation.aclose()

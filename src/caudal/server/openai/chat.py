@@ -16,7 +16,6 @@ from caudal.chat.events import (
     ToolCallArgumentsDelta,
     ToolCallBegin,
 )
-from caudal.chat.generation import ChatDelta, ChatGeneration, CompleteAnswer
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply, json_text
 from caudal.server.openai.answer import Envelope, stream_events, usage
@@ -24,8 +23,8 @@ from caudal.server.openai.chat_schema import ChatCompletionRequest
 from caudal.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from caudal.server.openapi import STREAMED
 from caudal.server.streaming import EventStream, run_until_disconnect
-from caudal.service.generation import OutputToken
-from caudal.service.model_service import ModelService
+from caudal.service.answers import ChatDelta, CompleteAnswer, OutputToken
+from caudal.service.service import RunningChat
 from caudal.service.work import ChatWork
 
 router = APIRouter()
@@ -40,27 +39,32 @@ async def create_chat_completion(
     params = body.sampling_params()
     conversation = body.conversation()
     asked.note_ignored(body.without_effect())
-    work = ChatWork(conversation=conversation, params=params, thinking_budget=body.thinking_budget)
+    work = ChatWork(
+        conversation=conversation,
+        params=params,
+        thinking_budget=body.thinking_budget,
+        show_prompt_ids=bool(body.return_token_ids),
+    )
     generation = await model.chat(work, asked.context)
     asked.note_ignored(generation.ignored)
     tier = {} if body.service_tier is None else {"service_tier": "default"}
-    writer = _Writer(model, body, conversation, generation)
+    writer = _Writer(body, conversation, generation)
     if body.stream:
         events = stream_events(
             generation.deltas(),
             writer.write,
-            Envelope("chatcmpl", "chat.completion.chunk", name, model.fingerprint, **tier),
+            Envelope("chatcmpl", "chat.completion.chunk", name, model.info.fingerprint, **tier),
             (lambda: _usage(generation)) if body.include_usage else None,
             continuous_usage=body.continuous_usage,
             obfuscate=body.obfuscate,
-            first={"prompt_token_ids": writer.prompt} if body.return_token_ids else {},
+            first=writer.first,
         )
         return EventStream(events, generation.aclose)
     try:
         answers = await run_until_disconnect(asked.request, generation.collect())
     finally:
         await generation.aclose()
-    envelope = Envelope("chatcmpl", "chat.completion", name, model.fingerprint, **tier)
+    envelope = Envelope("chatcmpl", "chat.completion", name, model.info.fingerprint, **tier)
     more = {"usage": _usage(generation)} | writer.of_prompt()
     if body.metadata is not None:
         more["metadata"] = body.metadata
@@ -73,23 +77,18 @@ async def count_input_tokens(
     asked: Annotated[Asked[ChatCompletionRequest], asks(ChatCompletionRequest, "generate")],
 ) -> dict[str, Any]:
     """How many tokens a request's prompt has; nothing is generated."""
-    prompt = await asked.model.prepare(asked.body.conversation())
-    asked.note_ignored([*asked.body.without_effect(), *prompt.ignored])
-    return {"object": "chat.completion.input_tokens", "input_tokens": len(prompt.tokens)}
+    size = await asked.model.measure(asked.body.conversation())
+    asked.note_ignored([*asked.body.without_effect(), *size.ignored])
+    return {"object": "chat.completion.input_tokens", "input_tokens": size.tokens}
 
 
 class _Writer:
     """Writes answers as choices; only a choice's first delta carries the role."""
 
     def __init__(
-        self,
-        model: ModelService,
-        body: ChatCompletionRequest,
-        conversation: Conversation,
-        chat: ChatGeneration,
+        self, body: ChatCompletionRequest, conversation: Conversation, chat: RunningChat
     ) -> None:
-        self._tokenizer = model.parts.tokenizer
-        self._generation = chat.generation
+        self._chat = chat
         self._with_logprobs = bool(body.logprobs)
         self._as_ids = bool(body.return_tokens_as_token_ids)
         self._with_ids = bool(body.return_token_ids)
@@ -100,20 +99,18 @@ class _Writer:
         self._in_custom: set[int] = set()  # choices whose latest call is of a custom tool
 
     @property
-    def prompt(self) -> list[int]:
-        """The prompt's token ids."""
-        return list(self._generation.request.prompt)
+    def first(self) -> dict[str, Any]:
+        """What a stream's first chunk has beside its choice."""
+        return {"prompt_token_ids": self._chat.prompt.token_ids} if self._with_ids else {}
 
     def of_prompt(self) -> dict[str, Any]:
         """What a whole answer says of its prompt; vLLM's clients read even the nulls."""
         scores = None
         if self._prompt_top is not None:
-            scores = prompt_logprobs(
-                self._tokenizer, self._generation.prompt_logprobs, self._prompt_top
-            )
+            scores = prompt_logprobs(self._chat.prompt_tokens, self._prompt_top)
         return {
             "prompt_logprobs": scores,
-            "prompt_token_ids": self.prompt if self._with_ids else None,
+            "prompt_token_ids": self._chat.prompt.token_ids if self._with_ids else None,
         }
 
     def write(self, deltas: Sequence[ChatDelta]) -> Iterator[str]:
@@ -141,7 +138,7 @@ class _Writer:
         }
 
     def _logprobs(self, tokens: Sequence[OutputToken]) -> dict[str, Any]:
-        return chat_logprobs(self._tokenizer, tokens, as_ids=self._as_ids)
+        return chat_logprobs(tokens, as_ids=self._as_ids)
 
     def _plain_content(self, delta: ChatDelta) -> str | None:
         """The text of a delta that makes one chunk of nothing but content; None of others."""
@@ -218,9 +215,10 @@ class _Writer:
 
 
 def _ids(tokens: Sequence[OutputToken]) -> list[int]:
-    return [token.sampled.token for token in tokens]
+    return [token.id for token in tokens]
 
 
-def _usage(generation: ChatGeneration) -> dict[str, Any]:
-    details = {"reasoning_tokens": generation.num_reasoning_tokens}
-    return usage([generation.generation]) | {"completion_tokens_details": details}
+def _usage(chat: RunningChat) -> dict[str, Any]:
+    so_far = chat.usage
+    details = {"reasoning_tokens": so_far.reasoning_tokens}
+    return usage([so_far]) | {"completion_tokens_details": details}

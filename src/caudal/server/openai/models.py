@@ -10,7 +10,7 @@ from caudal.server.anthropic.errors import speaks_anthropic
 from caudal.server.anthropic.models import model_info, model_page
 from caudal.server.asked import model_registry
 from caudal.service.facts import ServedFacts
-from caudal.service.model_service import ModelService
+from caudal.service.service import Service
 
 router = APIRouter()
 
@@ -32,13 +32,13 @@ async def retrieve_model(name: str, request: Request) -> dict[str, Any]:
     return model_info(model, name) if speaks_anthropic(request.scope) else _card(model, name)
 
 
-def _card(model: ModelService, name: str) -> dict[str, Any]:
+def _card(model: Service, name: str) -> dict[str, Any]:
     """A model, with what clients of vLLM (`max_model_len`) and llama.cpp (`meta`) look for."""
     loaded = model.facts.loaded
     return {
         "id": name,
         "object": "model",
-        "created": model.parts.created,
+        "created": model.info.created,
         "owned_by": "caudal",
         "root": model.names[0],
         "parent": None,
@@ -52,8 +52,8 @@ def _card(model: ModelService, name: str) -> dict[str, Any]:
             "size": loaded.executor.weight_bytes,
         },
         "capabilities": sorted(model.tasks),
-        "max_num_seqs": model.parts.engine.config.max_num_seqs,
-        "max_queue": model.parts.engine.config.max_queue,
+        "max_num_seqs": model.info.limits.max_num_seqs,
+        "max_queue": model.info.limits.max_queue,
         "facts": _texts(model.facts),
     }
 

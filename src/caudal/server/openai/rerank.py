@@ -22,9 +22,9 @@ from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
 from caudal.server.openai.embeddings import MAX_INPUTS, PoolingFields
 from caudal.server.streaming import run_until_disconnect
-from caudal.service.embedding import PairScore, pair_texts
+from caudal.service.answers import PairScore
 from caudal.service.naming import FieldNames
-from caudal.service.work import ScoreWork
+from caudal.service.work import ScoreWork, pair_texts
 
 router = APIRouter()
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 
-from caudal.chat.generation import ChatGeneration
 from caudal.errors import CaudalError, ParameterError
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
@@ -30,6 +29,7 @@ from caudal.server.openai.responses_state import ResponsesState, responses_state
 from caudal.server.openai.responses_store import StoredResponse
 from caudal.server.openapi import STREAMED
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
+from caudal.service.service import RunningChat
 from caudal.service.work import ChatWork
 
 logger = logging.getLogger("caudal.server")
@@ -72,7 +72,6 @@ async def create_response(
     writer = ResponseWriter(
         _repeated(body, asked.name),
         chat,
-        model.parts.tokenizer,
         read.tools,
         with_logprobs=body.includes_logprobs,
         seal=kept.seal if body.includes_sealed_reasoning else None,
@@ -113,9 +112,9 @@ async def count_input_tokens(
     read = _read_input(body, responses_state(asked.request)).read
     asked.note_ignored(read.ignored)
     asked.name_fields(body.field_names_with(read.tools.values()))
-    prompt = await asked.model.prepare(read.conversation, body.form())
-    asked.note_ignored(prompt.ignored)
-    return {"object": "response.input_tokens", "input_tokens": len(prompt.tokens)}
+    size = await asked.model.measure(read.conversation, body.form())
+    asked.note_ignored(size.ignored)
+    return {"object": "response.input_tokens", "input_tokens": size.tokens}
 
 
 @router.post("/v1/responses/compact", include_in_schema=False)
@@ -245,13 +244,13 @@ def _follow(run: BackgroundRun, number: int, *, obfuscate: bool) -> EventStream:
     return EventStream(encoded(), leave)
 
 
-async def _collect(chat: ChatGeneration, writer: ResponseWriter) -> None:
+async def _collect(chat: RunningChat, writer: ResponseWriter) -> None:
     async with contextlib.aclosing(_events(chat, writer)) as events:
         async for _ in events:
             pass
 
 
-async def _events(chat: ChatGeneration, writer: ResponseWriter) -> AsyncGenerator[Event, None]:
+async def _events(chat: RunningChat, writer: ResponseWriter) -> AsyncGenerator[Event, None]:
     async with contextlib.aclosing(chat.deltas()) as stream:
         async for deltas in stream:
             for delta in deltas:
@@ -264,7 +263,7 @@ def _encode(event: Event, *, obfuscate: bool) -> bytes:
 
 
 async def _stream(
-    chat: ChatGeneration, writer: ResponseWriter, keep: Callable[[], None], *, obfuscate: bool
+    chat: RunningChat, writer: ResponseWriter, keep: Callable[[], None], *, obfuscate: bool
 ) -> AsyncGenerator[bytes, None]:
     """A whole stream, encoded. The response is stored before the client learns that it is done."""
     encode = partial(_encode, obfuscate=obfuscate)

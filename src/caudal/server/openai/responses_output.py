@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from caudal.chat.events import (
@@ -17,13 +17,12 @@ from caudal.chat.events import (
     ToolCallBegin,
     ToolCallEnd,
 )
-from caudal.chat.generation import ChatDelta, ChatGeneration
-from caudal.formats.tokenizer import Tokenizer
 from caudal.server.openai.logprobs import chat_logprobs
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_items import new_item_id
 from caudal.server.openai.responses_tools import OfferedTool
-from caudal.service.generation import OutputToken
+from caudal.service.answers import ChatDelta
+from caudal.service.service import RunningChat
 
 Event = dict[str, Any]
 
@@ -37,7 +36,6 @@ class ResponseWriter:
     Args:
         fields: What the response repeats of its request.
         chat: The running answer; its counts of tokens go into the usage.
-        tokenizer: Names the tokens of log-probabilities.
         tools: What the model was offered, by the names that it knows.
         with_logprobs: Whether text comes with log-probabilities.
         seal: Seals reasoning, where that is wanted.
@@ -51,8 +49,7 @@ class ResponseWriter:
     def __init__(
         self,
         fields: Mapping[str, Any],
-        chat: ChatGeneration,
-        tokenizer: Tokenizer,
+        chat: RunningChat,
         tools: Mapping[str, OfferedTool],
         *,
         with_logprobs: bool,
@@ -65,7 +62,6 @@ class ResponseWriter:
         self._cancelled = False
         self._created = int(time.time())
         self._chat = chat
-        self._tokenizer = tokenizer
         self._tools = tools
         self._with_logprobs = with_logprobs
         self._seal = seal
@@ -144,17 +140,16 @@ class ResponseWriter:
         }
 
     def _usage(self) -> dict[str, Any]:
-        generation = self._chat.generation
-        prompt, output = len(generation.request.prompt), generation.num_output_tokens
+        usage = self._chat.usage
         return {
-            "input_tokens": prompt,
+            "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {
-                "cached_tokens": generation.num_cached_tokens,
+                "cached_tokens": usage.cached_tokens,
                 "cache_write_tokens": 0,  # caching is free: nothing is written on purpose
             },
-            "output_tokens": output,
-            "output_tokens_details": {"reasoning_tokens": self._chat.num_reasoning_tokens},
-            "total_tokens": prompt + output,
+            "output_tokens": usage.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+            "total_tokens": usage.prompt_tokens + usage.output_tokens,
         }
 
     def _event(self, kind: str, **fields: Any) -> Event:
@@ -186,10 +181,8 @@ class ResponseWriter:
         """Of the tokens behind a delta's text, but not those behind its reasoning."""
         if not self._with_logprobs:
             return []
-        tokens: Sequence[OutputToken] = [
-            token for token in delta.tokens if not self._chat.in_reasoning(delta.index, token)
-        ]
-        entries: list[Any] = chat_logprobs(self._tokenizer, tokens)["content"]
+        tokens = (token for token in delta.tokens if not token.in_reasoning)
+        entries: list[Any] = chat_logprobs(tokens)["content"]
         return entries
 
     def _begin_call(self, identity: str, name: str) -> Iterator[Event]:

@@ -15,7 +15,7 @@ from caudal.server.openai.tokenize_schema import (
     TokenizeContentRequest,
     TokenizeRequest,
 )
-from caudal.service.texts import TokenForm
+from caudal.service.answers import TokenForm
 
 router = APIRouter()
 
