@@ -17,12 +17,12 @@ import caudal.loading.load
 from caudal import SamplingParams
 from caudal.chat.conversation import Conversation, Message
 from caudal.chat.events import ContentDelta
-from caudal.chat.generation import ChatDelta
 from caudal.cli import pull_display
 from caudal.cli import run as run_module
 from caudal.cli.app import app
 from caudal.errors import ContextOverflowError
 from caudal.loading.options import LoadOptions
+from caudal.service.answers import ChatDelta
 from caudal.service.generation import Delta
 from caudal.service.model_service import ModelService
 from caudal.service.work import ChatWork, CompletionWork

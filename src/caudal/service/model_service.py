@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from caudal.chat.conversation import Conversation
-from caudal.chat.generation import ChatGeneration
 from caudal.chat.preparer import ChatPreparer
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.request import Generate, Request
@@ -39,6 +38,7 @@ from caudal.service.answers import (
     TokenForm,
     Tokens,
 )
+from caudal.service.chat_generation import ChatGeneration
 from caudal.service.chats import Chats
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.embedding import Embedder

@@ -10,10 +10,10 @@ import pytest
 from caudal.backends.base import SampledToken, TokenLogprob
 from caudal.chat.conversation import Conversation, Message, Tool
 from caudal.chat.events import ContentDelta
-from caudal.chat.generation import ChatGeneration
 from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.sampling_params import SamplingParams
 from caudal.service.answers import ChatDelta
+from caudal.service.chat_generation import ChatGeneration
 from caudal.service.generation import Generation
 from support.fake_model import END, ByteTokenizer
 from support.fake_template import tool_chat
