@@ -24,7 +24,7 @@ def test_chunks_are_what_one_dump_writes(model: str, with_usage: bool):
     envelope = Envelope("cmpl", "text_completion", model, "print", service_tier="default")
     usage = {"total_tokens": 3}
 
-    async def news() -> AsyncGenerator[list[dict[str, Any]], None]:
+    async def updates() -> AsyncGenerator[list[dict[str, Any]], None]:
         for choice in CHOICES:
             yield [choice]
 
@@ -33,7 +33,7 @@ def test_chunks_are_what_one_dump_writes(model: str, with_usage: bool):
 
     async def events() -> list[bytes]:
         final = (lambda: usage) if with_usage else None
-        return [event async for event in stream_events(news(), choices, envelope, final)]
+        return [event async for event in stream_events(updates(), choices, envelope, final)]
 
     null: dict[str, Any] = {"usage": None} if with_usage else {}
     expected = [encode_event(envelope.wrap([choice], **null)) for choice in CHOICES]

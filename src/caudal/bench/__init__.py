@@ -1,0 +1,1 @@
+"""What `caudal bench` measures with."""

@@ -1,0 +1,1 @@
+"""Files from strangers, checked as they are read: weights, tokenizers, chat templates."""

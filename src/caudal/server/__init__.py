@@ -1,1 +1,1 @@
-"""The HTTP server: OpenAI's API over one engine."""
+"""The HTTP server: a package for each API, and what they share."""

@@ -125,7 +125,7 @@ async def close_all(generations: Sequence[RunningText]) -> None:
 
 
 async def stream_events(
-    news: AsyncGenerator[T, None],
+    updates: AsyncGenerator[T, None],
     choices: Callable[[T], Iterable[str]],
     envelope: Envelope,
     final_usage: Callable[[], dict[str, Any]] | None,
@@ -137,7 +137,7 @@ async def stream_events(
     """A whole stream, encoded: chunks, usage if asked for, the end. Or an error, then the end.
 
     Args:
-        news: What the engine has, as it comes; closed in any case.
+        updates: What the engine has, as it comes; closed in any case.
         choices: Makes of it the choice of each chunk, as JSON. A function, because every generator
             that a token wakes on its way costs more than what is done in it.
         envelope: Of this answer.
@@ -156,8 +156,8 @@ async def stream_events(
     encode = _encode_obfuscated if obfuscate else encode_event_text
 
     try:
-        async with contextlib.aclosing(news):
-            async for new in news:
+        async with contextlib.aclosing(updates):
+            async for new in updates:
                 if counts is not None:
                     more = {"usage": counts()}
                     _, behind = envelope.around_choice(**more)
