@@ -183,6 +183,14 @@ def test_refusals_name_the_place(llm: LLM, messages: Any, options: Any, param: s
     assert caught.value.param == param
 
 
+def test_what_contains_itself_is_refused(llm: LLM):
+    schema: dict[str, Any] = {"type": "object"}
+    schema["properties"] = {"a": schema}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    with pytest.raises(ParameterError, match="tools has more than 256 levels"):
+        llm.chat([{"role": "user", "content": "x"}], tools=[tool])
+
+
 def test_what_is_not_supported(llm: LLM):
     with pytest.raises(
         ParameterError, match=r"^messages\[0\]\.audio is not supported by Caudal\.$"

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +21,7 @@ from caudal.errors import (
     TemplateError,
 )
 from caudal.grammars.compiler import GrammarCompiler
+from caudal.library.running import run
 from caudal.models.pooling import Pooling
 from support.fake_executor import pooled_states
 from support.fake_facts import fake_facts
@@ -82,6 +86,10 @@ def test_embedding(llm: LLM):
         llm.embed(["Hello", {"prompt": "x", "cache_salt": "mine"}, ""])
     with pytest.raises(ParameterError, match="truncate_prompt_tokens"):
         llm.embed("x" * 1000)
+    with pytest.raises(ParameterError, match=r"prompts\[1\] token ids must be integers"):
+        llm.embed(["x", {"prompt_token_ids": [1.5]}])  # type: ignore[list-item]
+    with pytest.raises(ParameterError, match="token ids must be integers"):
+        llm.embed({"prompt_token_ids": [True]})
 
 
 def test_scores(llm: LLM):
@@ -89,8 +97,13 @@ def test_scores(llm: LLM):
         pytest.approx(1.0),
         pytest.approx(1.0),
     ]  # vectors of one component all point the same way
-    with pytest.raises(ParameterError, match="2 texts and text_2 3"):
+    with pytest.raises(ParameterError, match=r"^text_2 is 3 texts to be paired with 2 texts"):
         llm.score(["a", "b"], ["a", "b", "c"])
+    with pytest.raises(ParameterError, match=r"text_2\[1\] is empty"):
+        llm.score("a", ["b", ""])
+    for texts in (5, None, [5], {"a": 1}):
+        with pytest.raises(ParameterError, match="text_1 must be text"):
+            llm.score(texts, "a")  # type: ignore[arg-type]
 
 
 def test_one_prompt(llm: LLM):
@@ -113,7 +126,9 @@ def test_one_prompt(llm: LLM):
     [
         (None, "prompts"),
         (5, "prompts"),
-        ([1, 2], "prompts"),
+        ([1, 2], "prompts[0]"),
+        (["x", 5], "prompts[1]"),
+        (["x", {"prompt": "x", "cache_salt": 5}], "prompts[1]"),
         (b"x", "prompts"),
         ({"prompt": 5}, "prompts"),
         ({"prompt_token_ids": None}, "prompts"),
@@ -127,6 +142,30 @@ def test_what_is_no_prompt(llm: LLM, prompts: Any, param: str):
     with pytest.raises(ParameterError) as caught:
         llm.generate(prompts, GREEDY)
     assert caught.value.param == param
+
+
+def test_an_interrupted_notebook_waits_for_nothing(llm: LLM):
+    ended: list[str] = []
+
+    async def long() -> None:
+        try:
+            await asyncio.sleep(5)
+        except asyncio.CancelledError:
+            ended.append("work")
+            raise
+
+    async def cell() -> None:
+        threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            run(long())
+        ended.append("cell")
+
+    loop = asyncio.new_event_loop()  # `asyncio.run` would keep the signal to itself
+    try:
+        loop.run_until_complete(cell())
+    finally:
+        loop.close()
+    assert ended == ["work", "cell"]
 
 
 @pytest.mark.parametrize("messages", [None, 5, "hi", [5], {"role": "user", "content": "x"}])

@@ -64,7 +64,9 @@ def test_an_answer_that_takes_too_long(
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_a_stream_that_takes_too_long_ends_with_an_error(serve: Serve, path: str) -> None:
+def test_a_stream_that_takes_too_long_ends_with_an_error(
+    serve: Serve, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
     server = serve(slow())
     body = ROUTES[path] | {"timeout": 0.4, "stream": True}
     response = server.http.post(path, json=body)
@@ -82,6 +84,7 @@ def test_a_stream_that_takes_too_long_ends_with_an_error(serve: Serve, path: str
     else:
         assert_told(path, last, "timed out: the answer was not complete after 0.")
     assert_all_is_free(server, timeouts=1)
+    assert "Traceback" not in caplog.text, "it is no fault of the server's"
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -59,7 +59,7 @@ def continuation(prompt: Prompt, params: SamplingParams, where: str) -> Continua
     Raises:
         ParameterError: It has none of them.
     """
-    content, salt = parse_prompt(prompt)
+    content, salt = parse_prompt(prompt, where)
     context = NO_CONTEXT if salt is None else RequestContext(cache_salt=salt)
     return Continuation(content, context, params, where)
 

@@ -15,6 +15,9 @@ from caudal.reading.fields import FieldReading, ignored_fields
 from caudal.reading.openai.conversation import ConversationFields, tool_field
 from caudal.service.naming import FieldNames, renamed
 
+MAX_DEPTH = 256
+"""Most levels of objects and lists in each other, as over HTTP."""
+
 
 def read_conversations(
     messages: Sequence[Message] | Sequence[Sequence[Message]], options: ChatOptions
@@ -31,7 +34,7 @@ def read_conversations(
     """
     if unknown := options.keys() - ChatOptions.__annotations__.keys():
         raise TypeError(f"chats have no option {min(unknown)!r}")
-    given = {name: _as_json(value) for name, value in options.items() if value is not None}
+    given = {name: _as_json(value, name) for name, value in options.items() if value is not None}
     if given.get("continue_final_message"):
         given["add_generation_prompt"] = False
     conversations = as_conversations(messages)
@@ -47,7 +50,7 @@ def _read(messages: Sequence[Message], given: Mapping[str, Any], where: str) -> 
     reading = FieldReading()
     try:
         fields = ConversationFields.model_validate(
-            {"messages": _as_json(messages), **given}, context=reading
+            {"messages": _as_json(messages, "messages"), **given}, context=reading
         )
         conversation = fields.conversation()
     except ValidationError as error:
@@ -61,10 +64,16 @@ def _read(messages: Sequence[Message], given: Mapping[str, Any], where: str) -> 
     return ReadConversation(conversation, fields.thinking_budget, names, ignored)
 
 
-def _as_json(value: Any) -> Any:
-    """A value with Python's mappings and tuples as JSON's objects and lists."""
+def _as_json(value: Any, field: str, levels: int = MAX_DEPTH) -> Any:
+    """A value with Python's mappings and tuples as JSON's objects and lists.
+
+    Raises:
+        ParameterError: It is nested too deeply, or contains itself; blames `field`.
+    """
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if levels == 0:
+        raise ParameterError(field, f"{field} has more than {MAX_DEPTH} levels.")
     if isinstance(value, Mapping):
-        return {key: _as_json(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(each) for each in value]
-    return value
+        return {key: _as_json(each, field, levels - 1) for key, each in value.items()}
+    return [_as_json(each, field, levels - 1) for each in value]

@@ -130,7 +130,7 @@ class LLM:
         each = as_list(prompts)
         own = _own_params(sampling_params, len(each))
         work = [
-            continuation(prompt, params, "prompts" if each is not prompts else f"prompts[{index}]")
+            continuation(prompt, params, _where(index, is_one=each is not prompts))
             for index, (prompt, params) in enumerate(zip(each, own, strict=True))
         ]
         return self._run_all(work, self._answers.continue_prompt, use_tqdm)
@@ -241,7 +241,10 @@ class LLM:
             ParameterError: A prompt or parameter is refused.
         """
         each = as_list(prompts)
-        parsed = [parse_prompt(prompt) for prompt in each]
+        parsed = [
+            parse_prompt(prompt, _where(index, is_one=each is not prompts))
+            for index, prompt in enumerate(each)
+        ]
         by_salt: dict[str | None, list[int]] = {}
         for index, (_, salt) in enumerate(parsed):
             by_salt.setdefault(salt, []).append(index)
@@ -359,6 +362,11 @@ def _own_params(
             "sampling_params", f"There are {count} prompts but {len(params)} sampling_params."
         )
     return params
+
+
+def _where(index: int, *, is_one: bool) -> str:
+    """What errors call a prompt: one that stands alone, or one of a list."""
+    return "prompts" if is_one else f"prompts[{index}]"
 
 
 def _input_names(indices: Sequence[int], count: int) -> FieldNames:

@@ -25,8 +25,12 @@ class PromptDict(TypedDict, total=False):
 Prompt = str | PromptDict
 
 
-def parse_prompt(prompt: Prompt) -> tuple[str | list[int], str | None]:
+def parse_prompt(prompt: Prompt, where: str) -> tuple[str | list[int], str | None]:
     """Text or token ids, and the cache salt.
+
+    Args:
+        prompt: The prompt.
+        where: What errors call it.
 
     Raises:
         ParameterError: It has none of the forms of a prompt.
@@ -35,23 +39,23 @@ def parse_prompt(prompt: Prompt) -> tuple[str | list[int], str | None]:
         prompt = {"prompt": prompt}
     if not isinstance(prompt, Mapping) or ("prompt" in prompt) == ("prompt_token_ids" in prompt):
         raise ParameterError(
-            "prompts",
+            where,
             'A prompt must be text, {"prompt": text} or {"prompt_token_ids": [ids]}.',
         )
     if unknown := prompt.keys() - PromptDict.__annotations__.keys():
-        raise ParameterError("prompts", f"A prompt has no key {min(unknown)!r}.")
+        raise ParameterError(where, f"A prompt has no key {min(unknown)!r}.")
     salt = prompt.get("cache_salt")
     if not isinstance(salt, str | None):
-        raise ParameterError("prompts", "cache_salt must be text.")
+        raise ParameterError(where, "cache_salt must be text.")
     if "prompt_token_ids" in prompt:
         ids = prompt["prompt_token_ids"]
         tokens = list(ids) if isinstance(ids, Iterable) else None
         if tokens is None or str in set(map(type, tokens)):
-            raise ParameterError("prompts", "prompt_token_ids must be a list of token ids.")
+            raise ParameterError(where, "prompt_token_ids must be a list of token ids.")
         return tokens, salt
     text = prompt["prompt"]
     if not isinstance(text, str):
-        raise ParameterError("prompts", f"A prompt must be text, not {type(text).__name__}.")
+        raise ParameterError(where, f"A prompt must be text, not {type(text).__name__}.")
     return text, salt
 
 

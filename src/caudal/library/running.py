@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 S = TypeVar("S")
@@ -13,13 +13,32 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, from a thread with or without a running event loop."""
+    """Run a coroutine to its end, from a thread with or without a running event loop.
+
+    Interrupting the thread cancels it.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+
+    async def begin() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await work
+
     with ThreadPoolExecutor(1) as thread:  # e.g. in a notebook
-        return thread.submit(asyncio.run, work).result()
+        result = thread.submit(asyncio.run, begin())
+        try:
+            return result.result()
+        except BaseException:
+            if not result.done():  # it is this thread that was interrupted
+                loop, task = begun.result()
+                with contextlib.suppress(RuntimeError):  # ended just now
+                    loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 async def first_error(work: Coroutine[Any, Any, T]) -> T:

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -37,11 +37,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TEXTS = ("text_1", "text_2")
-"""What errors call the texts of a pair."""
 
 _CHARS_PER_TOKEN = 128
 """As many at most are read for each token, where a tokenizer has no limit of its own."""
+
+
+def _fields(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """What errors call the texts of each pair: by their place, unless all pairs have the same."""
+    alone = [len({pair[side] for pair in pairs}) == 1 for side in range(2)]
+    for index in range(len(pairs)):
+        first, second = (
+            f"text_{side + 1}" if alone[side] else f"text_{side + 1}[{index}]" for side in range(2)
+        )
+        yield first, second
 
 
 class PoolingEngine(Protocol):
@@ -141,6 +149,8 @@ class Embedder:
         """
         if not tokens:
             raise ParameterError(field, f"{field} is empty.")
+        if set(map(type, tokens)) != {int}:
+            raise ParameterError(field, f"{field} token ids must be integers.")
         size = self._tokenizer.vocab_size
         for token in tokens:
             if not 0 <= token < size:
@@ -150,22 +160,35 @@ class Embedder:
                 )
         return self._cut(tokens, self.limit(truncate), truncate, field, closed=False)
 
-    def encode_pair(self, first: str, second: str, *, truncate: int | None = None) -> PoolInput:
+    def encode_pair(
+        self,
+        first: str,
+        second: str,
+        *,
+        truncate: int | None = None,
+        fields: tuple[str, str] = ("text_1", "text_2"),
+    ) -> PoolInput:
         """A pair for a cross-encoder: [CLS] first [SEP] second [SEP]; only `second` is ever cut.
 
+        Args:
+            first: The text that stands first.
+            second: The other.
+            truncate: See `encode`, of both together.
+            fields: What errors call them.
+
         Raises:
-            ParameterError: The pair is too long, or `truncate` makes no sense; blames `text_1`
-                where `first` leaves no room for another text, else `text_2`.
+            ParameterError: The pair is too long, or `truncate` makes no sense; blames the first
+                text where it leaves no room for another, else the second.
         """
         limit = self.limit(truncate)
         encode = self._tokenizer.encode
-        head = encode(self._bounded(first, limit, None, _TEXTS[0]))
-        tail = encode(self._bounded(second, limit, truncate, _TEXTS[1]))[1:]  # without its [CLS]
+        head = encode(self._bounded(first, limit, None, fields[0]))
+        tail = encode(self._bounded(second, limit, truncate, fields[1]))[1:]  # without its [CLS]
         room = limit - len(head)
         if room < 2:
-            raise InputTooLongError(_TEXTS[0], limit, len(head) + len(tail))
+            raise InputTooLongError(fields[0], limit, len(head) + len(tail))
         if len(tail) > room and truncate is None:
-            raise InputTooLongError(_TEXTS[1], limit, len(head) + len(tail))
+            raise InputTooLongError(fields[1], limit, len(head) + len(tail))
         tail = tail if len(tail) <= room else [*tail[: room - 1], tail[-1]]
         return PoolInput([*head, *tail], len(head))
 
@@ -235,7 +258,7 @@ class Embedder:
 
         Raises:
             ParameterError, QueueFullError, RequestFailedError, RequestTimeoutError,
-            EngineDeadError: See `embed`; blames `text_1` or `text_2`.
+            EngineDeadError: See `embed`; blames `text_1` or `text_2`, or `text_2[3]`.
         """
         pairs, truncate = work.pairs, work.truncate
         context = context.begun()
@@ -243,13 +266,13 @@ class Embedder:
             return await self._cross_scores(work, context)
 
         def encode() -> dict[str, PoolInput]:
-            named = [
-                (text, field) for pair in pairs for text, field in zip(pair, _TEXTS, strict=True)
-            ]
-            return {
-                text: PoolInput(self.encode(text, truncate=truncate, field=field))
-                for text, field in dict(named).items()
-            }
+            inputs: dict[str, PoolInput] = {}
+            for pair, fields in zip(pairs, _fields(pairs), strict=True):
+                for text, field in zip(pair, fields, strict=True):
+                    if text not in inputs:
+                        tokens = self.encode(text, truncate=truncate, field=field)
+                        inputs[text] = PoolInput(tokens)
+            return inputs
 
         inputs = await self._encoded(encode, context)
         made = await self._embed(list(inputs.values()), work, context)
@@ -272,7 +295,10 @@ class Embedder:
 
     async def _cross_scores(self, work: ScoreWork, context: RequestContext) -> list[PairScore]:
         def encode() -> list[PoolInput]:
-            return [self.encode_pair(a, b, truncate=work.truncate) for a, b in work.pairs]
+            return [
+                self.encode_pair(a, b, truncate=work.truncate, fields=fields)
+                for (a, b), fields in zip(work.pairs, _fields(work.pairs), strict=True)
+            ]
 
         inputs = await self._encoded(encode, context)
         totals = await self._pool_all(inputs, context, lambda: None)

@@ -111,16 +111,28 @@ def pair_texts(text_1: str | Sequence[str], text_2: str | Sequence[str]) -> list
     """Pairs to score: one text with each of many, or two lists side by side.
 
     Raises:
-        ParameterError: The lists differ in length.
+        ParameterError: The lists differ in length, or are none.
     """
-    first = [text_1] if isinstance(text_1, str) else list(text_1)
-    second = [text_2] if isinstance(text_2, str) else list(text_2)
+    first, second = _texts("text_1", text_1), _texts("text_2", text_2)
     if len(first) == 1:
         first = first * len(second)
     if len(first) != len(second):
         raise ParameterError(
             "text_2",
-            f"text_1 has {len(first)} texts and text_2 {len(second)}; send as many of each, or "
-            "one text_1.",
+            f"text_2 is {_counted(len(second))} to be paired with {_counted(len(first))}: send as "
+            "many of each, or pair one text with all of these.",
         )
     return list(zip(first, second, strict=True))
+
+
+def _texts(field: str, given: str | Sequence[str]) -> list[str]:
+    """One text or several, as several; raises `ParameterError` where they are none."""
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, list | tuple) and all(isinstance(each, str) for each in given):
+        return list(given)
+    raise ParameterError(field, f"{field} must be text or a list of texts.")
+
+
+def _counted(texts: int) -> str:
+    return "1 text" if texts == 1 else f"{texts} texts"

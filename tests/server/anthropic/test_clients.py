@@ -284,6 +284,18 @@ def test_an_earlier_name_of_the_output_format(converse: Converse):
     assert isinstance(json.loads(answer["content"][0]["text"])["a"], int)
 
 
+def test_an_earlier_name_of_the_output_format_beside_an_effort(converse: Converse):
+    server = converse('{"a": 7}')
+    form = {"type": "json_schema", "schema": {"enum": [{"b": 1}]}}
+    effort = {"effort": "low"}
+    answer, _ = ask(server, max_tokens=40, output_format=form, output_config=effort)
+    assert json.loads(answer["content"][0]["text"]) == {"b": 1}
+    form = {"type": "json_schema", "schema": {"type": 7}}
+    body = BASE | {"output_format": form, "output_config": effort}
+    error = server.http.post("/v1/messages", json=body).json()["error"]
+    assert error["message"].startswith("output_format: ")
+
+
 def test_overflow_in_the_words_that_clients_look_for(serve: Serve):
     server = serve(ScriptedExecutor(script=b"!"))
     long = {"messages": [{"role": "user", "content": "x" * 1000}]}

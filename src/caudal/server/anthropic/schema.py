@@ -45,7 +45,6 @@ _FIELD_NAMES: Mapping[str, str] = {
     "parallel_tool_calls": "tool_choice",
     "prompt": "messages",
     "reasoning_effort": "output_config.effort",
-    "structured_outputs": "output_config.format",
 }
 """Anthropic's names for what the rest of the server calls otherwise."""
 
@@ -87,9 +86,9 @@ class CountTokensRequest(ModelRequestBody):
 
     def field_names(self) -> FieldNames:
         """What is called otherwise here than elsewhere."""
-        names = _FIELD_NAMES
+        names = {**_FIELD_NAMES, "structured_outputs": self._form[0]}
         if self.thinks is False:  # which is asked for as the lowest effort
-            names = {**names, "reasoning_effort": "thinking"}
+            names["reasoning_effort"] = "thinking"
         return FieldNames(names, lambda index, _: f"tools[{index}].input_schema")
 
     @property
@@ -99,8 +98,16 @@ class CountTokensRequest(ModelRequestBody):
         Raises:
             ParameterError: It makes no sense.
         """
-        form = self.output_format if self.output_config is None else self.output_config.format
+        form = self._form[1]
         return None if form is None else StructuredOutputsParams(json=form.schema_)
+
+    @property
+    def _form(self) -> tuple[str, JSONOutputFormat | None]:
+        """The field that has the answer's form, and the form."""
+        form = None if self.output_config is None else self.output_config.format
+        if form is None and self.output_format is not None:
+            return "output_format", self.output_format
+        return "output_config.format", form
 
     def conversation(
         self, template: TemplateInfo, messages: Sequence[MessageObject] | None = None

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
 
+from caudal.errors import CaudalError
 from caudal.sampling_params import SamplingParams
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
@@ -207,6 +208,8 @@ async def _stream(
                         yield encode_event(answer.part(delta))
                     if delta.finish_reason is not None:
                         yield encode_event(answer.last())
+    except CaudalError as error:
+        yield encode_event(error_event(error))
     except Exception as error:
         logger.exception("A stream failed.")
         yield encode_event(error_event(error))
