@@ -40,7 +40,7 @@ ONLY = {
     "engine": (
         "caudal.errors",
         "caudal.sampling_params",
-        "caudal.backends.base",  # batches and their results
+        "caudal.backends.executor",  # batches and their results
         "caudal.models.pooling",  # how embeddings are made, by name
     ),
     "formats": ("caudal.errors",),

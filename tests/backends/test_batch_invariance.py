@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from caudal.backends.base import Batch, SamplingRow, SequenceStep, TokenLogprob
+from caudal.backends.executor import Batch, SamplingRow, SequenceStep, TokenLogprob
 from caudal.backends.native.executor import BLOCK_SIZE, NativeExecutor, NativeOptions
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tensor_types import TensorType

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pytest
 
-from caudal.backends.base import Batch, SequenceStep
+from caudal.backends.executor import Batch, SequenceStep
 from caudal.backends.native.executor import NativeExecutor, NativeOptions
 from caudal.backends.native.options import Activations
 from caudal.formats.gguf import GGUFFile

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caudal.backends.base import SampledToken, StepResult
+from caudal.backends.executor import SampledToken, StepResult
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import FinishReason, Generate, Request

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from caudal.backends.base import Batch
+from caudal.backends.executor import Batch
 from caudal.engine.async_engine import AsyncEngine, RequestStream
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caudal.backends.base import Batch, SampledToken, StepResult
+from caudal.backends.executor import Batch, SampledToken, StepResult
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import FinishReason

@@ -162,7 +162,7 @@ def _use(path: Path) -> None:
 
 def _use_stored(stored: Any) -> None:
     """Load a model, and run it for what its first tokens give."""
-    from caudal.backends.base import Batch, PooledRows, SamplingRow, SequenceStep
+    from caudal.backends.executor import Batch, PooledRows, SamplingRow, SequenceStep
     from caudal.backends.native.executor import NativeExecutor, NativeOptions
     from caudal.backends.registry import find_backend
     from caudal.loading.files import open_model

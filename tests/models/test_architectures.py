@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from caudal.backends.base import Batch, PooledRows, SequenceStep
+from caudal.backends.executor import Batch, PooledRows, SequenceStep
 from caudal.backends.native.executor import NativeExecutor, NativeOptions
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile

@@ -10,7 +10,7 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from caudal.backends.base import Batch
+from caudal.backends.executor import Batch
 from caudal.server.limits import ServerLimits
 from caudal.server.serving import ListenError, listen
 from support.fake_model import ScriptedExecutor, serve_fake

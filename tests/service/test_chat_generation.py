@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caudal.backends.base import SampledToken, TokenLogprob
+from caudal.backends.executor import SampledToken, TokenLogprob
 from caudal.chat.conversation import Conversation, Message, Tool
 from caudal.chat.events import ContentDelta
 from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caudal.backends.base import Batch, SampledToken
+from caudal.backends.executor import Batch, SampledToken
 from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.errors import EngineDeadError, RequestFailedError
 from caudal.sampling_params import SamplingParams

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from caudal.backends.base import (
+from caudal.backends.executor import (
     Batch,
     Executor,
     ExecutorInfo,

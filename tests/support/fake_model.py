@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from caudal.backends.base import SampledToken, SamplingRow
+from caudal.backends.executor import SampledToken, SamplingRow
 from caudal.chat.preparer import ChatPreparer
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig

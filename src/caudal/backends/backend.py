@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from caudal.backends.base import Executor
+from caudal.backends.executor import Executor
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.program import Program
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from caudal.backends.base import Batch, Executor, SamplingRow, SequenceStep
+from caudal.backends.executor import Batch, Executor, SamplingRow, SequenceStep
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import Generate, Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from caudal.backends.base import Batch, SequenceStep
+from caudal.backends.executor import Batch, SequenceStep
 from caudal.backends.native.executor import NativeExecutor, StageCost
 from caudal.bench.engine import PROMPT_TOKENS, greedy_row, random_prompt
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 
-from caudal.backends.base import SampledToken
+from caudal.backends.executor import SampledToken
 from caudal.engine.request import FinishReason
 from caudal.engine.sequence import Sequence
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-from caudal.backends.base import ExecutorInfo
+from caudal.backends.executor import ExecutorInfo
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.grammar import Grammar

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from caudal.backends.base import SequenceStep, StepResult
+from caudal.backends.executor import SequenceStep, StepResult
 from caudal.engine.config import EngineConfig
 from caudal.engine.request import Generate, Request
 from caudal.errors import ContextOverflowError, ParameterError

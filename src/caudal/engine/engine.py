@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 
-from caudal.backends.base import Executor, ExecutorInfo
+from caudal.backends.executor import Executor, ExecutorInfo
 from caudal.engine.answer import grow
 from caudal.engine.checks import check_request, max_output_tokens
 from caudal.engine.config import EngineConfig

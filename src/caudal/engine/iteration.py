@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
-from caudal.backends.base import Batch, Executor, SampledToken, SequenceStep, StepResult
+from caudal.backends.executor import Batch, Executor, SampledToken, SequenceStep, StepResult
 from caudal.engine.answer import grow
 from caudal.engine.checks import check_result
 from caudal.engine.counters import Counters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 
-from caudal.backends.base import SampledToken
+from caudal.backends.executor import SampledToken
 from caudal.engine.counters import Counters
 from caudal.engine.request import FinishReason, SequenceUpdate
 from caudal.engine.scheduler import Scheduler

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from caudal.backends.base import SampledToken, TokenLogprob
+from caudal.backends.executor import SampledToken, TokenLogprob
 from caudal.engine.thinking import ThinkingLimit
 from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams

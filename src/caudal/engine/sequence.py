@@ -8,7 +8,7 @@ from collections.abc import Sequence as SequenceOf
 import numpy as np
 from numpy.typing import NDArray
 
-from caudal.backends.base import SampledToken, TokenLogprob
+from caudal.backends.executor import SampledToken, TokenLogprob
 from caudal.engine.grammar import Matcher
 from caudal.engine.memory import SequenceMemory
 from caudal.engine.radix import Match

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 
-from caudal.backends.base import PooledRows, SamplingRow, SequenceStep
+from caudal.backends.executor import PooledRows, SamplingRow, SequenceStep
 from caudal.engine.grammar import MatcherError
 from caudal.engine.request import Pool
 from caudal.engine.sequence import Sequence

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from caudal.backends.base import Executor
+from caudal.backends.executor import Executor
 from caudal.backends.registry import find_backend
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig

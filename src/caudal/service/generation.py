@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from typing import Protocol
 
-from caudal.backends.base import SampledToken, TokenLogprob
+from caudal.backends.executor import SampledToken, TokenLogprob
 from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.errors import (
     CaudalError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from caudal.backends.base import TokenLogprob
+from caudal.backends.executor import TokenLogprob
 from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.tokenizer import Tokenizer
 from caudal.service.answers import LikelyToken, OutputToken, TokenScore

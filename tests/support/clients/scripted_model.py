@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from caudal.backends.base import SampledToken, SamplingRow
+from caudal.backends.executor import SampledToken, SamplingRow
 from caudal.engine.config import EngineConfig
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.tokenizer import Tokenizer

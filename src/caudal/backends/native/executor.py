@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caudal import _native
-from caudal.backends.base import (
+from caudal.backends.executor import (
     Batch,
     Executor,
     ExecutorInfo,
@@ -74,7 +74,7 @@ class StageCost:
 
 
 class NativeExecutor(Executor):
-    """Executor (see backends/base.py) on the CPU.
+    """Executor (see backends/executor.py) on the CPU.
 
     Args:
         file: The model; its tensors are packed into the kernels' layout here and not read again.
