@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from caudal.errors import ParameterError
 from caudal.reading.fields import RequestObject
+from caudal.service.naming import FieldNames, renamed
 from caudal.structured_outputs import StructuredOutputsParams
 
 
@@ -138,8 +139,7 @@ class FormFields(RequestObject):
             try:
                 form = make()
             except ParameterError as error:
-                error.param = name
-                raise
+                raise renamed(error, FieldNames({error.param: name})) from None
             if form is not None:
                 forms[name] = form
         if len(forms) > 1:
