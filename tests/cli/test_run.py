@@ -22,9 +22,11 @@ from caudal.cli import run as run_module
 from caudal.cli.app import app
 from caudal.errors import ContextOverflowError
 from caudal.loading.options import LoadOptions
+from caudal.service import model_service
 from caudal.service.answers import ChatDelta
 from caudal.service.generation import Delta
 from caudal.service.model_service import ModelService
+from caudal.service.parts import ServiceParts
 from caudal.service.work import ChatWork, CompletionWork
 from support.fake_model import ByteTokenizer, ScriptedExecutor, changed, serve_fake
 from support.fake_template import tool_chat
@@ -102,13 +104,14 @@ class FakeService:
 
 @pytest.fixture(autouse=True)
 def fake_service(monkeypatch: pytest.MonkeyPatch) -> type[FakeService]:
-    def from_loaded(loaded: LoadOptions, **_: Any) -> FakeService:
+    def serve(options: LoadOptions) -> FakeService:
         service = FakeService()
-        service.options = loaded
+        service.options = options
         return service
 
     monkeypatch.setattr(caudal.loading.load, "load_model", lambda name, options: options)
-    monkeypatch.setattr(ModelService, "from_loaded", from_loaded)
+    monkeypatch.setattr(ServiceParts, "from_loaded", lambda options, **_: options)
+    monkeypatch.setattr(model_service, "ModelService", serve)
     monkeypatch.setattr(pull_display, "ensure_with_display", lambda store, model: None)
     monkeypatch.setattr(FakeService, "has_chat_template", True)
     return FakeService
@@ -260,14 +263,14 @@ def thinker(script: str = THOUGHTFUL) -> ModelService:
 def test_thinking_goes_beside_the_answer(monkeypatch: pytest.MonkeyPatch):
     for flags, thoughts in (([], "Let me see.\n\n"), (["--hide-thinking"], "")):
         model = thinker()
-        monkeypatch.setattr(ModelService, "from_loaded", lambda *_, model=model, **__: model)
+        monkeypatch.setattr(model_service, "ModelService", lambda _, model=model: model)
         result = CliRunner().invoke(app, ["run", "tiny", "hi", *flags])
         assert (result.stdout, result.stderr) == ("Hello!\n", thoughts)
 
 
 def test_only_thinking_ends_its_line_too(monkeypatch: pytest.MonkeyPatch):
     model = thinker("<think>Let me")
-    monkeypatch.setattr(ModelService, "from_loaded", lambda *_, **__: model)
+    monkeypatch.setattr(model_service, "ModelService", lambda _: model)
     result = CliRunner().invoke(app, ["run", "tiny", "hi"])
     assert (result.stdout, result.stderr) == ("", "Let me\n\n")
 

@@ -18,6 +18,7 @@ from caudal.errors import UnsupportedTaskError
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.service.model_service import ModelService
+from caudal.service.parts import ServiceParts
 from support.running_server import RunningServer, running_server
 
 REFERENCE = json.loads(
@@ -36,7 +37,7 @@ def cosines(vectors: Any) -> NDArray[np.float64]:
 
 @pytest.fixture(scope="module")
 def server(minilm: str) -> Iterator[RunningServer]:
-    model = ModelService.from_loaded(load_model(minilm, LoadOptions()))
+    model = ModelService(ServiceParts.from_loaded(load_model(minilm, LoadOptions())))
     with running_server(model) as running:
         yield running
 

@@ -20,7 +20,8 @@ from caudal.models.pooling import Pooling
 from caudal.service.embedding import Embedder
 from caudal.service.facts import ServedFacts
 from caudal.service.metrics import ServiceMetrics
-from caudal.service.model_service import ModelService, ServiceParts
+from caudal.service.model_service import ModelService
+from caudal.service.parts import ServiceParts
 from support.fake_executor import FakeExecutor, allows
 from support.fake_facts import fake_facts
 

@@ -22,6 +22,7 @@ from caudal.server.limits import ServerLimits
 from caudal.server.protocol import ServerConfig
 from caudal.server.serving import Server, listen
 from caudal.service.model_service import ModelService
+from caudal.service.parts import ServiceParts
 from caudal.service.registry import ModelRegistry
 
 STREAMS = 32
@@ -65,7 +66,7 @@ def measure_python(
     Raises:
         BenchmarkError: The load has failed.
     """
-    service = ModelService.from_loaded(model)
+    service = ModelService(ServiceParts.from_loaded(model))
     registry = ModelRegistry()
     registry.add(service)
     config = ServerConfig(create_app(registry), ServerLimits())

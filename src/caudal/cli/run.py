@@ -109,9 +109,10 @@ def _served(loaded: LoadedModel) -> Iterator[ModelService]:
     import asyncio
 
     from caudal.service.model_service import ModelService
+    from caudal.service.parts import ServiceParts
 
     # What runs templates is started with the first question; a base model never needs it.
-    service = ModelService.from_loaded(loaded, measured=False, ready_for_chats=False)
+    service = ModelService(ServiceParts.from_loaded(loaded, measured=False, ready_for_chats=False))
     try:
         yield service
     finally:

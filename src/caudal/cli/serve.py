@@ -175,6 +175,7 @@ def serve(
     from caudal.loading.options import LoadOptions
     from caudal.server import serving
     from caudal.service.model_service import ModelService
+    from caudal.service.parts import ServiceParts
     from caudal.store import Store
 
     for option, name, known in (
@@ -215,13 +216,15 @@ def serve(
     typer.echo(f"Loading {model} …")
     serving.serve(
         sock,
-        lambda: ModelService.from_loaded(
-            load_model(model, load_options),
-            served_model_name,
-            tool_parser=tool_parser,
-            reasoning_parser=reasoning_parser,
-            allow_request_templates=allow_request_templates,
-            strict=strict_fields,
+        lambda: ModelService(
+            ServiceParts.from_loaded(
+                load_model(model, load_options),
+                served_model_name,
+                tool_parser=tool_parser,
+                reasoning_parser=reasoning_parser,
+                allow_request_templates=allow_request_templates,
+                strict=strict_fields,
+            )
         ),
         access=access,
         limits=ServerLimits(max_connections=max_connections, drain_seconds=drain_timeout),

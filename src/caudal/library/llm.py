@@ -30,6 +30,7 @@ from caudal.service.answers import Embedding
 from caudal.service.context import RequestContext
 from caudal.service.model_service import ModelService
 from caudal.service.naming import FieldNames, renamed
+from caudal.service.parts import ServiceParts
 from caudal.service.work import EmbedWork, ScoreWork, pair_texts
 
 W = TypeVar("W")
@@ -67,13 +68,15 @@ class LLM:
             )
         # The queue's bound protects servers; here it is the caller who waits.
         loaded = load_model(os.fspath(model), LoadOptions(**{"max_queue": 2**31} | options))
-        self._service = ModelService.from_loaded(
-            loaded,
-            tool_parser=tool_parser,
-            reasoning_parser=reasoning_parser,
-            allow_request_templates=True,  # the caller's own
-            measured=False,
-            ready_for_chats=False,
+        self._service = ModelService(
+            ServiceParts.from_loaded(
+                loaded,
+                tool_parser=tool_parser,
+                reasoning_parser=reasoning_parser,
+                allow_request_templates=True,  # the caller's own
+                measured=False,
+                ready_for_chats=False,
+            )
         )
         self._ids = itertools.count()
         self._answers = Answers(self._service, self._ids)

@@ -8,28 +8,20 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from caudal.chat.conversation import Conversation
-from caudal.chat.preparer import ChatPreparer
-from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.request import Generate, Request
 from caudal.engine.stats import EngineStats
 from caudal.engine.thinking import ThinkingLimit
 from caudal.errors import (
     ContextOverflowError,
     ParameterError,
-    TemplateError,
 )
-from caudal.formats.template_workers import TemplateWorkers
-from caudal.formats.tokenizer import Tokenizer
-from caudal.grammars.compiler import GrammarCompiler
 from caudal.sampling_params import SamplingParams
 from caudal.service.answers import (
     ConversationSize,
@@ -41,10 +33,9 @@ from caudal.service.answers import (
 from caudal.service.chat_generation import ChatGeneration
 from caudal.service.chats import Chats
 from caudal.service.context import NO_CONTEXT, RequestContext
-from caudal.service.embedding import Embedder
-from caudal.service.facts import ServedFacts
 from caudal.service.generation import Generation
 from caudal.service.info import ServiceInfo, ServiceLimits, TemplateInfo
+from caudal.service.parts import ServiceParts
 from caudal.service.service import Service
 from caudal.service.texts import TextCoder
 from caudal.service.timeouts import in_time
@@ -52,44 +43,9 @@ from caudal.service.work import ChatWork, CompletionWork, EmbedWork, PromptForm,
 from caudal.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
-    from caudal.loading.load import LoadedModel
-    from caudal.service.metrics import ServiceMetrics
-
-_NICENESS = 10
-"""Of requests' templates, so that they never slow down the answers of others much."""
+    pass
 
 logger = logging.getLogger("caudal.service")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceParts:
-    """What a model's service is made of.
-
-    Attributes:
-        names: Names that requests may use; its own first.
-        tokenizer: Text to ids and back.
-        chat: Conversations to ids, and answers to events.
-        grammars: Compiles what an answer must look like.
-        engine: Runs requests.
-        embedder: Texts to vectors and scores.
-        facts: What was loaded and what runs it.
-        metrics: Told how each request goes; None where nobody asks.
-        strict: Refuse what could not be given as it was asked for: parameters that have no effect
-            on this model, and answers longer than the context has room for. Else the former are
-            told, and the latter end with the context.
-        created: Unix time of loading, in seconds.
-    """
-
-    names: Sequence[str]
-    tokenizer: Tokenizer
-    chat: ChatPreparer
-    grammars: GrammarCompiler
-    engine: AsyncEngine
-    embedder: Embedder
-    facts: ServedFacts
-    metrics: ServiceMetrics | None = None
-    strict: bool = False
-    created: int = field(default_factory=lambda: int(time.time()))
 
 
 class ModelService(Service):
@@ -109,84 +65,6 @@ class ModelService(Service):
         self._chats = Chats(parts.chat, parts.grammars, self._texts, limit)
         self._id = uuid.uuid4().hex
         self._numbers = itertools.count()
-
-    @classmethod
-    def from_loaded(
-        cls,
-        loaded: LoadedModel,
-        names: Sequence[str] | None = None,
-        *,
-        tool_parser: str = "auto",
-        reasoning_parser: str = "auto",
-        allow_request_templates: bool = False,
-        strict: bool = False,
-        measured: bool = True,
-        ready_for_chats: bool = True,
-    ) -> ModelService:
-        """Start the engine of a loaded model.
-
-        Args:
-            loaded: The model.
-            names: Names to serve it under; by default its own.
-            tool_parser: See `ChatPreparer`.
-            reasoning_parser: See `ChatPreparer`.
-            allow_request_templates: Whether requests may bring chat templates of their own.
-            strict: See `ServiceParts`.
-            measured: Whether it keeps metrics, and logs each request.
-            ready_for_chats: Make ready now what the first chat would have to wait for, some
-                seconds at most, and learn from the template how answers are told. Otherwise that
-                happens when it is needed, and facts don't say it.
-
-        Raises:
-            ParameterError: There is no parser of that name.
-            TemplateProcessError: The processes that templates run in can't be started.
-        """
-        chat = ChatPreparer(
-            loaded.chat_template,
-            loaded.tokenizer,
-            tool_parser=tool_parser,
-            reasoning_parser=reasoning_parser,
-            request_templates=TemplateWorkers(niceness=_NICENESS)
-            if allow_request_templates
-            else None,
-            max_model_len=loaded.max_model_len,
-        )
-        facts = ServedFacts(loaded=loaded.facts)
-        if ready_for_chats and "generate" in loaded.tasks:
-            chat.start()
-            loaded.grammars.prepare()  # while nobody's answer has to wait for it
-            try:
-                loaded.chat_template.check()
-            except TemplateError as error:  # texts can be completed all the same
-                logger.warning("Chats will be refused: %s", error)
-            facts = replace(
-                facts,
-                tool_parser=chat.dialect.tool_parser,
-                reasoning_parser=chat.dialect.reasoning_parser,
-            )
-        engine = loaded.start_engine()
-        metrics = None
-        embedder = Embedder.of(loaded, engine)
-        if measured:
-            # Not at the top: importing Prometheus's client takes a while, and most of the library's
-            # users never need it.
-            from caudal.service.metrics import ServiceMetrics
-
-            metrics = ServiceMetrics(engine.stats)
-            embedder = Embedder.of(loaded, engine, metrics.observe_queue_time)
-        return cls(
-            ServiceParts(
-                names=tuple(names or [loaded.name]),
-                tokenizer=loaded.tokenizer,
-                chat=chat,
-                grammars=loaded.grammars,
-                engine=engine,
-                embedder=embedder,
-                facts=facts,
-                metrics=metrics,
-                strict=strict,
-            )
-        )
 
     # What it is
 
@@ -393,7 +271,9 @@ class ModelService(Service):
         metrics = self.parts.metrics
         if metrics is None:
             return nullcontext()
-        from caudal.service.pooling_log import logged  # see `from_loaded`
+        from caudal.service.pooling_log import (
+            logged,  # imports Prometheus's client, as `ServiceParts.from_loaded`
+        )
 
         return logged(metrics, what, context.user)
 

@@ -18,6 +18,7 @@ from caudal.grammars.compiler import GrammarCompiler
 from caudal.loading.files import open_model
 from caudal.loading.load import LoadedModel
 from caudal.service.model_service import ModelService
+from caudal.service.parts import ServiceParts
 from caudal.store import Store
 from support.fake_executor import FakeExecutor, allows
 from support.fake_facts import fake_facts
@@ -113,4 +114,4 @@ def scripted_model(
         engine_config=EngineConfig(max_model_len=max_model_len, max_num_batched_tokens=8192),
         facts=fake_facts(model=name, vocab_size=tokenizer.vocab_size, max_model_len=max_model_len),
     )
-    return ModelService.from_loaded(loaded)
+    return ModelService(ServiceParts.from_loaded(loaded))
