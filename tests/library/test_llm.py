@@ -17,6 +17,7 @@ import caudal.library.llm
 from caudal import LLM, SamplingParams
 from caudal.errors import (
     ContextOverflowError,
+    EngineDeadError,
     ParameterError,
     TemplateError,
 )
@@ -97,7 +98,7 @@ def test_scores(llm: LLM):
         pytest.approx(1.0),
         pytest.approx(1.0),
     ]  # vectors of one component all point the same way
-    with pytest.raises(ParameterError, match=r"^text_2 is 3 texts to be paired with 2 texts"):
+    with pytest.raises(ParameterError, match=r"^text_2 has 3 texts for 2 on"):
         llm.score(["a", "b"], ["a", "b", "c"])
     with pytest.raises(ParameterError, match=r"text_2\[1\] is empty"):
         llm.score("a", ["b", ""])
@@ -166,6 +167,16 @@ def test_an_interrupted_notebook_waits_for_nothing(llm: LLM):
     finally:
         loop.close()
     assert ended == ["work", "cell"]
+
+
+def test_a_closed_model_answers_no_more(llm: LLM):
+    llm.close()
+    llm.close()
+    message = {"role": "user", "content": "x"}
+    for ask in (lambda: llm.generate("x"), lambda: llm.chat([message]), lambda: llm.embed("x")):
+        with pytest.raises(EngineDeadError) as caught:
+            ask()
+        assert "server" not in str(caught.value)
 
 
 @pytest.mark.parametrize("messages", [None, 5, "hi", [5], {"role": "user", "content": "x"}])

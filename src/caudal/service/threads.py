@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from caudal.errors import EngineDeadError, QueueFullError
 
-_STOPPED = "The server is shutting down."
+_STOPPED = "The model is shutting down."
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -119,8 +119,8 @@ def pair_texts(text_1: str | Sequence[str], text_2: str | Sequence[str]) -> list
     if len(first) != len(second):
         raise ParameterError(
             "text_2",
-            f"text_2 is {_counted(len(second))} to be paired with {_counted(len(first))}: send as "
-            "many of each, or pair one text with all of these.",
+            f"text_2 has {_counted(len(second))} for {len(first)} on the other side; send as many "
+            "of each, or one text that goes with all of these.",
         )
     return list(zip(first, second, strict=True))
 
