@@ -27,8 +27,8 @@ THROUGH_BOTH_DOORS = {
 }
 """Tests that are run on services in another process, as it were, too."""
 
-LONG = "test_a_demanded_call_that_is_cut_short_leaves_no_marks"
-"""Asks so often that once has to do."""
+NEAR_ONLY = frozenset(("test_a_demanded_call_that_is_cut_short_leaves_no_marks",))
+"""Of them, those that take long; and those that have variants, which are about other things."""
 
 Door = Callable[[ModelService], Service]
 
@@ -39,7 +39,8 @@ def same(service: ModelService) -> Service:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     test = metafunc.definition
-    chosen = test.path.stem in THROUGH_BOTH_DOORS and test.originalname != LONG
+    near_only = test.originalname in NEAR_ONLY or test.get_closest_marker("parametrize")
+    chosen = test.path.stem in THROUGH_BOTH_DOORS and not near_only
     if "door" in metafunc.fixturenames and chosen:
         doors = {"near": same, "far": WireService}
         metafunc.parametrize("door", doors.values(), ids=doors, indirect=True, scope="module")

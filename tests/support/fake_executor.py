@@ -9,11 +9,10 @@ What was written for proposed tokens that weren't drawn is struck out: nobody ma
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,7 +113,7 @@ class FakeExecutor(Executor):
     def launch(self, batch: Batch) -> None:
         _demand(self._launched is None, "an iteration is running")
         _demand(len(batch.steps) > 0, "an empty batch")
-        self._launched = copy.deepcopy(batch)  # what it refers to may change from here on
+        self._launched = _as_launched(batch)
 
     def collect(self) -> Sequence[StepResult]:
         batch, self._launched = self._launched, None
@@ -283,3 +282,26 @@ def expected_output(
         if token in stop:
             break
     return output
+
+
+def _as_launched(batch: Batch) -> Batch:
+    """A batch as it is now: the lists that it refers to may change from here on."""
+    steps = [
+        replace(
+            step,
+            tokens=list(step.tokens),
+            block_table=list(step.block_table),
+            score_targets=list(step.score_targets),
+            samples=[
+                replace(
+                    row,
+                    prompt_tokens=list(row.prompt_tokens),
+                    output_tokens=list(row.output_tokens),
+                    banned_tokens=list(row.banned_tokens),
+                )
+                for row in step.samples
+            ],
+        )
+        for step in batch.steps
+    ]
+    return Batch(steps, list(batch.copies))
