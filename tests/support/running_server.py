@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from caudal.server.app import create_app
 from caudal.server.auth import Access
 from caudal.server.limits import ServerLimits
-from caudal.server.protocol import ServerConfig
+from caudal.server.server_config import ServerConfig
 from caudal.server.serving import Server, listen
 from caudal.service.model_service import ModelService
 from caudal.service.registry import ModelRegistry

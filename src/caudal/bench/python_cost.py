@@ -19,7 +19,7 @@ from caudal.engine.async_engine import AsyncEngine
 from caudal.loading.load import LoadedModel
 from caudal.server.app import create_app
 from caudal.server.limits import ServerLimits
-from caudal.server.protocol import ServerConfig
+from caudal.server.server_config import ServerConfig
 from caudal.server.serving import Server, listen
 from caudal.service.model_service import ModelService
 from caudal.service.parts import ServiceParts

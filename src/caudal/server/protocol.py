@@ -4,22 +4,20 @@ uvicorn parses and frames; it waits for its clients for ever, though, keeps what
 ahead, and takes a client that has finished sending for one that has gone. So this class adds
 
 - a deadline wherever the next move is the client's: headers, a body, reading an answer;
-- bounds on headers, chunks, pipelined requests and connections, and an envelope for refusals;
+- bounds on headers, chunks (`request_size.py`), pipelined requests and connections, and an envelope
+  for refusals;
 - answers for half-closed clients, for HTTP/1.0, and for clients that offer to upgrade.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import math
 import urllib.parse
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httptools
-import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -28,13 +26,13 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.server import ServerState
 
 from caudal.server.errors import error_response
-from caudal.server.limits import ServerLimits
 from caudal.server.request_ids import HEADER, request_id
+from caudal.server.request_size import RefusedError, RequestSize
 from caudal.server.streaming import FILLER
 from caudal.server.unframed import UnframedCycle
-from caudal.server.waiting import WaitingConnections
 
-logger = logging.getLogger("caudal.server")
+if TYPE_CHECKING:
+    from caudal.server.server_config import ServerConfig
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -43,47 +41,6 @@ PROBES = (0.05, 0.1, 0.85, 10.0)
 
 MOST_CHECKED_EVERY = 1.0
 """Seconds between two looks at a connection's deadlines, where none of them is shorter."""
-
-
-class ServerConfig(uvicorn.Config):
-    """uvicorn's configuration, the limits, and what all connections share.
-
-    Args:
-        app: The application.
-        limits: What clients may cost.
-    """
-
-    def __init__(self, app: ASGIApp, limits: ServerLimits) -> None:
-        super().__init__(
-            _cancellable(app),
-            http=Protocol,
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,  # nobody asks who the client is
-        )
-        self.limits = limits
-        self.waiting = WaitingConnections(limits.max_connections)
-
-
-def _cancellable(app: ASGIApp) -> ASGIApp:
-    """What still runs when the server stops is cancelled, and that is no failure to be logged."""
-
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await app(scope, receive, send)
-
-    return run
-
-
-class _RefusedError(Exception):
-    """A request is over a limit. Raised into the parser, which stops there."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class Protocol(HttpToolsProtocol):
@@ -114,10 +71,7 @@ class Protocol(HttpToolsProtocol):
         self._finished = False  # by the piece of data that is being parsed
         self._in_body = False
         self._deadline = math.inf
-        self._header_bytes = 0
-        self._unparsed_bytes = 0
-        self._body_bytes = 0
-        self._pieces = 0
+        self._size = RequestSize(limits)
         self._keep_alive = True
         self._closes_after_answer = False
         self._not_upgraded = b""
@@ -166,12 +120,12 @@ class Protocol(HttpToolsProtocol):
                 self.abort()
             return
         self._finished = False
-        body_bytes = self._body_bytes if self._reading else 0
+        body_bytes = self._size.body_bytes if self._reading else 0
         try:
             self._parse(data)
             if self._reading and not self._finished:  # all of the data is this request's
-                self._count_unparsed(len(data) - (self._body_bytes - body_bytes))
-        except _RefusedError as error:
+                self._size.count_unparsed(len(data) - (self._size.body_bytes - body_bytes))
+        except RefusedError as error:
             self._refuse(error.status, str(error))
             return
         if self._in_body:
@@ -188,19 +142,11 @@ class Protocol(HttpToolsProtocol):
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             self._parse(head + data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError as error:
-            if isinstance(error.__context__, _RefusedError):
+            if isinstance(error.__context__, RefusedError):
                 raise error.__context__ from None
-            raise _RefusedError(400, "The request's target is not a URL's path.") from error
+            raise RefusedError(400, "The request's target is not a URL's path.") from error
         except httptools.HttpParserError as error:
-            raise _RefusedError(400, f"This is not HTTP/1.1: {error}.") from error
-
-    def _count_unparsed(self, size: int) -> None:
-        """Count bytes that the parser keeps or skips without telling of them: a header that goes
-        on and on, extensions of chunks, trailers.
-        """
-        self._unparsed_bytes += size
-        if self._unparsed_bytes > self._limits.header_bytes:
-            raise _RefusedError(431, self._too_large_header())
+            raise RefusedError(400, f"This is not HTTP/1.1: {error}.") from error
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio asks whether to stay open
         """The client sends no more. One that waits for an answer may still read it.
@@ -232,29 +178,23 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         if len(self.pipeline) >= self._limits.pipelined_requests:
-            raise _RefusedError(429, "Too many requests were sent ahead on one connection.")
+            raise RefusedError(429, "Too many requests were sent ahead on one connection.")
         super().on_message_begin()
         self._reading = True
         self._deadline = self.loop.time() + self._limits.header_seconds
-        self._header_bytes = self._unparsed_bytes = self._body_bytes = self._pieces = 0
+        self._size.begin()
 
     def on_url(self, url: bytes) -> None:
         """A piece of the request's target."""
         super().on_url(url)
-        if len(self.url) > self._limits.url_bytes:
-            limit = self._limits.url_bytes
-            raise _RefusedError(414, f"The URL is longer than the limit of {limit} bytes.")
+        self._size.count_url(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; or a trailer, of which nothing is asked here."""
-        self._pieces += 1
-        self._header_bytes += len(name) + len(value) + 4
-        if self._header_bytes + len(self.url) > self._limits.header_bytes:
-            raise _RefusedError(431, self._too_large_header())
-        if not self._in_body:
-            if len(self.headers) >= self._limits.header_count:
-                limit = self._limits.header_count
-                raise _RefusedError(431, f"There are more headers than the limit of {limit}.")
+        if self._in_body:
+            self._size.count_trailer(name, value)
+        else:
+            self._size.count_header(name, value)
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -263,10 +203,10 @@ class Protocol(HttpToolsProtocol):
         scope["method"] = self.parser.get_method().decode("ascii")
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
-            raise _RefusedError(505, "This server speaks HTTP/1.1 and HTTP/1.0.")
+            raise RefusedError(505, "This server speaks HTTP/1.1 and HTTP/1.0.")
         scope["http_version"] = version
         if scope["method"] == "CONNECT":
-            raise _RefusedError(400, "This server is no proxy.")
+            raise RefusedError(400, "This server is no proxy.")
         url = httptools.parse_url(self.url)
         raw_path = url.path or b""
         scope["path"] = urllib.parse.unquote(raw_path.decode("ascii"))
@@ -277,7 +217,7 @@ class Protocol(HttpToolsProtocol):
             return
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (hosts == 0 and version == "1.1"):
-            raise _RefusedError(400, "A request needs one Host header.")
+            raise RefusedError(400, "A request needs one Host header.")
         self._keep_alive = version == "1.1" and self.parser.should_keep_alive()
         cycle = (RequestResponseCycle if version == "1.1" else UnframedCycle)(
             scope=scope,
@@ -295,7 +235,7 @@ class Protocol(HttpToolsProtocol):
         self.cycle = cycle
         self._in_body = True
         self._closes_after_answer = False
-        self._unparsed_bytes = self._pieces = 0
+        self._size.begin_body()
         self._deadline = self.loop.time() + self._limits.body_seconds
         if self._is_answering():
             self.flow.pause_reading()
@@ -305,10 +245,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        self._body_bytes += len(body)
-        self._pieces += 1
-        if self._pieces > 1000 + self._body_bytes // 64:  # each costs as much as 1,000 bytes
-            raise _RefusedError(400, "The body's chunks are too small.")
+        self._size.count_body(len(body))
         limits = self._limits
         self._deadline = min(
             self._deadline + len(body) / limits.min_rate, self.loop.time() + limits.body_seconds
@@ -323,7 +260,6 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
         self._reading = self._in_body = False
         self._deadline = math.inf
-        self._unparsed_bytes = 0
         self._note_whose_move()
         if self._closes_after_answer and not self.cycle.response_started:
             self.cycle.transport = self.transport
@@ -403,9 +339,6 @@ class Protocol(HttpToolsProtocol):
             + b"\r\n"
             + (b"" if is_head else bytes(response.body))
         )
-
-    def _too_large_header(self) -> str:
-        return f"The headers are larger than the limit of {self._limits.header_bytes} bytes."
 
     def _head_without_upgrade(self) -> bytes:
         lines = [self.scope["method"].encode() + b" " + self.url + b" HTTP/1.1"]

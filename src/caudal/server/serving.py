@@ -20,7 +20,8 @@ from caudal.server.app import create_app
 from caudal.server.auth import Access
 from caudal.server.last_resort import LastResort
 from caudal.server.limits import ServerLimits
-from caudal.server.protocol import Protocol, ServerConfig
+from caudal.server.protocol import Protocol
+from caudal.server.server_config import ServerConfig
 from caudal.service.registry import ModelRegistry
 from caudal.service.service import Service
 

@@ -1,0 +1,46 @@
+"""uvicorn, configured: what is served, within which limits, by which protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from caudal.server.limits import ServerLimits
+from caudal.server.protocol import Protocol
+from caudal.server.waiting import WaitingConnections
+
+
+class ServerConfig(uvicorn.Config):
+    """uvicorn's configuration, the limits, and what all connections share.
+
+    Args:
+        app: The application.
+        limits: What clients may cost.
+    """
+
+    def __init__(self, app: ASGIApp, limits: ServerLimits) -> None:
+        super().__init__(
+            _cancellable(app),
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,  # nobody asks who the client is
+        )
+        self.limits = limits
+        self.waiting = WaitingConnections(limits.max_connections)
+
+
+def _cancellable(app: ASGIApp) -> ASGIApp:
+    """What still runs when the server stops is cancelled, and that is no failure to be logged."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await app(scope, receive, send)
+
+    return run
