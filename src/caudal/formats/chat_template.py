@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self, TypedDict, Unpack
@@ -13,15 +12,9 @@ from caudal.errors import ContextOverflowError, ParameterError, TemplateError
 from caudal.formats.chat_messages import normalize_messages
 from caudal.formats.default_templates import choose_default_template
 from caudal.formats.gguf import GGUFFile
-from caudal.formats.special_tokens import SpecialTokenSplitter
-from caudal.formats.template_facts import TemplateFacts
-from caudal.formats.template_guard import (
-    GuardRules,
-    Marks,
-    choose_marks,
-    looks_like_markup,
-    map_strings,
-)
+from caudal.formats.marked_template import MarkedTemplate
+from caudal.formats.template_guard import Marks, choose_marks, map_strings
+from caudal.formats.template_kwargs import check_kwargs
 from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
 from caudal.formats.tokenizer import (
     COUNTED_CHARS,
@@ -29,14 +22,6 @@ from caudal.formats.tokenizer import (
     surely_exceeds,
     without_surrogates,
 )
-
-MAX_KWARGS = 64 * 1024
-"""Characters that a template's further variables may have as JSON, about."""
-
-MAX_KWARGS_DEPTH = 16
-
-_OWN_VARIABLES = frozenset(("messages", "tools", "add_generation_prompt"))
-_MESSAGE_KEYS = frozenset(("role", "content", "type", "text"))
 
 
 class TemplateOptions(TypedDict, total=False):
@@ -101,7 +86,7 @@ class ChatTemplate:
         self._field = field or "messages"
         self._tokenizer = tokenizer
         self._tool_source = tool_source
-        self._compiled: dict[str, _Template | TemplateError] = {}
+        self._compiled: dict[str, MarkedTemplate | TemplateError] = {}
         # Empty where the model has none: templates join these to other texts without asking.
         self._token_variables = {
             f"{role}_token": "" if token is None else tokenizer.token_text(token)
@@ -199,20 +184,20 @@ class ChatTemplate:
         return variable in self.variables
 
     @property
-    def _default(self) -> _Template:
+    def _default(self) -> MarkedTemplate:
         return self._compile(self.source)
 
     @property
-    def _for_tools(self) -> _Template:
+    def _for_tools(self) -> MarkedTemplate:
         return self._compile(self.sources[-1])
 
-    def _compile(self, source: str) -> _Template:
+    def _compile(self, source: str) -> MarkedTemplate:
         """The compiled template, or what is wrong with it: it is asked once."""
         compiled = self._compiled.get(source)
         if compiled is None:
             try:
                 facts = self._workers.inspect(source)
-                compiled = _Template(source, facts, self._tokenizer)
+                compiled = MarkedTemplate(source, facts, self._tokenizer)
             except TemplateFailure as failure:
                 compiled = TemplateError(f"{self._name} {failure.words}", self._field)
             self._compiled[source] = compiled
@@ -266,7 +251,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
-    ) -> tuple[_Template, str, Marks]:
+    ) -> tuple[MarkedTemplate, str, Marks]:
         """The template used, and the prompt with marks still in it."""
         if tools and not self.supports_tools:
             raise ParameterError("tools", "this model's chat template has no place for tools.")
@@ -279,7 +264,7 @@ class ChatTemplate:
                 arguments_as_text=template.facts.joins_arguments,
             ),
             "tools": list(tools) if tools else None,
-            "kwargs": self._check_kwargs(template_kwargs or {}),
+            "kwargs": check_kwargs(template_kwargs or {}, taken=self._token_variables),
         }
         strings: list[str] = []
 
@@ -308,124 +293,6 @@ class ChatTemplate:
                 raise TemplateError(words) from None
             raise TemplateError(f"{self._name} {words}", self._field) from None
         return template, _cut_at_end(text, marks) if continue_final_message else text, marks
-
-    def _check_kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        _measure(kwargs, MAX_KWARGS, MAX_KWARGS_DEPTH)
-        for name in kwargs:
-            if not isinstance(name, str) or not name.isidentifier():
-                raise ParameterError(
-                    "chat_template_kwargs",
-                    f"chat_template_kwargs: {name!r} is not a variable name.",
-                )
-            if name in _OWN_VARIABLES or name in self._token_variables:
-                raise ParameterError(
-                    "chat_template_kwargs", f"chat_template_kwargs must not set {name}."
-                )
-        return dict(kwargs)
-
-
-class _Template:
-    """One Jinja source with what is needed to tell its special tokens from typed ones."""
-
-    def __init__(self, source: str, facts: TemplateFacts, tokenizer: Tokenizer) -> None:
-        self.source = source
-        self.facts = facts
-        # Of the user-defined tokens only those the template writes mean structure (<tool_call>,
-        # </think>); the others (runs of spaces, HTML) are how the model reads plain text.
-        typed = dict(tokenizer.user_defined_tokens)
-        written = {t: i for t, i in tokenizer.special_tokens.items() if len(t) > 1}
-        for token in tokenizer.user_defined_tokens:
-            if looks_like_markup(token) and token in source:
-                written[token] = typed.pop(token)
-        self._written = SpecialTokenSplitter(written)
-        self._typed = SpecialTokenSplitter(typed)
-        inspected_strings = "\0".join(facts.inspected_strings)
-        inspected = [
-            token
-            for token, token_id in written.items()
-            if token_id not in tokenizer.eos_ids and token in inspected_strings
-        ]
-        self._rules = GuardRules(written, inspected)
-        # A control token may be spelt like a key. What the template looks up by name it has to
-        # find, and what it doesn't look up it writes as a key of its own choosing.
-        self._kept_keys = _MESSAGE_KEYS | facts.names
-
-    def guard(self, request: dict[str, Any], marks: Marks) -> dict[str, Any]:
-        """The request's values with guards in all their strings."""
-
-        def guard(text: str) -> str:
-            return self._rules.guard(text, marks.guard)
-
-        def guard_assistant(text: str) -> str:
-            return self._rules.guard_assistant_content(text, marks.guard)
-
-        def guard_in(value: Any) -> Any:
-            return map_strings(value, guard, kept_keys=self._kept_keys)
-
-        guarded: dict[str, Any] = {
-            "messages": guard_in(request["messages"]),
-            "tools": guard_in(request["tools"]),
-            "kwargs": {name: guard_in(value) for name, value in request["kwargs"].items()},
-        }
-        for message, copy in zip(request["messages"], guarded["messages"], strict=True):
-            if message["role"] == "assistant":
-                copy["content"] = map_strings(
-                    message["content"], guard_assistant, kept_keys=self._kept_keys
-                )
-        return guarded
-
-    def tokenize(self, text: str, marks: Marks, tokenizer: Tokenizer) -> list[int]:
-        """Token ids of a rendered text that still has its marks, without BOS added."""
-        pieces: list[str | int] = []
-        # The messages have no lone surrogates any more, but a template may write some itself.
-        for piece in self._written.split(without_surrogates(text)):
-            if isinstance(piece, int):
-                pieces.append(piece)
-            else:
-                pieces += self._typed.split(marks.remove_from(piece))
-        return tokenizer.encode_pieces(pieces)
-
-
-def _measure(value: Any, left: int, depth: int) -> int:
-    """Check a template's further variables, without looking at more than may be there.
-
-    Args:
-        value: What is to be JSON.
-        left: Characters that it may have, about.
-        depth: Levels that it may have.
-
-    Returns:
-        What is left of the characters.
-
-    Raises:
-        ParameterError: It has more, or is no JSON.
-    """
-    if isinstance(value, str):
-        left -= len(value) + 2
-    elif isinstance(value, int | float | None):
-        left -= value.bit_length() // 3 + 1 if isinstance(value, int) else 5
-    elif not isinstance(value, Mapping | list | tuple):
-        kind = type(value).__name__
-        raise ParameterError(
-            "chat_template_kwargs", f"chat_template_kwargs must be JSON values, not {kind}."
-        )
-    elif depth == 0:
-        raise ParameterError(
-            "chat_template_kwargs",
-            f"chat_template_kwargs may be nested at most {MAX_KWARGS_DEPTH} levels deep.",
-        )
-    else:
-        if isinstance(value, Mapping):
-            value = itertools.chain.from_iterable(value.items())
-        left -= 2
-        for part in value:
-            left = _measure(part, left - 2, depth - 1)
-    if left < 0:
-        raise ParameterError(
-            "chat_template_kwargs",
-            f"chat_template_kwargs may have at most {MAX_KWARGS} characters of JSON.",
-        )
-    return left
 
 
 def _append_to_content(message: dict[str, Any], text: str) -> None:

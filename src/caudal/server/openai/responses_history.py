@@ -13,9 +13,8 @@ from caudal.chat.text_input import arguments_of
 from caudal.errors import ParameterError
 from caudal.reading.blocks import OtherObject
 from caudal.server.openai.reasoning_seal import ReasoningSeal
-from caudal.server.openai.responses_items import (
+from caudal.server.openai.responses_calls import (
     ActionCallItem,
-    AnyItem,
     CallItem,
     CallOutputItem,
     CodeInterpreterCallItem,
@@ -23,11 +22,14 @@ from caudal.server.openai.responses_items import (
     FileSearchCallItem,
     FunctionCallItem,
     McpCallItem,
+    ShellCallOutputItem,
+    WholeCallItem,
+)
+from caudal.server.openai.responses_items import (
+    AnyItem,
     MessageItem,
     ReasoningItem,
-    ShellCallOutputItem,
     ToolsItem,
-    WholeCallItem,
 )
 from caudal.server.openai.responses_tools import AnyTool, qualified
 

@@ -6,55 +6,35 @@ from other servers' answers: a session that was begun elsewhere goes on here.
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, Tag, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, Tag, TypeAdapter, model_validator
 
 from caudal.reading.blocks import (
-    BY_TYPE,
     OTHER,
     OtherObject,
     known_or_other,
-    known_types,
     typed,
 )
 from caudal.reading.fields import RequestObject
 from caudal.reading.openai.messages import RefusalPart
+from caudal.server.openai.responses_calls import (
+    ActionCallItem,
+    CallOutputItem,
+    CodeInterpreterCallItem,
+    CustomToolCallItem,
+    FileSearchCallItem,
+    FunctionCallItem,
+    ItemFields,
+    McpCallItem,
+    ShellCallOutputItem,
+)
+from caudal.server.openai.responses_parts import InputTextPart, MediaPart, MessagePart
 from caudal.server.openai.responses_tools import ToolObject
 
 Status = Literal["in_progress", "completed", "incomplete"]
-
-
-class InputTextPart(RequestObject):
-    """Text for the model."""
-
-    hints = frozenset({"prompt_cache_breakpoint"})
-
-    type: Literal["input_text"]
-    text: str
-
-
-class OutputTextPart(RequestObject):
-    """Text that the model wrote."""
-
-    type: Literal["output_text"]
-    text: str
-    annotations: list[Any] | None = Field(
-        default_factory=list, description="As they came; the model can't see them."
-    )
-    logprobs: list[Any] | None = Field(None, description="As they came; the model can't see them.")
-
-
-MessagePart = Annotated[
-    Annotated[InputTextPart, Tag("[input_text]")]
-    | Annotated[OutputTextPart, Tag("[output_text]")]
-    | Annotated[RefusalPart, Tag("[refusal]")],
-    BY_TYPE,
-    known_types("a content part", ("input_text", "output_text", "refusal")),
-]
 
 
 class MessageItem(RequestObject):
@@ -84,206 +64,6 @@ class MessageItem(RequestObject):
         return [
             part.refusal if isinstance(part, RefusalPart) else part.text for part in self.content
         ]
-
-
-class _Item(RequestObject):
-    hints: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "async": (False,),
-        "caller": ({"type": "direct"},),
-        "environment": ({"type": "local"},),
-    }
-
-    id: str | None = None
-    status: str | None = None
-    created_by: str | None = None
-
-
-class FunctionCallItem(_Item):
-    """A call that the model made; `arguments` is a JSON object as text."""
-
-    type: Literal["function_call"]
-    call_id: str
-    name: str
-    arguments: str
-    namespace: str | None = None
-
-
-class CustomToolCallItem(_Item):
-    """A call of a custom tool, which takes text."""
-
-    type: Literal["custom_tool_call"]
-    call_id: str
-    name: str
-    input: str
-    namespace: str | None = None
-
-
-class ActionCallItem(_Item):
-    """A call of a tool that clients of OpenAI's run themselves; its arguments are an object."""
-
-    type: Literal["local_shell_call", "shell_call", "apply_patch_call"]
-    call_id: str
-    action: dict[str, Any] | None = None
-    operation: dict[str, Any] | None = None
-
-    @property
-    def name(self) -> str:
-        """What the tool is called."""
-        return self.type.removesuffix("_call")
-
-    @property
-    def arguments(self) -> str:
-        """The object as JSON."""
-        return json.dumps(self.action or self.operation or {}, ensure_ascii=False)
-
-
-CallItem = FunctionCallItem | CustomToolCallItem | ActionCallItem
-
-_MEDIA = {"input_image": "An image", "input_file": "A file", "input_audio": "Audio"}
-
-
-class MediaPart(BaseModel):
-    """Something that isn't text in a tool's output: the model is told that it was there."""
-
-    type: str
-    given: dict[str, Any]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _keep(cls, data: dict[str, Any]) -> dict[str, Any]:
-        return {"type": data["type"], "given": data}
-
-    @property
-    def text(self) -> str:
-        """What the model reads in its place."""
-        what = _MEDIA.get(self.type, "Something")
-        return f"[{what} was left out here: only text can be read.]"
-
-
-_OUTPUT_TYPES = ("input_text", "output_text")
-
-OutputPart = Annotated[
-    Annotated[InputTextPart, Tag("[input_text]")]
-    | Annotated[OutputTextPart, Tag("[output_text]")]
-    | Annotated[MediaPart, Tag(OTHER)],
-    known_or_other(_OUTPUT_TYPES),
-    typed("a part of a tool's output", _OUTPUT_TYPES, tuple(_MEDIA)),
-]
-
-
-class CallOutputItem(_Item):
-    """What a call gave."""
-
-    type: Literal[
-        "function_call_output",
-        "custom_tool_call_output",
-        "local_shell_call_output",
-        "apply_patch_call_output",
-    ]
-    call_id: str
-    output: str | list[OutputPart] | None = None
-    name: str | None = None
-    namespace: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_call(cls, data: Any) -> Any:
-        # A local shell's output has the call's id as its own.
-        if isinstance(data, dict) and data.get("type") == "local_shell_call_output":
-            return {"call_id": data.get("id"), **data}
-        return data
-
-    @model_validator(mode="after")
-    def _check(self) -> CallOutputItem:
-        if self.output is None and self.type != "apply_patch_call_output":
-            raise ValueError("output is required")
-        return self
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts of its parts."""
-        if self.output is None:
-            return [self.status or ""]
-        return (
-            [self.output] if isinstance(self.output, str) else [part.text for part in self.output]
-        )
-
-    @property
-    def media(self) -> Iterator[str]:
-        """The types of its parts that can't be read."""
-        if isinstance(self.output, list):
-            yield from (part.type for part in self.output if isinstance(part, MediaPart))
-
-
-class ShellCallOutputItem(_Item):
-    """What the commands of a shell call gave: for each what it wrote, and how it ended."""
-
-    type: Literal["shell_call_output"]
-    call_id: str
-    output: list[dict[str, Any]]
-    max_output_length: int | None = None
-
-    @property
-    def texts(self) -> list[str]:
-        """The outputs as JSON."""
-        return [json.dumps(part, ensure_ascii=False) for part in self.output]
-
-
-class McpCallItem(_Item):
-    """A call of a tool on an MCP server, with what it gave."""
-
-    type: Literal["mcp_call"]
-    id: str
-    name: str
-    arguments: str
-    output: str | None = None
-    error: Any = None
-    approval_request_id: str | None = None
-    server_label: str | None = None
-
-    @property
-    def call(self) -> tuple[str, str, str]:
-        """Name, arguments and output."""
-        output = self.output
-        if output is None:
-            output = json.dumps(self.error, ensure_ascii=False) if self.error else ""
-        return self.name, self.arguments, output
-
-
-class CodeInterpreterCallItem(_Item):
-    """A program that another server ran, with what it wrote."""
-
-    type: Literal["code_interpreter_call"]
-    id: str
-    code: str | None = None
-    outputs: list[dict[str, Any]] | None = None
-    container_id: str | None = None
-
-    @property
-    def call(self) -> tuple[str, str, str]:
-        """Name, arguments and output."""
-        arguments = json.dumps({"code": self.code or ""}, ensure_ascii=False)
-        logs = [str(output.get("logs", "")) for output in self.outputs or ()]
-        return "code_interpreter", arguments, "\n".join(filter(None, logs))
-
-
-class FileSearchCallItem(_Item):
-    """A search through files, with what it found where the client asked for that."""
-
-    type: Literal["file_search_call"]
-    id: str
-    queries: list[str]
-    results: list[dict[str, Any]] | None = None
-
-    @property
-    def call(self) -> tuple[str, str, str]:
-        """Name, arguments and output."""
-        arguments = json.dumps({"queries": self.queries}, ensure_ascii=False)
-        texts = [str(result.get("text", "")) for result in self.results or ()]
-        return "file_search", arguments, "\n\n".join(filter(None, texts))
-
-
-WholeCallItem = McpCallItem | CodeInterpreterCallItem | FileSearchCallItem
 
 
 class SummaryPart(RequestObject):
@@ -318,7 +98,7 @@ class ReasoningItem(RequestObject):
         return "\n\n".join(part.text for part in self.content or self.summary or ())
 
 
-class ToolsItem(_Item):
+class ToolsItem(ItemFields):
     """Tools that come up in the course of a conversation."""
 
     type: Literal["additional_tools", "tool_search_output"]
