@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from pathlib import Path
 
 import caudal.server
 from caudal.chat.conversation import Conversation, Message, Tool
 from caudal.engine.wire import pack, unpack
 from caudal.sampling_params import SamplingParams
-from caudal.service.work import ChatWork
+from caudal.service.context import RequestContext
+from caudal.service.work import ChatWork, EmbedWork, ScoreWork
+from support.fake_model import ScriptedExecutor, serve_fake
 
 INSIDE = re.compile(
     r"^\s*(?:from|import) caudal\.(backends|engine|formats|grammars|loading)\b", re.M
@@ -42,3 +46,17 @@ def test_whatever_json_carries_in_passes():
     assert tool.parameters == schema
     assert arrived.conversation.template_kwargs == variables
     assert (arrived.params.stop, arrived.params.logit_bias) == (["\ud800"], {3: 1.5})
+
+
+def test_what_is_embedded_takes_as_long_as_since_it_arrived():
+    async def check() -> bytes:
+        service = serve_fake(ScriptedExecutor())
+        context = RequestContext(arrived=time.monotonic() - 1000)
+        await service.embed(EmbedWork(inputs=["a"]), context)
+        await service.score(ScoreWork(pairs=[("a", "b")]), context)
+        await service.shutdown()
+        return await service.metrics()
+
+    figures = asyncio.run(check()).decode()
+    [total] = re.findall(r"caudal_e2e_request_latency_seconds_sum (\S+)", figures)
+    assert 2000 <= float(total) < 2100

@@ -117,15 +117,7 @@ class ModelService(Service):
     # What it does
 
     async def chat(self, work: ChatWork, context: RequestContext = NO_CONTEXT) -> ChatGeneration:
-        """Answer a conversation. Close what is returned.
-
-        Raises:
-            TemplateError: The template refuses the messages, in its own words.
-            ParameterError: Something in the conversation or the parameters makes no sense, or can't
-                be had of this model.
-            QueueFullError: Too many requests are waiting.
-            RequestTimeoutError: Time ran out before it could be submitted.
-        """
+        """See `Service`."""
         context = context.begun()
         async with self._in_time(context):
             planned = await self._chats.plan(work)
@@ -153,13 +145,7 @@ class ModelService(Service):
     async def complete(
         self, work: CompletionWork, context: RequestContext = NO_CONTEXT
     ) -> list[Generation]:
-        """Continue prompts, one generation each. Close what is returned.
-
-        Raises:
-            ParameterError: A prompt or a parameter is refused; nothing runs then.
-            QueueFullError: Too many requests are waiting.
-            RequestTimeoutError: Time ran out before all could be submitted.
-        """
+        """See `Service`."""
         self._check_count(len(work.prompts))
         context = context.begun()
         started: list[Generation] = []
@@ -188,24 +174,20 @@ class ModelService(Service):
         *,
         on_done: Callable[[], None] = lambda: None,
     ) -> list[Embedding]:
-        """Turn inputs into vectors, in order; if one fails, all do.
+        """See `Service`.
 
         Args:
             work: The inputs.
             context: Who asks.
             on_done: Called after each input.
-
-        Raises:
-            ParameterError: An input or a parameter is refused; blames `input`, or `input[3]`.
-            QueueFullError: Too many requests are waiting.
-            RequestFailedError, RequestTimeoutError, EngineDeadError: It could not be computed.
         """
-        what = f"embeddings of {len(work.inputs)} inputs"
-        with self._logged(what, context):
+        context = context.begun()
+        with self._logged(f"embeddings of {len(work.inputs)} inputs", context):
             return await self.parts.embedder.embed(work, context, on_done=on_done)
 
     async def score(self, work: ScoreWork, context: RequestContext = NO_CONTEXT) -> list[PairScore]:
-        """Say how well texts belong together, pair by pair; raises what `embed` raises."""
+        """See `Service`."""
+        context = context.begun()
         with self._logged(f"scoring of {len(work.pairs)} pairs", context):
             return await self.parts.embedder.score(work, context)
 
@@ -217,7 +199,7 @@ class ModelService(Service):
         parse_special: bool = False,
         show: TokenForm | None = None,
     ) -> Tokens:
-        """The tokens of a text; see `TextCoder.encode`."""
+        """See `Service`."""
         [ids] = await self._texts.encode(
             [text], add_special=add_special, parse_special=parse_special
         )
@@ -230,38 +212,27 @@ class ModelService(Service):
         add_special: bool = False,
         show: TokenForm | None = None,
     ) -> Tokens:
-        """The tokens that a conversation becomes; raises what `chat` raises.
-
-        Args:
-            conversation: The conversation.
-            add_special: Add what begins and ends texts to what the template writes.
-            show: A form of each token to show.
-        """
+        """See `Service`."""
         ids = list((await self._chats.prepare(conversation)).tokens)
         return self._texts.shown(self.parts.tokenizer.framed(ids) if add_special else ids, show)
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, with the names of control tokens; see `TextCoder.decode`."""
+        """See `Service`."""
         return await self._texts.decode(tokens)
 
     async def measure(
         self, conversation: Conversation, form: StructuredOutputsParams | None = None
     ) -> ConversationSize:
-        """What a conversation would take, without answering it; raises what `chat` raises.
-
-        Args:
-            conversation: The conversation.
-            form: What the content of the answer would be held to.
-        """
+        """See `Service`."""
         prompt = await self._chats.prepare(conversation, form)
         return ConversationSize(len(prompt.tokens), prompt.ignored)
 
     async def render(self, conversation: Conversation) -> str:
-        """A conversation's prompt as text; raises what `chat` raises."""
+        """See `Service`."""
         return await self._chats.render(conversation)
 
     async def shutdown(self) -> None:
-        """End what runs, and all threads and processes. Safe to call twice."""
+        """See `Service`."""
         self._chats.close()
         await self.parts.engine.shutdown()
 
@@ -271,11 +242,11 @@ class ModelService(Service):
         metrics = self.parts.metrics
         if metrics is None:
             return nullcontext()
-        from caudal.service.pooling_log import (
-            logged,  # imports Prometheus's client, as `ServiceParts.from_loaded`
-        )
+        # Not at the top: see `ServiceParts.from_loaded`.
+        from caudal.service.pooling_log import logged
 
-        return logged(metrics, what, context.user)
+        assert context.arrived is not None
+        return logged(metrics, what, context.user, context.arrived)
 
     def _in_time(self, context: RequestContext) -> AbstractAsyncContextManager[None]:
         """Where an answer is made ready to be submitted; raises `RequestTimeoutError`."""

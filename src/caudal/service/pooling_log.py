@@ -15,7 +15,7 @@ logger = logging.getLogger("caudal.server")
 
 
 @contextlib.contextmanager
-def logged(metrics: ServiceMetrics, what: str, user: str | None) -> Iterator[None]:
+def logged(metrics: ServiceMetrics, what: str, user: str | None, arrived: float) -> Iterator[None]:
     """Count what happens inside as one request, and log a line when it has ended.
 
     What is refused, and so never became a request, is neither counted nor logged.
@@ -24,8 +24,8 @@ def logged(metrics: ServiceMetrics, what: str, user: str | None) -> Iterator[Non
         metrics: Counts it.
         what: The request in a few words.
         user: Named in the log.
+        arrived: When it arrived, on the monotonic clock.
     """
-    began = time.monotonic()
     outcome: str | None = "failed"
     try:
         yield
@@ -41,6 +41,6 @@ def logged(metrics: ServiceMetrics, what: str, user: str | None) -> Iterator[Non
         raise
     finally:
         if outcome is not None:
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - arrived
             metrics.count(outcome, seconds)
             logger.info("%s: %s, %.2f s%s", outcome, what, seconds, logged_user(user))
