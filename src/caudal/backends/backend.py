@@ -79,6 +79,36 @@ class PagedKV:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowKV:
+    """A pool of blocks for the keys and values of layers that see no further than a window.
+
+    Attributes:
+        window: Tokens that a query sees, itself among them.
+        num_blocks: Blocks there are.
+        block_size: Tokens that a block holds.
+        bytes_per_token: Bytes of one token over these layers.
+    """
+
+    window: int
+    num_blocks: int
+    block_size: int
+    bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentStates:
+    """Slots for the states of recurrent layers.
+
+    Attributes:
+        num_slots: Slots there are: one for each sequence that runs, the others for snapshots.
+        bytes_per_slot: Bytes of one sequence's states over all layers.
+    """
+
+    num_slots: int
+    bytes_per_slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
     """What a program takes on a backend: a field for each kind of memory, and what fits in them.
 
@@ -87,12 +117,16 @@ class MemoryPlan:
         limits: What it was made for.
         kv: Where keys and values go.
         max_model_len: Most tokens of one sequence: as asked for, or what fits.
+        windows: Where keys and values of layers with windows go, shortest window first.
+        states: Where the states of recurrent layers go.
     """
 
     options: BackendOptions
     limits: RunLimits
     kv: PagedKV
     max_model_len: int
+    windows: tuple[WindowKV, ...] = ()
+    states: RecurrentStates | None = None
 
 
 class Backend(Protocol):

@@ -66,6 +66,23 @@ class PooledRows:
 
 
 @dataclass(slots=True)
+class StateSlots:
+    """Where a step finds what recurrent layers remember of its sequence, and where it leaves it.
+
+    A slot holds the states of all recurrent layers. What a step leaves is that after the last of
+    its tokens, proposed ones included. No step's destination is a slot of any other step in the
+    batch; several may have the same source.
+
+    Attributes:
+        source: The slot with the states after `context` tokens; None at the start of a sequence.
+        destination: The slot for those after the step; it may be the source.
+    """
+
+    source: int | None
+    destination: int
+
+
+@dataclass(slots=True)
 class SequenceStep:
     """One sequence's part of an iteration: compute the KV of `tokens`, which follow `context`.
 
@@ -77,6 +94,9 @@ class SequenceStep:
         tokens: The token ids to run, at positions `context`, `context + 1`, …; never empty.
         context: Tokens of this sequence whose KV is already in the pool.
         block_table: Physical block ids that cover `context + len(tokens)` positions at least.
+        window_tables: The same for each of the executor's window pools, in their order. Blocks
+            that none of the tokens sees may be gone: -1 stands in their places.
+        state: Where recurrent states are; None where the model has none.
         samples: Tokens to draw. From the last position's logits: none for a chunk that isn't a
             prompt's last, one as a rule, `n` where sequences fork from a finished prompt. Before
             that one, one for each token proposed: what is drawn in its place, from the logits of
@@ -99,6 +119,8 @@ class SequenceStep:
     pooled_rows: PooledRows | None = None
     second_segment: int | None = None
     proposed: int = 0
+    window_tables: Sequence[Sequence[int]] = ()
+    state: StateSlots | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +131,12 @@ class Batch:
         steps: Sequences that run, in any order; no sequence twice.
         copies: (source, destination) physical blocks to copy whole before anything runs, in any
             order: no block is both a source and a destination, and none is copied into twice.
+        window_copies: The same for each window pool; empty where there is nothing to copy.
     """
 
     steps: Sequence[SequenceStep]
     copies: Sequence[tuple[int, int]] = ()
+    window_copies: Sequence[Sequence[tuple[int, int]]] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -166,20 +190,37 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowPool:
+    """Blocks for the layers that see no further than a window.
+
+    Attributes:
+        num_blocks: Physical blocks in the pool.
+        window: Tokens that a query sees, itself among them.
+    """
+
+    num_blocks: int
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorInfo:
     """What an executor is and holds.
 
     Attributes:
-        num_blocks: Physical KV blocks in the pool.
-        block_size: Tokens a block holds.
+        num_blocks: Physical KV blocks in the pool for layers that see all tokens.
+        block_size: Tokens a block holds, in every pool.
         vocab_size: Length of a row of logits.
         facts: What is worth showing of it.
+        windows: The pools for layers with windows, shortest first.
+        num_slots: Slots for the states of recurrent layers; 0 where the model has none.
     """
 
     num_blocks: int
     block_size: int
     vocab_size: int
     facts: ExecutorFacts
+    windows: Sequence[WindowPool] = ()
+    num_slots: int = 0
 
 
 class Executor(Protocol):

@@ -26,6 +26,7 @@ from caudal.models.program import (
     RMSNorm,
     Rope,
     Softcap,
+    StateLayer,
     VectorName,
 )
 from caudal.models.rope import RopeTable
@@ -60,6 +61,7 @@ class ProgramBuilder:
         self._section = self._layers
         self._kept = 0  # operations of the layers up to the last that keeps something
         self._kv_layers: list[KVLayer] = []
+        self._state_layers: list[StateLayer] = []
         self._used: set[str] = set()
 
     def buffer(self, name: str, width: int) -> Buffer:
@@ -198,6 +200,7 @@ class ProgramBuilder:
         return Program(
             buffers=tuple(self._buffers.values()),
             kv_layers=tuple(self._kv_layers),
+            state_layers=tuple(self._state_layers),
             body=_ops(body),
             tail=_ops(tail),
             head=() if logits is None else _ops(outputs),

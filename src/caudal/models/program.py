@@ -182,10 +182,29 @@ class Softcap(Op):
 
 @dataclass(frozen=True, slots=True)
 class KVLayer:
-    """Geometry of one layer's keys and values."""
+    """What an attention layer remembers of each token: its keys and values.
+
+    Attributes:
+        kv_heads: Key and value heads.
+        head_dim: Channels of a head.
+        window: Most tokens that a query sees, itself among them: older ones are forgotten. None:
+            all are kept.
+    """
 
     kv_heads: int
     head_dim: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateLayer:
+    """What a recurrent layer remembers of all tokens so far: a state of a fixed size.
+
+    Attributes:
+        floats: Its float32 numbers, the last inputs of a convolution among them.
+    """
+
+    floats: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +213,8 @@ class Program:
 
     Attributes:
         buffers: All buffers, by index.
-        kv_layers: One entry per attention layer.
+        kv_layers: One entry per layer that keeps keys and values.
+        state_layers: One entry per layer that keeps a state.
         body: Runs for every token, as far as later tokens need it; leaves its result in `carried`.
             An encoder's is all of its layers: most ways of pooling ask for every token's state.
         tail: Runs for the tokens whose logits or states are wanted: from `carried` to `hidden`.
@@ -214,6 +234,7 @@ class Program:
 
     buffers: tuple[Buffer, ...]
     kv_layers: tuple[KVLayer, ...]
+    state_layers: tuple[StateLayer, ...]
     body: tuple[Op, ...]
     tail: tuple[Op, ...]
     head: tuple[Op, ...]
@@ -237,6 +258,11 @@ class Program:
     def is_encoder(self) -> bool:
         """Whether it only makes embeddings (or scores pairs), and generates nothing."""
         return self.logits is None
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The windows that layers forget beyond, each once, shortest first."""
+        return tuple(sorted({kv.window for kv in self.kv_layers if kv.window is not None}))
 
     @property
     def matrices(self) -> tuple[MatrixName, ...]:
