@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.models.decoder import Decoder
 from caudal.models.program import Attention, Linear
@@ -56,3 +58,24 @@ def test_states_keep_nothing(tmp_path: Path) -> None:
         decoder.b.begin_states()
         with pytest.raises(ValueError, match="don't see every token"):
             layer.attend(heads)
+
+
+def test_rows_of_fused_matrices_are_all_used_once(tmp_path: Path) -> None:
+    model = TinyModel(architecture="llama", layers=1, feed_forward=64)
+    with GGUFFile.open(model.write(tmp_path / "tiny.gguf")) as file:
+        for first_rows, problem in (
+            ((0, 32), None),
+            ((0, 16), "rows from 16 are used twice"),
+            ((32,), "rows 0 to 31 aren't used"),
+            ((0,), "rows 32 to 63 aren't used"),
+            ((40,), "has 64 rows instead of at least 72"),
+        ):
+            decoder = Decoder(file)
+            decoder.embed_tokens()
+            with nullcontext() if problem is None else pytest.raises(ModelLoadError, match=problem):
+                for first in first_rows:
+                    part = decoder.b.buffer("part", 32)
+                    decoder.b.linear(decoder.hidden, "blk.0.ffn_up", part, first_row=first)
+                for other in ("attn", "ffn_norm", "ffn_gate", "ffn_down"):
+                    decoder.b.leave_out(f"blk.0.{other}")
+                decoder.finish()

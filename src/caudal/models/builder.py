@@ -63,6 +63,7 @@ class ProgramBuilder:
         self._kv_layers: list[KVLayer] = []
         self._state_layers: list[StateLayer] = []
         self._used: set[str] = set()
+        self._parts: dict[str, list[tuple[int, int]]] = {}  # of tensors used by parts: their rows
 
     def buffer(self, name: str, width: int) -> Buffer:
         """The buffer of this name, `width` floats per token; made where there is none yet.
@@ -81,6 +82,10 @@ class ProgramBuilder:
     def begin_head(self) -> None:
         """The states are complete; what follows leads from them to the logits."""
         self._section = self._head
+
+    def has(self, name: str) -> bool:
+        """Whether the file has a tensor of this name."""
+        return name in self._file.tensors
 
     def embed(self, out: Buffer, weight: str, *, scale: float = 1.0, by: EmbedBy = "token") -> None:
         """Look embeddings up."""
@@ -102,15 +107,28 @@ class ProgramBuilder:
             raise self._error(weight, f"has length {group}, which doesn't divide {x.width}")
         self._emit(RMSNorm(out, x, VectorName(weight), eps), (x,), out)
 
-    def linear(self, x: Buffer, name: str, out: Buffer, *, accumulate: bool = False) -> None:
-        """Multiply by `name`.weight, and add `name`.bias where the file has one."""
+    def linear(
+        self,
+        x: Buffer,
+        name: str,
+        out: Buffer,
+        *,
+        accumulate: bool = False,
+        first_row: int | None = None,
+    ) -> None:
+        """Multiply by `name`.weight, and add `name`.bias where the file has one.
+
+        With `first_row` by as many of its rows, from that one on, as `out` is wide: files have
+        matrices fused that read the same input.
+        """
         weight, bias = f"{name}.weight", f"{name}.bias"
-        self._shape(weight, (out.width, x.width))
+        rows = None if first_row is None else (first_row, first_row + out.width)
+        self._rows(weight, rows, out.width, x.width)
         shift = None
-        if bias in self._file.tensors:
-            self._shape(bias, (out.width,))
-            shift = VectorName(bias)
-        op = Linear(out, x, MatrixName(weight), shift, accumulate)
+        if self.has(bias):
+            self._rows(bias, rows, out.width)
+            shift = VectorName(bias, rows)
+        op = Linear(out, x, MatrixName(weight, rows), shift, accumulate)
         self._emit(op, (x, out) if accumulate else (x,), out)
 
     def rope(self, x: Buffer, head_dim: int, table: RopeTable) -> None:
@@ -151,6 +169,10 @@ class ProgramBuilder:
         """Bound the values of `x`."""
         self._emit(Softcap(x, cap), (x,), x)
 
+    def leave_out(self, prefix: str) -> None:
+        """Take no notice of tensors whose names begin with this: nothing of them is computed."""
+        self._used.update(name for name in self._file.tensors if name.startswith(prefix))
+
     def vector_values(self, name: str, length: int) -> list[float] | None:
         """The values of a float32 vector, or None where the file has none of this name."""
         if name not in self._file.tensors:
@@ -188,6 +210,7 @@ class ProgramBuilder:
             raise ValueError(
                 f"states and head read {[buffer.name for buffer in handed_on]}, not one"
             )
+        self._check_parts()
         unused = [name for name in self._file.tensors if name not in self._used]
         if unused:
             raise ModelLoadError(
@@ -241,6 +264,25 @@ class ProgramBuilder:
             raise self._error(name, f"has shape {found} instead of {needed}")
         self._used.add(name)
         return tensor.shape
+
+    def _rows(self, name: str, rows: tuple[int, int] | None, expected: int, *others: int) -> None:
+        """Check a tensor's shape: all its rows are used, or those of a range that it has."""
+        shape = self._shape(name, (expected if rows is None else None, *others))
+        if rows is not None:
+            if rows[1] > shape[0]:
+                raise self._error(name, f"has {shape[0]} rows instead of at least {rows[1]}")
+            self._parts.setdefault(name, []).append(rows)
+
+    def _check_parts(self) -> None:
+        """Check that of tensors used by parts every row is used, once."""
+        for name, parts in self._parts.items():
+            end = 0
+            for first, after in [*sorted(parts), (self._file.tensors[name].shape[0],) * 2]:
+                if first != end:
+                    what = f"{end} to {first - 1} aren't" if first > end else f"from {first} are"
+                    twice = "" if first > end else " twice"
+                    raise self._error(name, f"has rows {what} used{twice}")
+                end = after
 
     def _error(self, name: str, reason: str) -> ModelLoadError:
         return ModelLoadError(str(self._file.path), f"tensor {name} {reason}")

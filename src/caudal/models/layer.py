@@ -77,12 +77,18 @@ class Layer:
         self.b.add(self.hidden, sublayer, self.hidden)
 
     def project(self, x: Buffer) -> Heads:
-        """Queries, keys and values from a matrix each."""
+        """Queries, keys and values: from a matrix each, or from one that has all three."""
         q = self.b.buffer("q", self.heads * self.head_dim)
         k = self.b.buffer("k", self.kv_heads * self.head_dim)
         v = self.b.buffer("v", self.kv_heads * self.head_dim)
-        for name, out in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
-            self.b.linear(x, self.tensor(name), out)
+        fused = self.tensor("attn_qkv")
+        if self.b.has(f"{fused}.weight"):
+            self.b.linear(x, fused, q, first_row=0)
+            self.b.linear(x, fused, k, first_row=q.width)
+            self.b.linear(x, fused, v, first_row=q.width + k.width)
+        else:
+            for name, out in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
+                self.b.linear(x, self.tensor(name), out)
         return Heads(q, k, v, self.head_dim)
 
     def norm_heads(self, heads: Heads) -> None:
@@ -118,11 +124,18 @@ class Layer:
         return attended
 
     def gated_mlp(self, x: Buffer, activation: ActivationName) -> Buffer:
-        """The inside of a gated MLP: activation(gate(x)) · up(x)."""
+        """The inside of a gated MLP: activation(gate(x)) · up(x).
+
+        Without a matrix of its own, the gate's rows are the first half of those of `ffn_up`.
+        """
         gate = self.b.buffer("gate", self.feed_forward)
         up = self.b.buffer("up", self.feed_forward)
-        self.b.linear(x, self.tensor("ffn_gate"), gate)
-        self.b.linear(x, self.tensor("ffn_up"), up)
+        if self.b.has(self.tensor("ffn_gate.weight")):
+            self.b.linear(x, self.tensor("ffn_gate"), gate)
+            self.b.linear(x, self.tensor("ffn_up"), up)
+        else:
+            self.b.linear(x, self.tensor("ffn_up"), gate, first_row=0)
+            self.b.linear(x, self.tensor("ffn_up"), up, first_row=gate.width)
         self.b.gated(gate, up, up, activation)
         return up
 

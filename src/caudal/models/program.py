@@ -8,7 +8,7 @@ a program once (csrc/runtime/plan.h) and then runs it with one call per iteratio
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 from caudal.models.pooling import Pooling
 from caudal.models.rope import RopeTable
@@ -32,14 +32,40 @@ class Buffer:
     width: int
 
 
-class MatrixName(str):
-    """The name of a weight matrix in the model file."""
+class _TensorName(str):
+    """The name of a tensor in the model file, or of some of its rows: `NAME[FIRST:END]`.
+
+    Files have matrices fused that a program multiplies by one after the other: their rows lie one
+    behind the other.
+
+    Args:
+        tensor: What the file calls it.
+        rows: The rows that are meant (of a vector, the elements); None: all.
+
+    Attributes:
+        tensor: As above.
+        rows: As above.
+    """
+
+    __slots__ = ("rows", "tensor")
+
+    tensor: str
+    rows: tuple[int, int] | None
+
+    def __new__(cls, tensor: str, rows: tuple[int, int] | None = None) -> Self:
+        name = super().__new__(cls, tensor if rows is None else f"{tensor}[{rows[0]}:{rows[1]}]")
+        name.tensor, name.rows = tensor, rows
+        return name
+
+
+class MatrixName(_TensorName):
+    """A weight matrix."""
 
     __slots__ = ()
 
 
-class VectorName(str):
-    """The name of a vector (a norm's weight, a bias) in the model file."""
+class VectorName(_TensorName):
+    """A vector: a norm's weight, a bias."""
 
     __slots__ = ()
 

@@ -57,17 +57,21 @@ def _pack(
     """The number that each weight has among the packed matrices, or among the vectors."""
     numbers: dict[MatrixName | VectorName, int] = {}
     names = program.matrices + program.vectors
-    total = sum(file.tensors[name].nbytes for name in names)
+    total = sum(file.tensors[tensor].nbytes for tensor in {name.tensor for name in names})
     done = 0
     for name in names:
-        tensor = file.tensors[name]
+        tensor = file.tensors[name.tensor]
+        first, end = name.rows or (0, tensor.shape[0])
+        row_bytes = tensor.nbytes // tensor.shape[0]
         if isinstance(name, MatrixName):
-            location = file.tensor_place(name)
-            numbers[name] = weights.add_matrix(tensor.type, *location, *tensor.shape)
+            descriptor, offset = file.tensor_place(name.tensor)
+            offset += first * row_bytes
+            shape = (end - first, *tensor.shape[1:])
+            numbers[name] = weights.add_matrix(tensor.type, descriptor, offset, *shape)
         else:
-            data = file.tensor_bytes(name)
-            numbers[name] = weights.add_vector(tensor.type, data, tensor.num_elements)
-        done += tensor.nbytes
+            data = file.tensor_bytes(name.tensor)[first * row_bytes : end * row_bytes]
+            numbers[name] = weights.add_vector(tensor.type, data, end - first)
+        done += (end - first) * row_bytes
         if progress is not None:
             progress(done / total)
     return numbers
