@@ -103,16 +103,17 @@ void bind_program(nb::module_& module) {
             "__init__",
             [](Program* self, std::vector<int64_t> buffer_widths,
                const std::vector<std::tuple<std::vector<float>, float, bool>>& rope_tables,
-               const std::vector<std::tuple<int64_t, int64_t>>& kv_layers, const NamedOps& body,
-               const NamedOps& tail, const NamedOps& head, const NamedOps& states,
-               std::vector<int> carried, int hidden, std::optional<int> logits, int state) {
+               const std::vector<std::tuple<int64_t, int64_t, int64_t>>& kv_layers,
+               const NamedOps& body, const NamedOps& tail, const NamedOps& head,
+               const NamedOps& states, std::vector<int> carried, int hidden,
+               std::optional<int> logits, int state) {
                 Program program;
                 program.buffer_widths = std::move(buffer_widths);
                 for (const auto& [frequencies, magnitude, interleaved] : rope_tables) {
                     program.rope_tables.push_back({frequencies, magnitude, interleaved});
                 }
-                for (const auto& [kv_heads, head_dim] : kv_layers) {
-                    program.kv_layers.push_back({kv_heads, head_dim});
+                for (const auto& [kv_heads, head_dim, window] : kv_layers) {
+                    program.kv_layers.push_back({kv_heads, head_dim, window});
                 }
                 program.body = read_ops(body);
                 program.tail = read_ops(tail);

@@ -1,5 +1,6 @@
 // The runtime for Python: weights, batches, executors. caudal.backends.native is its only user.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -88,7 +89,13 @@ class PyBatch {
         tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
         tables_.push_back(std::move(block_table));
         batch_.sequences.push_back(
-            {first, static_cast<int64_t>(tokens.size()), context, {}, second_segment});
+            {first, static_cast<int64_t>(tokens.size()), context, {}, second_segment, {}});
+    }
+
+    // The tables of sequence number `index` for each window pool.
+    void set_window_tables(size_t index, std::vector<std::vector<int32_t>> tables) {
+        window_tables_.resize(tables_.size());
+        window_tables_.at(index) = std::move(tables);
     }
 
     // Sums the states of `count` tokens of the sequence added last, from its `first` on.
@@ -101,6 +108,10 @@ class PyBatch {
 
     void add_copy(int32_t source, int32_t destination) {
         batch_.copies.emplace_back(source, destination);
+    }
+
+    void set_window_copies(std::vector<std::vector<BlockCopy>> copies) {
+        batch_.window_copies = std::move(copies);
     }
 
     // Draws from the logits of token `index` of the sequence added last.
@@ -153,6 +164,10 @@ class PyBatch {
     const Batch& view() {
         batch_.tokens = tokens_;
         for (size_t i = 0; i < tables_.size(); ++i) batch_.sequences[i].block_table = tables_[i];
+        for (size_t i = 0; i < window_tables_.size(); ++i) {
+            batch_.sequences[i].window_tables.assign(window_tables_[i].begin(),
+                                                     window_tables_[i].end());
+        }
         for (size_t i = 0; i < extras_.size(); ++i) {
             SamplingRow& row = batch_.samples[i].row;
             row.prompt_tokens = extras_[i].prompt;
@@ -176,6 +191,7 @@ class PyBatch {
     Batch batch_;
     std::vector<int32_t> tokens_;
     std::vector<std::vector<int32_t>> tables_;
+    std::vector<std::vector<std::vector<int32_t>>> window_tables_;  // empty: the model has none
     std::vector<Extras> extras_;
 };
 
@@ -190,10 +206,12 @@ nb::tuple score_tuple(const TokenScore& score) {
 class PyExecutor {
   public:
     // `weights` is shared: it must live as long as this.
-    PyExecutor(PyWeights& weights, Program program, int64_t num_blocks, const std::string& kv_type,
+    PyExecutor(PyWeights& weights, Program program, int64_t num_blocks,
+               std::vector<int64_t> window_blocks, const std::string& kv_type,
                bool float_activations, int64_t max_batch_tokens)
         : executor_(weights.kernels(), weights.threads(), weights.weights(), std::move(program),
-                    {num_blocks, parse_kv_type(kv_type), float_activations, max_batch_tokens}) {}
+                    {num_blocks, std::move(window_blocks), parse_kv_type(kv_type),
+                     float_activations, max_batch_tokens}) {}
 
     // Runs a batch for its cost: [(stage, work seconds, wait seconds, bytes, operations, calls), …]
     nb::list profile(PyBatch& batch) {
@@ -281,6 +299,8 @@ void bind_runtime(nb::module_& module) {
              "second_segment"_a)
         .def("add_pooling", &PyBatch::add_pooling, "first"_a, "count"_a, "carry"_a)
         .def("add_copy", &PyBatch::add_copy, "source"_a, "destination"_a)
+        .def("set_window_tables", &PyBatch::set_window_tables, "index"_a, "tables"_a)
+        .def("set_window_copies", &PyBatch::set_window_copies, "copies"_a)
         .def("add_sample", &PyBatch::add_sample, "index"_a, "temperature"_a, "top_k"_a, "top_p"_a,
              "min_p"_a, "typical_p"_a, "seed"_a, "stream"_a, "step"_a, "logprobs"_a,
              "allowed_tokens"_a, "banned_tokens"_a)
@@ -289,9 +309,10 @@ void bind_runtime(nb::module_& module) {
         .def("add_score", &PyBatch::add_score, "index"_a, "target"_a, "top"_a);
 
     nb::class_<PyExecutor>(module, "Executor")
-        .def(nb::init<PyWeights&, Program, int64_t, const std::string&, bool, int64_t>(),
-             nb::keep_alive<1, 2>(), "weights"_a, "program"_a, "num_blocks"_a, "kv_type"_a,
-             "float_activations"_a, "max_batch_tokens"_a)
+        .def(nb::init<PyWeights&, Program, int64_t, std::vector<int64_t>, const std::string&, bool,
+                      int64_t>(),
+             nb::keep_alive<1, 2>(), "weights"_a, "program"_a, "num_blocks"_a, "window_blocks"_a,
+             "kv_type"_a, "float_activations"_a, "max_batch_tokens"_a)
         .def("execute", &PyExecutor::execute, "batch"_a)
         .def("profile", &PyExecutor::profile, "batch"_a);
 }

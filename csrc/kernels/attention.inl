@@ -88,7 +88,9 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
             table = next.block_table;
         }
         index = std::min(index, static_cast<int64_t>(table.size()) - 1);
-        const int64_t offset = layer.offset(table[static_cast<size_t>(index)], head);
+        // One that is gone may only be asked for ahead: then any other will do.
+        const int32_t block = std::max(table[static_cast<size_t>(index)], 0);
+        const int64_t offset = layer.offset(block, head);
         return {reinterpret_cast<const Element*>(layer.keys) + offset,
                 reinterpret_cast<const Element*>(layer.values) + offset};
     };

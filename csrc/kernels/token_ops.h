@@ -71,7 +71,7 @@ struct AttentionQueries {
     int64_t query_stride = 0;
     int64_t tokens = 0;
     int64_t first_position = 0;
-    std::span<const int32_t> block_table;  // covers all positions up to the last query's
+    std::span<const int32_t> block_table;  // has the blocks of all positions that a query sees
     std::span<const int64_t> offsets;
 
     const float* vector(int64_t query) const {

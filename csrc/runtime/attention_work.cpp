@@ -50,16 +50,12 @@ struct SharedPartition {
     std::vector<AttentionSharer> sharers;
 };
 
-std::span<const int32_t> blocks_of(const SequenceSlice& sequence, int64_t partition) {
-    constexpr auto kBlocks = static_cast<size_t>(kPartitionTokens / kBlockTokens);
-    return sequence.block_table.subspan(static_cast<size_t>(partition) * kBlocks, kBlocks);
-}
-
 class AttentionPlanner {
   public:
-    AttentionPlanner(std::span<const SequenceSlice> sequences, const KVLayer& layer,
+    AttentionPlanner(std::span<const SequenceSlice> sequences, size_t pool, const KVLayer& layer,
                      const AttentionShape& shape, int threads)
         : sequences_(sequences),
+          pool_(pool),
           layer_(layer),
           shape_(shape),
           group_(shape.heads / layer.kv_heads),
@@ -135,17 +131,20 @@ class AttentionPlanner {
         }
     }
 
+    std::span<const int32_t> blocks_of(int32_t sequence, int64_t partition) const {
+        constexpr auto kBlocks = static_cast<size_t>(kPartitionTokens / kBlockTokens);
+        return sequences_[static_cast<size_t>(sequence)].table(pool_).subspan(
+            static_cast<size_t>(partition) * kBlocks, kBlocks);
+    }
+
+    // The sharer's query sees the whole partition, so that all blocks of it are there.
     void share(int32_t partition, AttentionSharer sharer) {
-        const SequenceSlice& sequence = sequences_[static_cast<size_t>(sharer.sequence)];
-        const std::span<const int32_t> blocks = blocks_of(sequence, partition);
+        const std::span<const int32_t> blocks = blocks_of(sharer.sequence, partition);
         const auto [begin, end] = by_first_block_.equal_range(blocks.front());
         const auto found = std::find_if(begin, end, [&](const auto& entry) {
             const SharedPartition& known = shared_[entry.second];
             return known.partition == partition &&
-                   std::ranges::equal(
-                       blocks_of(sequences_[static_cast<size_t>(known.sharers.front().sequence)],
-                                 partition),
-                       blocks);
+                   std::ranges::equal(blocks_of(known.sharers.front().sequence, partition), blocks);
         });
         if (found != end) {
             shared_[found->second].sharers.push_back(sharer);
@@ -190,6 +189,7 @@ class AttentionPlanner {
     }
 
     const std::span<const SequenceSlice> sequences_;
+    const size_t pool_;
     const KVLayer& layer_;
     const AttentionShape& shape_;
     const int64_t group_;
@@ -202,9 +202,9 @@ class AttentionPlanner {
 
 }  // namespace
 
-AttentionWork plan_attention(std::span<const SequenceSlice> sequences, const KVLayer& layer,
-                             const AttentionShape& shape, int threads) {
-    return AttentionPlanner(sequences, layer, shape, threads).plan(threads);
+AttentionWork plan_attention(std::span<const SequenceSlice> sequences, size_t pool,
+                             const KVLayer& layer, const AttentionShape& shape, int threads) {
+    return AttentionPlanner(sequences, pool, layer, shape, threads).plan(threads);
 }
 
 }  // namespace caudal

@@ -52,7 +52,8 @@ struct AttentionPiece {
     int32_t end;
 };
 
-// The items of one (window, heads, KV geometry) for a batch; layers of the same kind share it.
+// The items of one (pool, window, heads, KV geometry) for a batch; layers of the same kind share
+// it.
 struct AttentionWork {
     std::vector<AttentionItem> items;
     std::vector<AttentionPiece> pieces;
@@ -71,7 +72,8 @@ int64_t attention_tile(int64_t group);
 size_t partial_floats(int64_t rows, int64_t head_dim);
 AttentionPartial partial_at(float* base, int64_t rows);
 
-AttentionWork plan_attention(std::span<const SequenceSlice> sequences, const KVLayer& layer,
-                             const AttentionShape& shape, int threads);
+// `pool`: which of the sequences' tables is the layer's.
+AttentionWork plan_attention(std::span<const SequenceSlice> sequences, size_t pool,
+                             const KVLayer& layer, const AttentionShape& shape, int threads);
 
 }  // namespace caudal

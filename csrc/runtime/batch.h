@@ -17,7 +17,16 @@ struct SequenceSlice {
     int64_t context;  // tokens whose keys and values are in the pool already
     std::span<const int32_t> block_table;
     int64_t second_segment = -1;  // position at which the second text of a pair begins; -1: none
+    // For each window pool; -1 stands for blocks that none of these tokens sees.
+    std::vector<std::span<const int32_t>> window_tables;
+
+    // The table for a pool, by its index in KVPools.
+    std::span<const int32_t> table(size_t pool) const {
+        return pool == 0 ? block_table : window_tables[pool - 1];
+    }
 };
+
+using BlockCopy = std::pair<int32_t, int32_t>;  // source, destination
 
 // A token to draw from the logits of a row.
 struct SampleJob {
@@ -43,7 +52,8 @@ struct PoolingJob {
 struct Batch {
     std::span<const int32_t> tokens;
     std::vector<SequenceSlice> sequences;
-    std::vector<std::pair<int32_t, int32_t>> copies;  // (source, destination) blocks
+    std::vector<BlockCopy> copies;
+    std::vector<std::vector<BlockCopy>> window_copies;  // for each window pool, or empty
     std::vector<SampleJob> samples;
     std::vector<ScoreJob> scores;
     std::vector<PoolingJob> pooling;

@@ -55,22 +55,22 @@ Executor::Executor(const KernelTable& kernels, ThreadTeam& threads, const Weight
       threads_(threads),
       weights_(weights),
       program_(std::move(program)),
-      options_(options),
-      kv_(program_.kv_layers, options.kv_type, options.num_blocks),
+      options_(std::move(options)),
+      kv_(program_.kv_layers, options_.kv_type, options_.num_blocks, options_.window_blocks),
       vocab_size_(program_.logits < 0
                       ? 0
                       : program_.buffer_widths.at(static_cast<size_t>(program_.logits))),
-      body_(make_storage({program_.body, {}, program_.carried}, options.max_batch_tokens,
+      body_(make_storage({program_.body, {}, program_.carried}, options_.max_batch_tokens,
                          program_.tail)),
       tail_(make_storage({program_.tail, program_.carried, {program_.hidden}},
-                         options.max_batch_tokens, body_)),
+                         options_.max_batch_tokens, body_)),
       head_(make_storage({program_.head, {program_.hidden}, logits_of(program_)},
-                         std::min(kHeadRows, options.max_batch_tokens))),
+                         std::min(kHeadRows, options_.max_batch_tokens))),
       states_(make_storage({program_.states, {program_.hidden}, {program_.state}},
-                           std::min(kHeadRows, options.max_batch_tokens))),
+                           std::min(kHeadRows, options_.max_batch_tokens))),
       thread_scratch_(static_cast<size_t>(threads.size())),
       sampling_scratch_(static_cast<size_t>(threads.size())) {
-    if (options.max_batch_tokens <= 0)
+    if (options_.max_batch_tokens <= 0)
         throw std::invalid_argument("max_batch_tokens must be positive");
     for (const auto* ops : {&program_.tail, &program_.head, &program_.states}) {
         if (!std::all_of(ops->begin(), ops->end(), needs_only_its_row)) {
@@ -79,7 +79,7 @@ Executor::Executor(const KernelTable& kernels, ThreadTeam& threads, const Weight
     }
     for (const RopeTable& table : program_.rope_tables) {
         angles_.emplace_back(2 * table.inverse_frequencies.size() *
-                             static_cast<size_t>(options.max_batch_tokens));
+                             static_cast<size_t>(options_.max_batch_tokens));
     }
 }
 
@@ -144,10 +144,45 @@ int64_t Executor::embedding_rows(EmbedBy by) const {
     return rows;
 }
 
+namespace {
+
+void require(bool condition, const char* what) {
+    if (!condition) throw std::invalid_argument(std::string("bad batch: ") + what);
+}
+
+}  // namespace
+
+void Executor::validate_tables(const SequenceSlice& sequence) const {
+    const int64_t end = sequence.context + sequence.tokens;
+    const int64_t needed = (end + kBlockTokens - 1) / kBlockTokens;
+    require(static_cast<int64_t>(sequence.block_table.size()) >= needed, "block table too short");
+    for (const int32_t block : sequence.block_table) {
+        require(block >= 0 && block < kv_[0].num_blocks(), "block id outside the pool");
+    }
+    require(sequence.window_tables.size() + 1 == kv_.size(), "number of window tables");
+    for (size_t pool = 1; pool < kv_.size(); ++pool) {
+        const std::span<const int32_t> table = sequence.table(pool);
+        require(static_cast<int64_t>(table.size()) >= needed, "window table too short");
+        const int64_t oldest = std::max<int64_t>(0, sequence.context - kv_.window(pool) + 1);
+        for (int64_t i = 0; i < static_cast<int64_t>(table.size()); ++i) {
+            const int32_t block = table[static_cast<size_t>(i)];
+            require(block >= -1 && block < kv_[pool].num_blocks(),
+                    "block id outside a window's pool");
+            require(block >= 0 || i < oldest / kBlockTokens || i >= needed,
+                    "block within a window is gone");
+        }
+    }
+}
+
+void Executor::validate_copies(std::span<const BlockCopy> copies, size_t pool) const {
+    const int64_t blocks = kv_[pool].num_blocks();
+    for (const auto& [source, destination] : copies) {
+        require(source >= 0 && source < blocks && destination >= 0 && destination < blocks,
+                "copy outside the pool");
+    }
+}
+
 void Executor::validate(const Batch& batch) const {
-    const auto require = [](bool condition, const char* what) {
-        if (!condition) throw std::invalid_argument(std::string("bad batch: ") + what);
-    };
     const auto num_tokens = static_cast<int64_t>(batch.tokens.size());
     require(num_tokens > 0 && num_tokens <= options_.max_batch_tokens, "number of tokens");
     const int64_t token_rows = embedding_rows(EmbedBy::Token);
@@ -164,17 +199,13 @@ void Executor::validate(const Batch& batch) const {
         require(sequence.context >= 0, "context");
         require(sequence.context + sequence.tokens <= positions, "position without an embedding");
         require(segments >= (sequence.second_segment < 0 ? 1 : 2), "segment without an embedding");
-        const int64_t covered = static_cast<int64_t>(sequence.block_table.size()) * kBlockTokens;
-        require(sequence.context + sequence.tokens <= covered, "block table too short");
-        for (const int32_t block : sequence.block_table) {
-            require(block >= 0 && block < kv_.num_blocks(), "block id outside the pool");
-        }
+        validate_tables(sequence);
     }
     require(next == num_tokens, "sequences must tile the tokens");
-    for (const auto& [source, destination] : batch.copies) {
-        require(source >= 0 && source < kv_.num_blocks() && destination >= 0 &&
-                    destination < kv_.num_blocks(),
-                "copy outside the pool");
+    validate_copies(batch.copies, 0);
+    require(batch.window_copies.size() < kv_.size(), "copies in a pool that doesn't exist");
+    for (size_t i = 0; i < batch.window_copies.size(); ++i) {
+        validate_copies(batch.window_copies[i], 1 + i);
     }
     require(vocab_size_ > 0 || (batch.samples.empty() && batch.scores.empty()),
             "an encoder has no logits");
@@ -216,7 +247,11 @@ BatchResult Executor::execute(const Batch& batch, std::map<std::string, StageTim
 
 BatchResult Executor::execute(const Batch& batch, std::vector<StageProfile>* profiles) {
     validate(batch);
-    for (const auto& [source, destination] : batch.copies) kv_.copy_block(source, destination);
+    const auto copy = [&](size_t pool, std::span<const BlockCopy> copies) {
+        for (const auto& [source, destination] : copies) kv_[pool].copy_block(source, destination);
+    };
+    copy(0, batch.copies);
+    for (size_t i = 0; i < batch.window_copies.size(); ++i) copy(1 + i, batch.window_copies[i]);
 
     BatchResult result = unfilled_result(batch);
     Run run(batch, result, profiles, threads_.size());

@@ -21,6 +21,7 @@ namespace caudal {
 
 struct ExecutorOptions {
     int64_t num_blocks;
+    std::vector<int64_t> window_blocks;  // of each window pool
     KVType kv_type;
     bool float_activations;  // the slow reference mode
     int64_t max_batch_tokens;
@@ -77,6 +78,9 @@ class Executor {
     // Rows of the embeddings that are looked up in by this; the largest number where none is.
     int64_t embedding_rows(EmbedBy by) const;
     void validate(const Batch& batch) const;
+    // That tables of a sequence cover it, and name blocks that there are.
+    void validate_tables(const SequenceSlice& sequence) const;
+    void validate_copies(std::span<const BlockCopy> copies, size_t pool) const;
     BatchResult execute(const Batch& batch, std::vector<StageProfile>* profiles);
     // A result of the right size, with the sums of states that there are so far.
     BatchResult unfilled_result(const Batch& batch) const;
@@ -118,7 +122,7 @@ class Executor {
     const Weights& weights_;
     const Program program_;
     const ExecutorOptions options_;
-    KVPool kv_;
+    KVPools kv_;
     int64_t vocab_size_;  // width of the logits; 0: an encoder
     Storage body_;
     Storage tail_;  // in the body's buffers

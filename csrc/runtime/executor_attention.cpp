@@ -12,14 +12,14 @@ AttentionWork& Executor::attention_work(Run& run, const AttentionStage& stage) c
     const KVGeometry& kv = program_.kv_layers[static_cast<size_t>(stage.op.layer)];
     for (const auto& planned : run.attention) {
         if (planned->shape.heads == shape.heads && planned->shape.window == shape.window &&
-            planned->shape.causal == shape.causal && planned->kv.kv_heads == kv.kv_heads &&
-            planned->kv.head_dim == kv.head_dim) {
+            planned->shape.causal == shape.causal && planned->kv == kv) {
             return planned->work;
         }
     }
-    run.attention.push_back(std::make_unique<Run::Attention>(Run::Attention{
-        shape, kv,
-        plan_attention(run.batch.sequences, kv_.layer(stage.op.layer), shape, threads_.size())}));
+    run.attention.push_back(std::make_unique<Run::Attention>(
+        Run::Attention{shape, kv,
+                       plan_attention(run.batch.sequences, kv_.pool_of(stage.op.layer),
+                                      kv_.layer(stage.op.layer), shape, threads_.size())}));
     return run.attention.back()->work;
 }
 
@@ -32,6 +32,7 @@ class Executor::ItemAttention {
         : executor_(executor),
           kernels_(executor.kernels_.token),
           layer_(executor.kv_.layer(stage.op.layer)),
+          pool_(executor.kv_.pool_of(stage.op.layer)),
           op_(stage.op),
           shape_(stage.shape),
           work_(work),
@@ -172,7 +173,7 @@ class Executor::ItemAttention {
         const int64_t stride = executor_.stride(op_.q);
         const float* queries = storage_.buffers[static_cast<size_t>(op_.q)].data();
         return {
-            queries + of.first_token * stride, stride, of.tokens, of.context, of.block_table, {}};
+            queries + of.first_token * stride, stride, of.tokens, of.context, of.table(pool_), {}};
     }
 
     const SequenceSlice& slice(int32_t index) const {
@@ -183,6 +184,7 @@ class Executor::ItemAttention {
     Executor& executor_;
     const TokenKernels& kernels_;
     const KVLayer& layer_;
+    const size_t pool_;
     const AttentionOp& op_;
     const AttentionShape& shape_;
     AttentionWork& work_;

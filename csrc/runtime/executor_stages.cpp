@@ -50,7 +50,8 @@ class Executor::RowOps {
     void operator()(const StoreKVOp& op, int64_t row) const {
         const int64_t position = run_.positions[static_cast<size_t>(row)];
         const SequenceSlice& sequence = *run_.slices[static_cast<size_t>(row)];
-        const int64_t block = sequence.block_table[static_cast<size_t>(position / kBlockTokens)];
+        const std::span<const int32_t> table = sequence.table(executor_.kv_.pool_of(op.layer));
+        const int64_t block = table[static_cast<size_t>(position / kBlockTokens)];
         token_.store_kv(executor_.kv_.layer(op.layer), block, position % kBlockTokens,
                         at(op.k, row), at(op.v, row));
     }

@@ -1,5 +1,6 @@
 #include "runtime/kv_pool.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -51,6 +52,34 @@ void KVPool::copy_block(int64_t source, int64_t destination) {
     std::byte* data = memory_.bytes().data();
     std::memcpy(data + block_bytes_ * static_cast<size_t>(destination),
                 data + block_bytes_ * static_cast<size_t>(source), block_bytes_);
+}
+
+KVPools::KVPools(const std::vector<KVGeometry>& layers, KVType type, int64_t num_blocks,
+                 const std::vector<int64_t>& window_blocks) {
+    for (const KVGeometry& layer : layers) {
+        if (layer.window < 0) throw std::invalid_argument("a window can't be negative");
+        if (layer.window > 0) windows_.push_back(layer.window);
+    }
+    std::ranges::sort(windows_);
+    const auto repeated = std::ranges::unique(windows_);
+    windows_.erase(repeated.begin(), repeated.end());
+    if (window_blocks.size() != windows_.size()) {
+        throw std::invalid_argument("each window of the program needs a number of blocks");
+    }
+    std::vector<std::vector<KVGeometry>> layers_of(1 + windows_.size());
+    for (const KVGeometry& layer : layers) {
+        size_t pool = 0;
+        if (layer.window > 0) {
+            const auto found = std::ranges::lower_bound(windows_, layer.window);
+            pool = 1 + static_cast<size_t>(found - windows_.begin());
+        }
+        places_.push_back({pool, static_cast<int64_t>(layers_of[pool].size())});
+        layers_of[pool].push_back(layer);
+    }
+    for (size_t pool = 0; pool < layers_of.size(); ++pool) {
+        pools_.emplace_back(layers_of[pool], type,
+                            pool == 0 ? num_blocks : window_blocks[pool - 1]);
+    }
 }
 
 }  // namespace caudal

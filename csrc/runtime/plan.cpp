@@ -125,6 +125,8 @@ class Planner {
                 "query width");
         require(op.heads % kv.kv_heads == 0, "number of query heads per KV head");
         require(op.causal || op.window == 0, "window of bidirectional attention");
+        require(kv.window == 0 || (op.causal && op.window > 0 && op.window <= kv.window),
+                "window of a layer that forgets");
     }
 
     void check_shapes(const LinearOp& op) const {

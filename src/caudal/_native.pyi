@@ -103,7 +103,7 @@ class Program:
         self,
         buffer_widths: Sequence[int],
         rope_tables: Sequence[tuple[Sequence[float], float, bool]],
-        kv_layers: Sequence[tuple[int, int]],
+        kv_layers: Sequence[tuple[int, int, int]],
         body: Sequence[Op],
         tail: Sequence[Op],
         head: Sequence[Op],
@@ -134,6 +134,8 @@ class Batch:
     ) -> None: ...
     def add_pooling(self, first: int, count: int, carry: NDArray[np.float64]) -> None: ...
     def add_copy(self, source: int, destination: int) -> None: ...
+    def set_window_tables(self, index: int, tables: Sequence[Sequence[int]]) -> None: ...
+    def set_window_copies(self, copies: Sequence[Sequence[tuple[int, int]]]) -> None: ...
     def add_sample(
         self,
         index: int,
@@ -171,6 +173,7 @@ class Executor:
         weights: Weights,
         program: Program,
         num_blocks: int,
+        window_blocks: Sequence[int],
         kv_type: str,
         float_activations: bool,
         max_batch_tokens: int,

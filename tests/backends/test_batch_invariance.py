@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from caudal.backends.native.executor import BLOCK_SIZE, NativeExecutor, NativeOp
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tensor_types import TensorType
 from caudal.models import build_program
+from caudal.models.program import Attention, Program
 from caudal.sampling_params import SamplingParams
 from support.reference_model import TinyModel
 
@@ -22,6 +24,8 @@ MAX_TOKENS = 640
 PROMPT = [(37 * i + i * i) % 320 for i in range(600)]
 ANSWER = 6
 PARAMS = SamplingParams(temperature=0.9, top_p=0.95, seed=5, logprobs=5)
+
+WINDOW = 100
 
 MODELS = {
     "llama Q4_1": (
@@ -38,7 +42,12 @@ MODELS = {
     ),
     "gemma3 Q6_K with a sliding window": (
         TinyModel(
-            architecture="gemma3", layers=6, hidden=256, feed_forward=256, head_dim=64, window=100
+            architecture="gemma3",
+            layers=6,
+            hidden=256,
+            feed_forward=256,
+            head_dim=64,
+            window=WINDOW,
         ),
         TensorType.Q6_K,
     ),
@@ -46,15 +55,34 @@ MODELS = {
 }
 
 
-class Runner:
-    """Runs PROMPT and ANSWER tokens on an executor, cut in chunks and beside others as told."""
+def with_windows(program: Program, *, forget: bool) -> Program:
+    """The program with a pool for its windows, or with everything in the main one."""
+    windows = {op.layer: op.window for op in program.body if isinstance(op, Attention)}
+    layers = (
+        dataclasses.replace(layer, window=windows[index] if forget else None)
+        for index, layer in enumerate(program.kv_layers)
+    )
+    return dataclasses.replace(program, kv_layers=tuple(layers))
 
-    def __init__(self, path: Path, threads: int) -> None:
+
+class Runner:
+    """Runs PROMPT and ANSWER tokens on an executor, cut in chunks and beside others as told.
+
+    `window_blocks`: layers with a window have a pool of so many blocks; None: they keep all tokens.
+    """
+
+    def __init__(self, path: Path, threads: int, window_blocks: int | None = None) -> None:
         with GGUFFile.open(path) as file:
+            program = with_windows(build_program(file), forget=window_blocks is not None)
             self.executor = NativeExecutor(
                 file,
-                build_program(file),
-                NativeOptions(num_blocks=NUM_BLOCKS, max_batch_tokens=MAX_TOKENS, threads=threads),
+                program,
+                NativeOptions(
+                    num_blocks=NUM_BLOCKS,
+                    max_batch_tokens=MAX_TOKENS,
+                    threads=threads,
+                    window_blocks=() if window_blocks is None else (window_blocks,),
+                ),
             )
 
     def run(
@@ -234,3 +262,95 @@ def test_shared_prefix(runner: Runner, sharers: int) -> None:
         return sum(cost.bytes for cost in costs if cost.name == "attention")
 
     assert bytes_read(Batch(steps)) < 0.9 * sum(bytes_read(Batch([step])) for step in steps)
+
+
+class WindowBlocks:
+    """The window blocks of a sequence, those that nothing sees any more given back at once."""
+
+    def __init__(self, free: Sequence[int]) -> None:
+        self.free = list(free)
+        self.table: list[int] = []
+
+    def before(self, context: int, tokens: int) -> list[int]:
+        """The table for a step."""
+        for index in range(max(0, context - WINDOW + 1) // BLOCK_SIZE):
+            if self.table[index] >= 0:
+                self.free.insert(0, self.table[index])  # the next to be written again
+                self.table[index] = -1
+        while len(self.table) * BLOCK_SIZE < context + tokens:
+            self.table.append(self.free.pop(0))
+        return self.table
+
+
+@pytest.fixture(scope="module")
+def forgetting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runner, Runner]]:
+    """A model with windows that keeps everything, and one that forgets."""
+    model, quantised = MODELS["gemma3 Q6_K with a sliding window"]
+    path = model.write(tmp_path_factory.mktemp("model") / "tiny.gguf", quantised)
+    runners = Runner(path, threads=2), Runner(path, threads=2, window_blocks=90)
+    yield runners
+    for each in runners:
+        each.executor.close()
+
+
+@pytest.mark.parametrize("size", [1, 100, 310])
+def test_blocks_behind_a_window_are_given_back(
+    forgetting: tuple[Runner, Runner], size: int
+) -> None:
+    """Two sequences of the same prompt in few blocks, that have forgotten the same beginning."""
+    keeping, runner = forgetting
+    alone = keeping.run()
+    blocks = [WindowBlocks(range(45)), WindowBlocks(range(89, 44, -1))]
+    answers: list[list[TokenLogprob]] = [[], []]
+    done = 0
+    while done < len(PROMPT) + ANSWER - 1:
+        tokens = PROMPT[done : done + size] or [answers[0][-1].token]
+        last = done + len(tokens) >= len(PROMPT)
+        steps = []
+        for number, windowed in enumerate(blocks):
+            row = SamplingRow(params=PARAMS, seed=5, stream=0, step=len(answers[number]))
+            table = range(40 * number, 40 * number + 40)
+            windows = [windowed.before(done, len(tokens))]
+            steps.append(
+                SequenceStep(tokens, done, table, [row] if last else [], window_tables=windows)
+            )
+        for answer, result in zip(answers, runner.executor.execute(Batch(steps)), strict=True):
+            for sample in result.samples:
+                assert sample.logprob is not None
+                answer.append(sample.logprob)
+        done += len(tokens)
+    assert blocks[0].table[: (len(PROMPT) - WINDOW) // BLOCK_SIZE] == [-1] * 31
+    assert answers == [alone, alone]
+
+    # The last token again, in copies of the blocks.
+    windows = blocks[0].before(len(PROMPT) - 1, 1)
+    copies = [(block, 80 + i) for i, block in enumerate(b for b in windows if b >= 0)]
+    copied = [dict(copies).get(block, -1) for block in windows]
+    step = SequenceStep(PROMPT[-1:], len(PROMPT) - 1, range(40), window_tables=[copied])
+    step.samples = [SamplingRow(params=PARAMS, seed=5, stream=0, step=0)]
+    (result,) = runner.executor.execute(Batch([step], window_copies=[copies]))
+    assert result.samples[0].logprob == alone[0]
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ([], "number of window tables"),
+        ([[0]], "window table too short"),
+        ([[-1] * 31 + [90] * 7], "block id outside a window's pool"),
+        ([[-2] * 31 + [1] * 7], "block id outside a window's pool"),
+        ([[-1] * 32 + [1] * 6], "block within a window is gone"),
+        ([[-1] * 31 + [1] * 6 + [-1]], "block within a window is gone"),
+    ],
+)
+def test_a_window_table_without_what_is_seen_is_refused(
+    forgetting: tuple[Runner, Runner], tables: list[list[int]], message: str
+) -> None:
+    _, runner = forgetting
+    good = SequenceStep([1], 599, range(40), window_tables=[[-1] * 31 + [1] * 7 + [-1]])
+    runner.executor.execute(Batch([good]))
+    with pytest.raises(ValueError, match=message):
+        runner.executor.execute(Batch([dataclasses.replace(good, window_tables=tables)]))
+    for copies in ([[(0, 90)]], [[], [(0, 1)]]):
+        with pytest.raises(ValueError, match="bad batch: cop"):
+            runner.executor.execute(Batch([good], window_copies=copies))

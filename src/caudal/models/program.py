@@ -290,6 +290,10 @@ class Program:
         """The windows that layers forget beyond, each once, shortest first."""
         return tuple(sorted({kv.window for kv in self.kv_layers if kv.window is not None}))
 
+    def layers_in_pool(self, window: int | None) -> tuple[KVLayer, ...]:
+        """The KV layers that share the pool for this window; None: the pool for all tokens."""
+        return tuple(kv for kv in self.kv_layers if kv.window == window)
+
     @property
     def matrices(self) -> tuple[MatrixName, ...]:
         """Names of the weight matrices, in order of first use."""
@@ -307,7 +311,7 @@ class Program:
 
 
 def kv_bytes_per_token(kv_layers: tuple[KVLayer, ...], bytes_per_element: int) -> int:
-    """Bytes that one token's keys and values take over all layers.
+    """Bytes that one token's keys and values take over the given layers.
 
     For uniform layers this is 2 · layers · kv_heads · head_dim · bytes_per_element: with 32 layers,
     8 KV heads of 128 and two bytes, 128 KiB.

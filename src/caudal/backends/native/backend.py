@@ -77,6 +77,7 @@ class NativeBackend:
         """Pack the weights; see `Backend.open`."""
         options = NativeOptions(
             num_blocks=plan.kv.num_blocks,
+            window_blocks=tuple(pool.num_blocks for pool in plan.windows),
             max_batch_tokens=plan.limits.max_num_batched_tokens,
             threads=_threads(plan.options),
             kv_type=_kv_type(plan.options),

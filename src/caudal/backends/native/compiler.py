@@ -36,7 +36,7 @@ def compile_program(
     return _native.Program(
         [buffer.width for buffer in program.buffers],
         [(t.inverse_frequencies, t.magnitude, t.interleaved) for t in translator.tables],
-        [(layer.kv_heads, layer.head_dim) for layer in program.kv_layers],
+        [(layer.kv_heads, layer.head_dim, layer.window or 0) for layer in program.kv_layers],
         body,
         tail,
         head,

@@ -19,6 +19,7 @@ from caudal.backends.executor import (
     SequenceStep,
     StepResult,
     TokenLogprob,
+    WindowPool,
 )
 from caudal.backends.facts import ExecutorFacts
 from caudal.backends.native.compiler import compile_program
@@ -39,6 +40,7 @@ class NativeOptions:
 
     Attributes:
         num_blocks: KV blocks in the pool; memory is reserved and taken only when touched.
+        window_blocks: The same for the pools of the program's windows, shortest first.
         max_batch_tokens: Most tokens of one iteration; buffers are sized for it.
         threads: Threads that compute, the caller's included.
         kv_type: Element type of keys and values.
@@ -50,6 +52,7 @@ class NativeOptions:
     threads: int
     kv_type: KVType = "f16"
     activations: Activations = "auto"
+    window_blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class NativeExecutor(Executor):
                 weights,
                 compiled,
                 options.num_blocks,
+                options.window_blocks,
                 options.kv_type,
                 options.activations == "f32",
                 options.max_batch_tokens,
@@ -119,6 +123,7 @@ class NativeExecutor(Executor):
             num_blocks=options.num_blocks,
             block_size=BLOCK_SIZE,
             vocab_size=program.vocab_size,
+            windows=tuple(map(WindowPool, options.window_blocks, program.windows)),
             facts=ExecutorFacts(
                 backend="native",
                 instruction_set=_native.instruction_set(),
@@ -136,7 +141,7 @@ class NativeExecutor(Executor):
 
     def launch(self, batch: Batch) -> None:
         """Make up an iteration's arrays; see `Executor.launch`."""
-        self._launched = _pack(batch), batch.steps
+        self._launched = _pack(batch, self._info), batch.steps
 
     def collect(self) -> list[StepResult]:
         """Run the iteration in this thread, one of those that compute; see `Executor.collect`.
@@ -167,7 +172,7 @@ class NativeExecutor(Executor):
 
     def profile(self, batch: Batch) -> list[StageCost]:
         """Run one iteration like `execute`, for what its stages cost rather than its results."""
-        costs = self._opened().profile(_pack(batch))
+        costs = self._opened().profile(_pack(batch, self._info))
         return [StageCost(*cost) for cost in costs]
 
     def close(self) -> None:
@@ -180,7 +185,7 @@ class NativeExecutor(Executor):
         return self._executor
 
 
-def _pack(batch: Batch) -> _native.Batch:
+def _pack(batch: Batch, info: ExecutorInfo) -> _native.Batch:
     native = _native.Batch()
     for source, destination in batch.copies:
         native.add_copy(source, destination)
@@ -197,6 +202,10 @@ def _pack(batch: Batch) -> _native.Batch:
             index = min(index + 1, last)
         for index, target in enumerate(step.score_targets):
             native.add_score(index, target, step.score_top)
+    if info.windows:
+        native.set_window_copies(batch.window_copies)
+        for number, step in enumerate(batch.steps):
+            native.set_window_tables(number, step.window_tables)
     return native
 
 
