@@ -41,6 +41,15 @@ class PyWeights {
         return weights_.add_matrix(static_cast<TensorType>(type), {descriptor, offset}, rows, cols);
     }
 
+    int reserve_matrix(uint32_t type, int64_t rows, int64_t cols) {
+        return weights_.reserve_matrix(static_cast<TensorType>(type), rows, cols);
+    }
+
+    void pack_rows(int matrix, int64_t first, const Bytes& data) {
+        const nb::gil_scoped_release release;
+        weights_.pack_rows(matrix, first, as_bytes(data));
+    }
+
     // Dequantises a whole small tensor.
     int add_vector(uint32_t type, const Bytes& data, int64_t length) {
         const BlockGeometry geometry = block_geometry(static_cast<TensorType>(type));
@@ -285,11 +294,14 @@ void bind_runtime(nb::module_& module) {
         "instruction_set", [] { return select_kernels().name; },
         "Name of the kernels that run on this machine.");
     module.attr("BLOCK_TOKENS") = kBlockTokens;
+    module.attr("PANEL_ROWS") = kPanelRows;
 
     nb::class_<PyWeights>(module, "Weights")
         .def(nb::init<int>(), "threads"_a)
         .def("add_matrix", &PyWeights::add_matrix, "type"_a, "descriptor"_a, "offset"_a, "rows"_a,
              "cols"_a)
+        .def("reserve_matrix", &PyWeights::reserve_matrix, "type"_a, "rows"_a, "cols"_a)
+        .def("pack_rows", &PyWeights::pack_rows, "matrix"_a, "first"_a, "data"_a)
         .def("add_vector", &PyWeights::add_vector, "type"_a, "data"_a, "length"_a)
         .def_prop_ro("bytes", [](const PyWeights& self) { return self.weights().bytes(); });
 

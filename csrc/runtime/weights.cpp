@@ -34,52 +34,86 @@ void read_all(int descriptor, int64_t offset, std::span<std::byte> out) {
     }
 }
 
+int64_t row_bytes(TensorType type, int64_t cols) {
+    const BlockGeometry geometry = block_geometry(type);
+    return cols / geometry.elements * geometry.bytes;
+}
+
 }  // namespace
 
 Weights::Weights(const KernelTable& kernels, ThreadTeam& threads)
     : kernels_(kernels), threads_(threads) {}
 
-int Weights::add_matrix(TensorType type, FileLocation source, int64_t rows, int64_t cols) {
+int Weights::reserve_matrix(TensorType type, int64_t rows, int64_t cols) {
     const BlockGeometry geometry = block_geometry(type);
     if (rows <= 0 || cols <= 0 || cols % geometry.elements != 0) {
         throw std::invalid_argument("a " + std::string(geometry.name) + " matrix of " +
                                     std::to_string(rows) + " x " + std::to_string(cols) +
                                     " isn't whole blocks of " + std::to_string(geometry.elements));
     }
-    const int64_t row_bytes = cols / geometry.elements * geometry.bytes;
-    const size_t panel_bytes = kernels_.linear.packed_bytes(type, kPanelRows, cols);
     size_t bytes = kernels_.linear.packed_bytes(type, rows, cols);
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (free_.size() < bytes) {
         arenas_.emplace_back(std::max(bytes, kArenaBytes), /*huge_pages=*/true);
         free_ = arenas_.back().bytes();
     }
-    std::byte* data = free_.data();
-    free_ = free_.subspan(bytes);
-
     PackedMatrix matrix;
     matrix.type = type;
     matrix.rows = rows;
     matrix.cols = cols;
-    matrix.data = data;
-    std::atomic<int64_t> next{0};
-    const int64_t panels = matrix.panels();
-    threads_.run([&](int) {
-        std::vector<std::byte> piece;
-        while (true) {
-            const int64_t begin = next.fetch_add(kPanelsPerClaim);
-            if (begin >= panels) return;
-            const int64_t first = begin * kPanelRows;
-            const int64_t count = std::min(kPanelsPerClaim * kPanelRows, rows - first);
-            piece.resize(static_cast<size_t>(count * row_bytes));
-            read_all(source.descriptor, source.offset + first * row_bytes, piece);
-            kernels_.linear.pack(type, piece, count, cols, 0, (count + kPanelRows - 1) / kPanelRows,
-                                 data + static_cast<size_t>(begin) * panel_bytes);
-        }
-    });
+    matrix.data = free_.data();
+    panels_.push_back(free_.data());
+    free_ = free_.subspan(bytes);
     matrices_.push_back(matrix);
     bytes_ += bytes;
     return static_cast<int>(matrices_.size()) - 1;
+}
+
+int Weights::add_matrix(TensorType type, FileLocation source, int64_t rows, int64_t cols) {
+    const int handle = reserve_matrix(type, rows, cols);
+    const int64_t bytes_of_row = row_bytes(type, cols);
+    pack(handle, 0, rows, [&](int64_t first, int64_t count, std::vector<std::byte>& piece) {
+        piece.resize(static_cast<size_t>(count * bytes_of_row));
+        read_all(source.descriptor, source.offset + first * bytes_of_row, piece);
+        return std::span<const std::byte>(piece);
+    });
+    return handle;
+}
+
+void Weights::pack_rows(int handle, int64_t first, std::span<const std::byte> rows) {
+    const PackedMatrix& target = matrix(handle);
+    const auto bytes_of_row = static_cast<size_t>(row_bytes(target.type, target.cols));
+    const auto count = static_cast<int64_t>(rows.size() / bytes_of_row);
+    if (rows.size() % bytes_of_row != 0 || first < 0 || first % kPanelRows != 0 ||
+        count > target.rows - first || (count % kPanelRows != 0 && count != target.rows - first)) {
+        throw std::invalid_argument(std::to_string(rows.size()) + " bytes from row " +
+                                    std::to_string(first) + " on aren't whole panels of a matrix");
+    }
+    pack(handle, first, count, [&](int64_t begin, int64_t some, std::vector<std::byte>&) {
+        return rows.subspan(static_cast<size_t>(begin - first) * bytes_of_row,
+                            static_cast<size_t>(some) * bytes_of_row);
+    });
+}
+
+template <typename Source>
+void Weights::pack(int handle, int64_t first, int64_t count, const Source& source) {
+    const PackedMatrix& target = matrix(handle);
+    std::byte* out = panels_.at(static_cast<size_t>(handle));
+    const size_t panel_bytes = kernels_.linear.packed_bytes(target.type, kPanelRows, target.cols);
+    const int64_t end = first + count;
+    std::atomic<int64_t> next{first};
+    threads_.run([&](int) {
+        std::vector<std::byte> piece;
+        while (true) {
+            const int64_t begin = next.fetch_add(kPanelsPerClaim * kPanelRows);
+            if (begin >= end) return;
+            const int64_t some = std::min(kPanelsPerClaim * kPanelRows, end - begin);
+            const std::span<const std::byte> bytes = source(begin, some, piece);
+            kernels_.linear.pack(target.type, bytes, some, target.cols, 0,
+                                 (some + kPanelRows - 1) / kPanelRows,
+                                 out + static_cast<size_t>(begin / kPanelRows) * panel_bytes);
+        }
+    });
 }
 
 int Weights::add_vector(std::vector<float> values) {

@@ -31,6 +31,11 @@ class Weights {
     // shrinks meanwhile is an error (std::runtime_error) and no signal. Throws
     // std::invalid_argument when rows aren't whole blocks.
     int add_matrix(TensorType type, FileLocation source, int64_t rows, int64_t cols);
+    // Makes room for a matrix of zeros, whose rows come by `pack_rows`. Throws as `add_matrix`.
+    int reserve_matrix(TensorType type, int64_t rows, int64_t cols);
+    // Packs whole rows from `first` on, which begins a panel; they end with a panel, or are the
+    // matrix's last. Throws std::invalid_argument if they don't, or are none of its rows.
+    void pack_rows(int handle, int64_t first, std::span<const std::byte> rows);
     int add_vector(std::vector<float> values);
 
     const PackedMatrix& matrix(int handle) const {
@@ -44,11 +49,17 @@ class Weights {
     size_t bytes() const { return bytes_; }
 
   private:
+    // Packs rows `first` to `first + count` in parallel; `source` gives a few rows' bytes, and may
+    // use the buffer that it is handed.
+    template <typename Source>
+    void pack(int handle, int64_t first, int64_t count, const Source& source);
+
     const KernelTable& kernels_;
     ThreadTeam& threads_;
     std::vector<Reservation> arenas_;
     std::span<std::byte> free_;  // what is left of the last arena
     std::vector<PackedMatrix> matrices_;
+    std::vector<std::byte*> panels_;  // where each matrix is packed to
     std::vector<std::vector<float>> vectors_;
     size_t bytes_ = 0;
 };

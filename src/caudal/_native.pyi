@@ -93,6 +93,7 @@ class sampling:  # noqa: N801 — a submodule: the sampler by itself, for tests 
 # The runtime: caudal.backends.native is its only user.
 
 BLOCK_TOKENS: int
+PANEL_ROWS: int
 
 Op = tuple[str, dict[str, int | float | str | None]]
 """An operation's name and its fields (csrc/runtime/ops.h); buffers, weights, rope tables and KV
@@ -119,6 +120,8 @@ class Weights:
     def add_matrix(
         self, tensor_type: int, descriptor: int, offset: int, rows: int, cols: int
     ) -> int: ...
+    def reserve_matrix(self, tensor_type: int, rows: int, cols: int) -> int: ...
+    def pack_rows(self, matrix: int, first: int, data: NDArray[np.uint8]) -> None: ...
     def add_vector(self, tensor_type: int, data: NDArray[np.uint8], length: int) -> int: ...
     @property
     def bytes(self) -> int: ...

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer as Backend
 
 from caudal.errors import ModelLoadError
 from caudal.formats.bpe_pretokenizers import PRE_TOKENIZERS, PreTokenizer
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.formats.vocabulary import TokenKind, Vocabulary, library_errors
 
 
@@ -28,7 +28,7 @@ def pre_tokenizer_of(vocabulary: Vocabulary) -> PreTokenizer:
     return PRE_TOKENIZERS[vocabulary.pre]
 
 
-def build_bpe(file: GGUFFile, vocabulary: Vocabulary) -> Backend:
+def build_bpe(file: ModelFile, vocabulary: Vocabulary) -> Backend:
     """A tokenizer for text without special tokens.
 
     Raises:
@@ -80,7 +80,7 @@ def byte_alphabet() -> dict[str, int]:
 
 
 def _read_merges(
-    file: GGUFFile, vocabulary: Vocabulary, ids: dict[str, int]
+    file: ModelFile, vocabulary: Vocabulary, ids: dict[str, int]
 ) -> list[tuple[str, str]]:
     key = "tokenizer.ggml.merges"
     known = None

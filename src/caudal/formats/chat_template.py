@@ -11,8 +11,8 @@ from typing import Any, Self, TypedDict, Unpack
 from caudal.errors import ContextOverflowError, ParameterError, TemplateError
 from caudal.formats.chat_messages import normalize_messages
 from caudal.formats.default_templates import choose_default_template
-from caudal.formats.gguf import GGUFFile
 from caudal.formats.marked_template import MarkedTemplate
+from caudal.formats.model_file import ModelFile
 from caudal.formats.template_guard import Marks, choose_marks, map_strings
 from caudal.formats.template_kwargs import check_kwargs
 from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
@@ -99,7 +99,7 @@ class ChatTemplate:
         }
 
     @classmethod
-    def from_gguf(cls, file: GGUFFile, tokenizer: Tokenizer) -> Self:
+    def from_gguf(cls, file: ModelFile, tokenizer: Tokenizer) -> Self:
         """The template in the file (`tokenizer.chat_template`), or a default.
 
         A file without one gets the format whose control tokens its vocabulary has: ChatML, Llama 3,

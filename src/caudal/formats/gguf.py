@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -14,11 +14,11 @@ from caudal.errors import ModelLoadError
 from caudal.formats.byte_file import ByteFile
 from caudal.formats.gguf_header import Header, parse_header
 from caudal.formats.gguf_metadata import TypedMetadata
+from caudal.formats.model_file import ModelFile
 from caudal.formats.split_names import SplitName
-from caudal.formats.tensor_file import TensorInfo
 
 
-class GGUFFile(TypedMetadata):
+class GGUFFile(ModelFile):
     """An open GGUF model: one file, or all parts of a split one.
 
     Use `open`; a context manager closes it. Metadata and tensor descriptions are read and checked
@@ -33,12 +33,10 @@ class GGUFFile(TypedMetadata):
 
     def __init__(self, path: Path, parts: list[tuple[ByteFile, Header]]) -> None:
         first = parts[0][1]
-        super().__init__(str(path), first.metadata, first.types)
-        self.path = path
+        tensors = {name: tensor for _, header in parts for name, tensor in header.tensors.items()}
+        super().__init__(path, first.metadata, first.types, tensors)
         self.version = first.version
-        self.tensors: Mapping[str, TensorInfo] = {
-            name: tensor for _, header in parts for name, tensor in header.tensors.items()
-        }
+        self._stored = tensors
         self._files = [file for file, _ in parts]
 
     @classmethod
@@ -104,25 +102,12 @@ class GGUFFile(TypedMetadata):
                 f"split.tensors.count is {expected}, but the parts hold {len(seen)} tensors",
             )
 
-    @property
-    def architecture(self) -> str:
-        """The model family, e.g. `llama`.
-
-        Raises:
-            ModelLoadError: `general.architecture` is missing or not a string.
-        """
-        return self.get_str("general.architecture")
-
-    def tensor_bytes(self, name: str) -> npt.NDArray[np.uint8]:
-        """A tensor's bytes, read-only, shape (nbytes,).
-
-        Raises:
-            ModelLoadError: There is no such tensor, or the file is shorter than it was.
-            ValueError: The file has been closed.
-        """
-        tensor = self._tensor(name)
-        data = self._files[tensor.part].read(tensor.offset, tensor.nbytes)
-        return np.frombuffer(data, np.uint8)
+    def tensor_rows(self, name: str, first: int, count: int) -> npt.NDArray[np.uint8]:
+        """The bytes of some rows; see `ModelFile.tensor_rows`."""
+        row_bytes = self.tensor(name).row_bytes
+        stored = self._stored[name]
+        offset = stored.offset + first * row_bytes
+        return np.frombuffer(self._files[stored.part].read(offset, count * row_bytes), np.uint8)
 
     def tensor_place(self, name: str) -> tuple[int, int]:
         """The descriptor of the open file that holds a tensor, and where in it the tensor begins.
@@ -131,8 +116,9 @@ class GGUFFile(TypedMetadata):
             ModelLoadError: There is no such tensor.
             ValueError: The file has been closed.
         """
-        tensor = self._tensor(name)
-        return self._files[tensor.part].descriptor, tensor.offset
+        self.tensor(name)
+        stored = self._stored[name]
+        return self._files[stored.part].descriptor, stored.offset
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
@@ -144,11 +130,6 @@ class GGUFFile(TypedMetadata):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _tensor(self, name: str) -> TensorInfo:
-        if name not in self.tensors:
-            raise ModelLoadError(str(self.path), f"tensor {name} is missing")
-        return self.tensors[name]
 
 
 def _open_part(path: Path, number: int) -> tuple[ByteFile, Header]:

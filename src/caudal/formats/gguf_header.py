@@ -16,7 +16,7 @@ from caudal.formats.foreign_files import describe_foreign_file
 from caudal.formats.gguf_cursor import Cursor
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.gguf_values import parse_value
-from caudal.formats.tensor_file import TensorInfo
+from caudal.formats.tensor_file import StoredTensor
 from caudal.formats.tensor_types import SUPPORTED_TYPES, TensorType
 
 MAGIC = b"GGUF"
@@ -50,7 +50,7 @@ class Header:
     version: int
     metadata: dict[str, MetadataValue]
     types: dict[str, str]
-    tensors: dict[str, TensorInfo]
+    tensors: dict[str, StoredTensor]
 
 
 def parse_header(source: str, file: ByteFile, part: int) -> Header:
@@ -59,7 +59,7 @@ def parse_header(source: str, file: ByteFile, part: int) -> Header:
     Args:
         source: The file's name, for errors.
         file: The file.
-        part: Recorded in each `TensorInfo`.
+        part: Recorded in each tensor.
 
     Raises:
         ModelLoadError: The file isn't a GGUF file that can be read safely; names what is wrong.
@@ -115,9 +115,11 @@ def _alignment(cursor: Cursor, metadata: dict[str, MetadataValue], types: dict[s
     return alignment
 
 
-def _parse_tensors(cursor: Cursor, count: int, alignment: int, part: int) -> dict[str, TensorInfo]:
+def _parse_tensors(
+    cursor: Cursor, count: int, alignment: int, part: int
+) -> dict[str, StoredTensor]:
     cursor.check_fits(count, _SMALLEST_TENSOR, f"{count} tensors")
-    tensors: dict[str, TensorInfo] = {}
+    tensors: dict[str, StoredTensor] = {}
     for index in range(count):
         tensor = _parse_tensor(cursor, index, alignment, part)
         if tensor.name in tensors:
@@ -129,7 +131,7 @@ def _parse_tensors(cursor: Cursor, count: int, alignment: int, part: int) -> dic
     }
 
 
-def _parse_tensor(cursor: Cursor, index: int, alignment: int, part: int) -> TensorInfo:
+def _parse_tensor(cursor: Cursor, index: int, alignment: int, part: int) -> StoredTensor:
     """One description; its `offset` still counts from the start of the data."""
     name = cursor.name(f"name of tensor {index}", MAX_TENSOR_NAME_BYTES)
     num_dimensions = cursor.u32(f"number of dimensions of tensor {name}")
@@ -157,7 +159,7 @@ def _parse_tensor(cursor: Cursor, index: int, alignment: int, part: int) -> Tens
         raise cursor.error(
             f"tensor {name} is at offset {offset}, not a multiple of the alignment {alignment}"
         )
-    return TensorInfo(name, tuple(reversed(dimensions)), tensor_type, offset, nbytes, part)
+    return StoredTensor(name, tuple(reversed(dimensions)), tensor_type, offset, part)
 
 
 def _supported_type(cursor: Cursor, name: str, type_number: int) -> TensorType:
@@ -174,8 +176,8 @@ def _supported_type(cursor: Cursor, name: str, type_number: int) -> TensorType:
     return tensor_type
 
 
-def _check_placement(cursor: Cursor, tensors: dict[str, TensorInfo]) -> None:
-    previous: TensorInfo | None = None
+def _check_placement(cursor: Cursor, tensors: dict[str, StoredTensor]) -> None:
+    previous: StoredTensor | None = None
     for tensor in sorted(tensors.values(), key=lambda t: t.offset):
         end = tensor.offset + tensor.nbytes
         if end > cursor.size:

@@ -74,7 +74,7 @@ class StringArray(Sequence[str]):
 
 
 ScalarValue: TypeAlias = int | float | bool | str
-MetadataValue: TypeAlias = ScalarValue | StringArray | npt.NDArray[Any]
+MetadataValue: TypeAlias = ScalarValue | StringArray | list[str] | npt.NDArray[Any]
 ArrayKind: TypeAlias = Literal["int", "float", "bool"]
 
 
@@ -172,9 +172,9 @@ class TypedMetadata:
         value = self._get(key, default)
         if value is default:
             return value
-        if not isinstance(value, StringArray):
+        if not isinstance(value, StringArray | list):
             raise self._mismatch(key, "an array of strings")
-        return value.tolist()
+        return value.tolist() if isinstance(value, StringArray) else list(value)
 
     @overload
     def get_array(self, key: str, kind: ArrayKind) -> npt.NDArray[Any]: ...

@@ -14,7 +14,12 @@ MAX_JSON_BYTES = 32 << 20
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
 TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+SPECIAL_TOKENS = "special_tokens_map.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+GENERATION_CONFIG = "generation_config.json"
 
 T = TypeVar("T")
 _MISSING = object()
@@ -27,10 +32,17 @@ def is_part_of_model(name: str) -> bool:
         return False
     if directory:  # a module of sentence-transformers, such as 1_Pooling
         return directory[0].isdigit() and file in (CONFIG, WEIGHTS)
+    if file.startswith("model") and file.endswith(".safetensors"):  # a shard
+        return True
     return file in (
         CONFIG,
         WEIGHTS,
+        WEIGHTS_INDEX,
         TOKENIZER,
+        TOKENIZER_CONFIG,
+        SPECIAL_TOKENS,
+        CHAT_TEMPLATE,
+        GENERATION_CONFIG,
         "modules.json",
         "sentence_bert_config.json",
         "config_sentence_transformers.json",
@@ -43,14 +55,18 @@ class JsonObject:
     Args:
         source: The file's path, for errors.
         content: The object.
+
+    Attributes:
+        source: The file's path, for errors.
+        content: The object.
     """
 
     def __init__(self, source: str, content: Mapping[str, Any]) -> None:
         self.source = source
-        self._content = content
+        self.content = content
 
     def __contains__(self, key: str) -> bool:
-        return self._content.get(key) is not None
+        return self.content.get(key) is not None
 
     @overload
     def get(self, key: str, kind: type[T]) -> T: ...
@@ -62,7 +78,7 @@ class JsonObject:
         Raises:
             ModelLoadError: It is missing without a default, or of another type.
         """
-        value = self._content.get(key)
+        value = self.content.get(key)
         if value is None:
             if default is _MISSING:
                 raise ModelLoadError(self.source, f"{key} is missing")
@@ -112,8 +128,9 @@ class ModelFolder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the three files are there that every model has."""
-        return {CONFIG, WEIGHTS, TOKENIZER} <= self._files.keys()
+        """Whether the files are there that every model has."""
+        names = self._files.keys()
+        return {CONFIG, TOKENIZER} <= names and (WEIGHTS in names or WEIGHTS_INDEX in names)
 
     def __contains__(self, name: str) -> bool:
         return name in self._files

@@ -69,6 +69,11 @@ class RenamedTensors:
         file, original = self.origins[name]
         return file.tensor_bytes(original)
 
+    def tensor_rows(self, name: str, first: int, count: int) -> npt.NDArray[np.uint8]:
+        """The bytes of some rows; see `TensorFile.tensor_rows`."""
+        file, original = self.origins[name]
+        return file.tensor_rows(original, first, count)
+
     def tensor_place(self, name: str) -> tuple[int, int]:
         """The descriptor of the open file that holds a tensor, and where in it that begins."""
         file, original = self.origins[name]

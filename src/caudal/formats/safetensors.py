@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from caudal.errors import ModelLoadError
 from caudal.formats.byte_file import ByteFile
-from caudal.formats.tensor_file import TensorInfo
+from caudal.formats.tensor_file import StoredTensor
 from caudal.formats.tensor_types import TensorType
 
 MAX_HEADER_BYTES = 16 << 20
@@ -28,11 +29,31 @@ would take a gigabyte of memory."""
 _LENGTH_BYTES = 8
 _MAX_DIMENSIONS = 8
 _MAX_ELEMENTS = 1 << 48
-_ELEMENT_BYTES = {
-    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
-    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
+# The numpy type that keeps the bits.
+_NUMPY_TYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2",
+    "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "u1",
 }  # fmt: skip
 _TYPES = {"F32": TensorType.F32, "F16": TensorType.F16, "BF16": TensorType.BF16}
+
+
+@dataclass(frozen=True, slots=True)
+class SafetensorsEntry:
+    """What a file says of a tensor, of whichever type.
+
+    Attributes:
+        dtype: The type's name, e.g. `BF16`.
+        shape: Its dimensions.
+        offset: Where its bytes start in the file.
+        nbytes: How many they are.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
 
 
 class SafetensorsFile:
@@ -40,19 +61,22 @@ class SafetensorsFile:
 
     Attributes:
         path: The file.
+        entries: All tensors by name.
         tensors: Descriptions of the tensors of types that Caudal computes with, by name.
         others: Type names of the rest (integers, 8-bit floats), by name.
     """
 
-    def __init__(
-        self,
-        file: ByteFile,
-        tensors: Mapping[str, TensorInfo],
-        others: Mapping[str, str],
-    ) -> None:
+    def __init__(self, file: ByteFile, entries: Mapping[str, SafetensorsEntry]) -> None:
         self.path = file.path
-        self.tensors = tensors
-        self.others = others
+        self.entries = entries
+        self.tensors: Mapping[str, StoredTensor] = {
+            name: StoredTensor(name, entry.shape, _TYPES[entry.dtype], entry.offset)
+            for name, entry in entries.items()
+            if entry.dtype in _TYPES
+        }
+        self.others: Mapping[str, str] = {
+            name: entry.dtype for name, entry in entries.items() if entry.dtype not in _TYPES
+        }
         self._file = file
 
     @classmethod
@@ -68,11 +92,11 @@ class SafetensorsFile:
                 raise ModelLoadError(
                     str(path), f"it has {file.size} bytes, too few for a safetensors file"
                 )
-            tensors, others = _read_header(str(path), file)
+            entries = _read_header(str(path), file)
         except BaseException:
             file.close()
             raise
-        return cls(file, tensors, others)
+        return cls(file, entries)
 
     def tensor_bytes(self, name: str) -> npt.NDArray[np.uint8]:
         """A tensor's bytes, read-only, shape (nbytes,).
@@ -81,8 +105,26 @@ class SafetensorsFile:
             KeyError: There is no such tensor.
             ModelLoadError: The file is shorter than it was.
         """
+        return self.tensor_rows(name, 0, self.tensors[name].rows)
+
+    def tensor_rows(self, name: str, first: int, count: int) -> npt.NDArray[np.uint8]:
+        """The bytes of some rows, shape (count · row_bytes,); for errors see `tensor_bytes`."""
         tensor = self.tensors[name]
-        return np.frombuffer(self._file.read(tensor.offset, tensor.nbytes), np.uint8)
+        offset = tensor.offset + first * tensor.row_bytes
+        return np.frombuffer(self._file.read(offset, count * tensor.row_bytes), np.uint8)
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """All of a tensor, read-only, of the numpy type that keeps its bits.
+
+        BF16 comes as uint16, 8-bit floats and booleans as uint8.
+
+        Raises:
+            KeyError: There is no such tensor.
+            ModelLoadError: The file is shorter than it was.
+        """
+        entry = self.entries[name]
+        data = self._file.read(entry.offset, entry.nbytes)
+        return np.frombuffer(data, _NUMPY_TYPES[entry.dtype]).reshape(entry.shape)
 
     def tensor_place(self, name: str) -> tuple[int, int]:
         """The descriptor of the open file, and where in it a tensor begins.
@@ -104,7 +146,7 @@ class SafetensorsFile:
         self.close()
 
 
-def _read_header(source: str, file: ByteFile) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+def _read_header(source: str, file: ByteFile) -> dict[str, SafetensorsEntry]:
     size = file.size
     length = int.from_bytes(file.read(0, _LENGTH_BYTES), "little")
     if length > min(MAX_HEADER_BYTES, size - _LENGTH_BYTES):
@@ -121,18 +163,14 @@ def _read_header(source: str, file: ByteFile) -> tuple[dict[str, TensorInfo], di
         raise ModelLoadError(source, "its header is not a JSON object")
     header.pop("__metadata__", None)
     base = _LENGTH_BYTES + length
-    tensors: dict[str, TensorInfo] = {}
-    others: dict[str, str] = {}
+    entries: dict[str, SafetensorsEntry] = {}
     spans: list[tuple[int, int, str]] = []
     for name, entry in header.items():
         dtype, shape, begin, end = _read_entry(source, name, entry)
         spans.append((begin, end, name))
-        if dtype in _TYPES:
-            tensors[name] = TensorInfo(name, shape, _TYPES[dtype], base + begin, end - begin)
-        else:
-            others[name] = dtype
+        entries[name] = SafetensorsEntry(dtype, shape, base + begin, end - begin)
     _check_spans(source, spans, size - base)
-    return tensors, others
+    return entries
 
 
 def _read_entry(source: str, name: str, entry: Any) -> tuple[str, tuple[int, ...], int, int]:
@@ -142,7 +180,7 @@ def _read_entry(source: str, name: str, entry: Any) -> tuple[str, tuple[int, ...
     if not isinstance(entry, dict):
         raise wrong("is not described by a JSON object")
     dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
-    if not isinstance(dtype, str) or dtype not in _ELEMENT_BYTES:
+    if not isinstance(dtype, str) or dtype not in _NUMPY_TYPES:
         raise wrong(f"has the unknown dtype {dtype!r}")
     if (
         not isinstance(shape, list)
@@ -158,7 +196,7 @@ def _read_entry(source: str, name: str, entry: Any) -> tuple[str, tuple[int, ...
         or offsets[0] > offsets[1]
     ):
         raise wrong(f"has the impossible data_offsets {offsets!r}")
-    expected = math.prod(shape) * _ELEMENT_BYTES[dtype]
+    expected = math.prod(shape) * np.dtype(_NUMPY_TYPES[dtype]).itemsize
     if offsets[1] - offsets[0] != expected:
         raise wrong(
             f"has {offsets[1] - offsets[0]} bytes, but {dtype} of shape {shape} takes {expected}"

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.formats.vocabulary import TokenKind, Vocabulary, library_errors
 
 SPACE = "\u2581"
@@ -24,7 +24,7 @@ SPACE = "\u2581"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
-def build_spm(file: GGUFFile, vocabulary: Vocabulary) -> Backend:
+def build_spm(file: ModelFile, vocabulary: Vocabulary) -> Backend:
     """A tokenizer for text without special tokens, in which spaces have become `SPACE`.
 
     Raises:
@@ -74,7 +74,7 @@ def spm_token_bytes(text: str, kind: TokenKind, source: str) -> bytes:
 
 
 def _read_scores(
-    file: GGUFFile, vocabulary: Vocabulary
+    file: ModelFile, vocabulary: Vocabulary
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     key = "tokenizer.ggml.scores"
     scores = file.get_array(key, "float")

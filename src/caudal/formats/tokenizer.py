@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Backend
 
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.bpe import bpe_token_bytes, build_bpe, pre_tokenizer_of
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.formats.model_folder import ModelFolder
 from caudal.formats.special_tokens import SpecialTokenSplitter
 from caudal.formats.spm import SPACE, build_spm, spm_token_bytes
@@ -84,7 +84,7 @@ class Tokenizer:
         )
 
     @classmethod
-    def from_gguf(cls, file: GGUFFile) -> Self:
+    def from_gguf(cls, file: ModelFile) -> Self:
         """Build the tokenizer that the file describes.
 
         Raises:

@@ -10,7 +10,7 @@ from enum import IntEnum
 import numpy as np
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 
 
 class TokenKind(IntEnum):
@@ -107,7 +107,7 @@ class Vocabulary:
     eos_ids: frozenset[int]
 
     @classmethod
-    def from_gguf(cls, file: GGUFFile) -> Vocabulary:
+    def from_gguf(cls, file: ModelFile) -> Vocabulary:
         """Read and check the vocabulary.
 
         Raises:
@@ -185,7 +185,7 @@ def library_errors(source: str, what: str) -> Iterator[None]:
         raise ModelLoadError(source, f"{what}: {error}") from error
 
 
-def _read_kinds(file: GGUFFile, source: str, size: int) -> bytearray:
+def _read_kinds(file: ModelFile, source: str, size: int) -> bytearray:
     key = "tokenizer.ggml.token_type"
     kinds = file.get_array(key, "int", None)
     if kinds is None:
@@ -205,7 +205,7 @@ def _read_kinds(file: GGUFFile, source: str, size: int) -> bytearray:
     return result.replace(b"\0", bytes([TokenKind.NORMAL]))
 
 
-def _read_ids(file: GGUFFile, source: str, model: str, size: int) -> dict[str, int | None]:
+def _read_ids(file: ModelFile, source: str, model: str, size: int) -> dict[str, int | None]:
     ids: dict[str, int | None] = {}
     for role, key in _ID_KEYS.items():
         token = file.get_int(key, None)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers, pre_tokenizers
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.formats.model_folder import TOKENIZER, ModelFolder
 from caudal.formats.tokenizer_steps import check_steps
 from caudal.formats.vocabulary import (
@@ -29,7 +29,7 @@ _MAX_VOCABULARY = 1 << 22
 _ROLES = {"bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]", "pad": "[PAD]"}
 
 
-def with_continuations(vocabulary: Vocabulary, file: GGUFFile) -> Vocabulary:
+def with_continuations(vocabulary: Vocabulary, file: ModelFile) -> Vocabulary:
     """A GGUF file's vocabulary as BERT spells it, with [CLS] as BOS and [SEP] as EOS.
 
     Converters mark the beginning of words (`\u2581`) instead of their continuation (`##`).

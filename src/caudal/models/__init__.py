@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.models import bert, gemma3, llama, qwen2, qwen3
 from caudal.models.program import Program
 
@@ -18,7 +18,7 @@ _BUILDERS = {
 SUPPORTED_ARCHITECTURES = tuple(_BUILDERS)
 
 
-def build_program(file: GGUFFile) -> Program:
+def build_program(file: ModelFile) -> Program:
     """The program of a model file.
 
     Raises:

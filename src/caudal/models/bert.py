@@ -6,7 +6,7 @@ Tensors go by llama.cpp's names, from a Hugging Face folder too (formats/tensor_
 from __future__ import annotations
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.builder import ProgramBuilder
 from caudal.models.encoder_config import EncoderConfig
@@ -14,7 +14,7 @@ from caudal.models.layer import Layer
 from caudal.models.program import Program
 
 
-def build(file: GGUFFile) -> Program:
+def build(file: ModelFile) -> Program:
     """The program of a GGUF file."""
     return build_encoder(file, EncoderConfig.from_gguf(file))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.models.builder import ProgramBuilder
 from caudal.models.decoder_config import DecoderConfig
 from caudal.models.layer import Layer
@@ -29,7 +29,7 @@ class Decoder:
         ModelLoadError: The file's keys don't make sense.
     """
 
-    def __init__(self, file: GGUFFile) -> None:
+    def __init__(self, file: ModelFile) -> None:
         self._file = file
         self.config = DecoderConfig.from_gguf(file)
         self.b = ProgramBuilder(file)
@@ -96,7 +96,7 @@ class Decoder:
         )
 
 
-def _pooling(file: GGUFFile) -> Pooling:
+def _pooling(file: ModelFile) -> Pooling:
     """How a decoder embeds: as its file says, else by its last token, which has seen all others."""
     key = f"{file.architecture}.pooling_type"
     number = file.get_int(key, 0)

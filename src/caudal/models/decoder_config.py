@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.models.hyperparameters import MAX_HEAD_DIM, context_length, epsilon, positive
 
 
@@ -41,7 +41,7 @@ class DecoderConfig:
     vocab_size: int
 
     @classmethod
-    def from_gguf(cls, file: GGUFFile) -> Self:
+    def from_gguf(cls, file: ModelFile) -> Self:
         """Read the keys, checking that they make sense together.
 
         Raises:

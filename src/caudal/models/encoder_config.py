@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.formats.model_folder import CONFIG, ModelFolder
 from caudal.models.hyperparameters import (
     MAX_HEAD_DIM,
@@ -94,7 +94,7 @@ class EncoderConfig:
         return self.hidden // self.heads
 
     @classmethod
-    def from_gguf(cls, file: GGUFFile) -> EncoderConfig:
+    def from_gguf(cls, file: ModelFile) -> EncoderConfig:
         """Read the `bert.*` keys.
 
         Raises:

@@ -6,9 +6,9 @@ sqrt(hidden). The "1 +" of Gemma's norm weights is already in the file.
 
 from __future__ import annotations
 
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
-from caudal.models.hyperparameters import positive
+from caudal.models.hyperparameters import positive, positive_number
 from caudal.models.program import Program
 from caudal.models.rope import rope_table
 
@@ -16,7 +16,7 @@ _GLOBAL_EVERY = 6
 _LAYERS_OF_27B = 62
 
 
-def build(file: GGUFFile) -> Program:
+def build(file: ModelFile) -> Program:
     """The program."""
     decoder = Decoder(file)
     config = decoder.config
@@ -31,6 +31,7 @@ def build(file: GGUFFile) -> Program:
     scaled_by = (
         config.hidden // config.heads if config.layers == _LAYERS_OF_27B else config.head_dim
     )
+    scale = positive_number(file, "gemma3.attention.scale", scaled_by**-0.5)
 
     decoder.embed_tokens(scale=config.hidden**0.5)
     for layer in decoder.layers():
@@ -38,7 +39,7 @@ def build(file: GGUFFile) -> Program:
         heads = layer.project(layer.norm("attn_norm"))
         layer.norm_heads(heads)
         layer.rotate(heads, global_rope if is_global else local_rope)
-        attended = layer.attend(heads, scale=scaled_by**-0.5, window=None if is_global else window)
+        attended = layer.attend(heads, scale=scale, window=None if is_global else window)
         layer.add_normed(attended, "attn_output", "post_attention_norm")
         inner = layer.gated_mlp(layer.norm("ffn_norm"), "gelu_tanh")
         layer.add_normed(inner, "ffn_down", "post_ffw_norm")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 
 MAX_HEAD_DIM = 1024
+MOST = 1e15
+"""No number of a model's is larger, nor smaller than its inverse: thousands of times what any
+uses, and far from where arithmetic overflows."""
 MOST_OF_ANYTHING = 2**31 - 1
 """No size of a model is larger."""
 
 
-def positive(file: GGUFFile, key: str, default: int | None = None) -> int:
+def positive(file: ModelFile, key: str, default: int | None = None) -> int:
     """A whole number from 1 to 2³¹ - 1 from the file's metadata.
 
     Raises:
@@ -25,7 +28,7 @@ def positive(file: GGUFFile, key: str, default: int | None = None) -> int:
     return value
 
 
-def context_length(file: GGUFFile, key: str, default: int | None = None) -> int:
+def context_length(file: ModelFile, key: str, default: int | None = None) -> int:
     """A number of tokens; what is larger than 2³¹ - 1, such as 2³² - 1, stands for "no limit".
 
     Raises:
@@ -37,7 +40,22 @@ def context_length(file: GGUFFile, key: str, default: int | None = None) -> int:
     return min(value, MOST_OF_ANYTHING)
 
 
-def epsilon(file: GGUFFile, key: str) -> float:
+def positive_number(file: ModelFile, key: str, default: float) -> float:
+    """A positive number from the file's metadata.
+
+    Raises:
+        ModelLoadError: It isn't between 1 / `MOST` and `MOST`.
+    """
+    value = file.get_float(key, default)
+    if not 1 / MOST <= value <= MOST:
+        raise ModelLoadError(
+            str(file.path),
+            f"{key} must be positive, from {1 / MOST:.0e} to {MOST:.0e}, but is {value}",
+        )
+    return value
+
+
+def epsilon(file: ModelFile, key: str) -> float:
     """What a norm adds before it takes the root.
 
     Raises:

@@ -6,13 +6,13 @@ family so that RoPE's pairs are neighbours.
 
 from __future__ import annotations
 
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
 from caudal.models.hyperparameters import positive
 from caudal.models.program import Program
 
 
-def build(file: GGUFFile) -> Program:
+def build(file: ModelFile) -> Program:
     """The program; `attention.sliding_window` (Mistral 7B v0.1) holds for all layers."""
     key = "llama.attention.sliding_window"
     window = positive(file, key) if file.get_int(key, 0) else None

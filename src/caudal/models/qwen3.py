@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from caudal.formats.gguf import GGUFFile
+from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
 from caudal.models.program import Program
 
 
-def build(file: GGUFFile) -> Program:
+def build(file: ModelFile) -> Program:
     """The program."""
     decoder = Decoder(file)
     rope = decoder.rope(interleaved=False)

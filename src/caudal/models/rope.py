@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caudal.errors import ModelLoadError
-from caudal.formats.gguf import GGUFFile
-from caudal.models.hyperparameters import context_length
-
-MOST = 1e15
-"""No number of a model's is larger, nor smaller than its inverse: thousands of times what any
-uses, and far from where arithmetic overflows."""
+from caudal.formats.model_file import ModelFile
+from caudal.models.hyperparameters import MOST, context_length, positive_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +32,7 @@ def plain_frequencies(dimensions: int, base: float) -> list[float]:
 
 
 def rope_table(
-    file: GGUFFile,
+    file: ModelFile,
     *,
     dimensions: int,
     base: float,
@@ -74,7 +70,7 @@ def rope_table(
     kind = file.get_str(f"{prefix}.scaling.type", "none") if scaled else "none"
     if kind == "none":
         return RopeTable(tuple(frequencies), 1.0, interleaved)
-    factor = _number(file, f"{prefix}.scaling.factor", 1.0)
+    factor = positive_number(file, f"{prefix}.scaling.factor", 1.0)
     if kind == "linear":  # position interpolation, arXiv 2306.15595
         return RopeTable(tuple(f / factor for f in frequencies), 1.0, interleaved)
     if kind == "yarn":
@@ -86,7 +82,7 @@ def rope_table(
 
 
 def _yarn(
-    file: GGUFFile,
+    file: ModelFile,
     prefix: str,
     frequencies: list[float],
     dimensions: int,
@@ -103,9 +99,9 @@ def _yarn(
     if key not in file.metadata:
         key = f"{file.architecture}.context_length"
     original = context_length(file, key)
-    beta_fast = _number(file, f"{prefix}.scaling.yarn_beta_fast", 32.0)
-    beta_slow = _number(file, f"{prefix}.scaling.yarn_beta_slow", 1.0)
-    attention_factor = _number(file, f"{prefix}.scaling.attn_factor", 1.0)
+    beta_fast = positive_number(file, f"{prefix}.scaling.yarn_beta_fast", 32.0)
+    beta_slow = positive_number(file, f"{prefix}.scaling.yarn_beta_slow", 1.0)
+    attention_factor = positive_number(file, f"{prefix}.scaling.attn_factor", 1.0)
     if beta_slow > beta_fast:
         raise ModelLoadError(
             str(file.path),
@@ -128,13 +124,3 @@ def _yarn(
         attention_factor * (1.0 + 0.1 * math.log(factor)) if factor > 1 else attention_factor
     )
     return RopeTable(tuple(stretched), magnitude, interleaved)
-
-
-def _number(file: GGUFFile, key: str, default: float) -> float:
-    value = file.get_float(key, default)
-    if not 1 / MOST <= value <= MOST:
-        raise ModelLoadError(
-            str(file.path),
-            f"{key} must be positive, from {1 / MOST:.0e} to {MOST:.0e}, but is {value}",
-        )
-    return value

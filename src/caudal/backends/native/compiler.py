@@ -9,6 +9,13 @@ from caudal.formats.tensor_file import TensorFile
 from caudal.models.program import Buffer, MatrixName, Op, OpValue, Program, VectorName
 from caudal.models.rope import RopeTable
 
+PANEL_ROWS: int = _native.PANEL_ROWS
+"""Rows are packed in panels of so many."""
+
+_PIECE_BYTES = 32 << 20
+"""Rows that a file makes are asked for in pieces of so many bytes: few enough to need little memory
+besides, enough for all threads."""
+
 
 def compile_program(
     program: Program,
@@ -64,10 +71,7 @@ def _pack(
         first, end = name.rows or (0, tensor.shape[0])
         row_bytes = tensor.nbytes // tensor.shape[0]
         if isinstance(name, MatrixName):
-            descriptor, offset = file.tensor_place(name.tensor)
-            offset += first * row_bytes
-            shape = (end - first, *tensor.shape[1:])
-            numbers[name] = weights.add_matrix(tensor.type, descriptor, offset, *shape)
+            numbers[name] = _add_matrix(weights, file, name.tensor, first, end)
         else:
             data = file.tensor_bytes(name.tensor)[first * row_bytes : end * row_bytes]
             numbers[name] = weights.add_vector(tensor.type, data, end - first)
@@ -75,6 +79,23 @@ def _pack(
         if progress is not None:
             progress(done / total)
     return numbers
+
+
+def _add_matrix(weights: _native.Weights, file: TensorFile, name: str, begin: int, end: int) -> int:
+    """Pack rows of a matrix: from the file where they lie there as they are, else in pieces."""
+    tensor = file.tensors[name]
+    rows, columns = end - begin, tensor.shape[1]
+    place = file.tensor_place(name)
+    if place is not None:
+        descriptor, offset = place
+        offset += begin * tensor.row_bytes
+        return weights.add_matrix(tensor.type, descriptor, offset, rows, columns)
+    number = weights.reserve_matrix(tensor.type, rows, columns)
+    step = max(PANEL_ROWS, _PIECE_BYTES // tensor.row_bytes // PANEL_ROWS * PANEL_ROWS)
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        weights.pack_rows(number, first, file.tensor_rows(name, begin + first, count))
+    return number
 
 
 class _Translator:

@@ -1,0 +1,27 @@
+"""Families by `model_type`; a new one is a file here, and a line in `_ALL`."""
+
+from __future__ import annotations
+
+from caudal.formats.huggingface.config import Config
+from caudal.formats.huggingface.families import gemma3, llama, qwen2, qwen3
+from caudal.formats.huggingface.family import Family
+
+_ALL = (llama.FAMILY, qwen2.FAMILY, qwen3.FAMILY, gemma3.FAMILY)
+
+FAMILIES = {kind: family for family in _ALL for kind in family.model_types}
+
+
+def find_family(config: Config) -> Family:
+    """The family of a configuration: its text model's, where it has one of its own.
+
+    Raises:
+        ModelLoadError: The `model_type` isn't supported; names it, and those that are.
+    """
+    for kind in config.model_types:
+        if kind in FAMILIES:
+            return FAMILIES[kind]
+    named = next(filter(None, config.model_types), "")
+    raise config.error(
+        f"model_type {named!r} is not supported; supported are "
+        + ", ".join(sorted([*FAMILIES, "bert"]))
+    )

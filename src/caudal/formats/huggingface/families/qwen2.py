@@ -1,0 +1,21 @@
+"""Qwen 2 and 2.5."""
+
+from __future__ import annotations
+
+from caudal.formats.huggingface.config import SILU, Config
+from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
+from caudal.formats.huggingface.keys import decoder_keys, refuse_windows
+
+
+def _keys(config: Config) -> Keys:
+    config.require("hidden_act", SILU, "silu")
+    refuse_windows(config)
+    return decoder_keys(config)
+
+
+FAMILY = Family(
+    model_types=("qwen2",),
+    architecture="qwen2",
+    keys=_keys,
+    layer={**ATTENTION, **MLP, **NORMS},
+)

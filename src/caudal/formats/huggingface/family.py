@@ -1,0 +1,254 @@
+"""What a family's checkpoints are: keys, names and layouts of one architecture."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from caudal.errors import ModelLoadError
+from caudal.formats.gguf_metadata import MetadataValue
+from caudal.formats.huggingface.checkpoint import Checkpoint
+from caudal.formats.huggingface.config import Config
+from caudal.formats.huggingface.methods import Method
+from caudal.formats.huggingface.rows import Joined, Rows, mapped
+from caudal.formats.huggingface.tensor_rules import Found, Rule
+from caudal.formats.tensor_types import TensorType
+
+Keys = Mapping[str, MetadataValue]
+Table = Mapping[str, str | Rule]
+"""From names without prefixes (`self_attn.q_proj`, or `A_log` of a tensor that is no module's) to
+llama.cpp's, or to rules. A number of an expert is `*`: `mlp.experts.*.up_proj`; tensors that differ
+in it alone are stacked."""
+
+# What comes before names in models of text alone, and of more; the longest first.
+_PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+_MAX_EXPERTS = 4096
+
+NOT_TEXT = (
+    "vision_tower",
+    "vision_model",
+    "visual",
+    "multi_modal_projector",
+    "mm_projector",
+    "audio_tower",
+    "embed_vision",
+    "embed_audio",
+    "patch_merger",
+    "vision_language_adapter",
+)
+"""Modules of models of more than text, which are left out: text is what is loaded."""
+
+MLP: Table = {
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+ATTENTION: Table = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+}
+NORMS: Table = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+"""Names that most families share."""
+
+DECODER: Table = {
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+}
+"""Names outside of layers that most families share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Checkpoints of one architecture.
+
+    Attributes:
+        model_types: `model_type` in config.json, of the text model where there is more.
+        architecture: `general.architecture`.
+        keys: The keys below `{architecture}.`; refuses what isn't computed.
+        layer: Tensors of layers (`layers.N.`).
+        others: All other tensors.
+        left_out: Tensors and modules that files have and programs don't use; a layer's as `layer`
+            has them.
+        made: Tensors that are made of the configuration alone, by full name.
+        defaults: What keys of config.json are where they are missing.
+        tied: Whether the output matrix is the embedding where config.json doesn't say.
+    """
+
+    model_types: tuple[str, ...]
+    architecture: str
+    keys: Callable[[Config], Keys]
+    layer: Table
+    others: Table = field(default_factory=lambda: DECODER)
+    left_out: tuple[str, ...] = ("rotary_emb", "self_attn.rotary_emb")
+    made: Callable[[Config], Mapping[str, Rows]] = lambda _config: {}
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    tied: bool = False
+
+    def metadata(self, config: Config) -> dict[str, MetadataValue]:
+        """All keys of the architecture, `general.architecture` included.
+
+        Raises:
+            ModelLoadError: config.json lacks a key, or asks for what isn't computed.
+        """
+        keys = self.keys(config)
+        return {
+            "general.architecture": self.architecture,
+            **{f"{self.architecture}.{key}": value for key, value in keys.items()},
+        }
+
+    def tensors(self, config: Config, checkpoint: Checkpoint, method: Method) -> Tensors:
+        """All tensors by llama.cpp's names.
+
+        Raises:
+            ModelLoadError: A tensor is of no known name, type or shape; or an expert is missing.
+        """
+        result: dict[str, Rows] = {}
+        origins: dict[str, str] = {}
+        experts: dict[str, dict[int, Rows]] = defaultdict(dict)
+        left_out: set[str] = set()
+        tied = config.get("tie_word_embeddings", bool, self.tied)
+
+        def add(new: str, rows: Rows, name: str) -> None:
+            if new in result:
+                raise checkpoint_error(checkpoint, name, f"and {origins[new]} are both {new}")
+            result[new] = rows
+            origins[new] = name
+
+        for name in method.names(checkpoint):
+            plain = _without_prefix(name)
+            outside = _first_of(plain, NOT_TEXT)
+            if outside is not None:
+                left_out.add(outside)
+                continue
+            place = _Place.of(plain)
+            if _first_of(place.name, self.left_out) is not None:
+                continue
+            if tied and place.layer is None and plain.startswith("lm_head."):
+                continue
+            entry, kind = self._entry(place)
+            if entry is None:
+                raise checkpoint_error(
+                    checkpoint,
+                    name,
+                    f"is not part of a {self.architecture} model as Caudal knows it",
+                )
+            rows = method.rows(checkpoint, name)
+            found = Found(config, place.layer, kind, rows)
+            try:
+                news = {found.named(entry): rows} if isinstance(entry, str) else entry(found)
+            except ValueError as error:
+                raise checkpoint_error(checkpoint, name, str(error)) from error
+            for new, made in news.items():
+                full = new if place.layer is None else f"blk.{place.layer}.{new}"
+                if place.expert is None:
+                    add(full, made, name)
+                elif place.expert in experts[full]:
+                    raise checkpoint_error(checkpoint, name, f"and another are both {full}")
+                else:
+                    experts[full][place.expert] = made
+        for full, parts in experts.items():
+            add(full, _stacked(checkpoint, full, parts), parts[min(parts)].name)
+        for full, rows in self.made(config).items():
+            add(full, rows, "config.json's")
+        if not tied and "output.weight" not in result:
+            raise ModelLoadError(
+                checkpoint.source, "tensor lm_head.weight is missing, and not tied to the embedding"
+            )
+        # As converters do: vectors are float32, whatever the matrices are.
+        plain_vectors = {
+            full: mapped(rows, lambda values: values)
+            for full, rows in result.items()
+            if len(rows.shape) == 1 and rows.type in (TensorType.F16, TensorType.BF16)
+        }
+        return Tensors({**result, **plain_vectors}, tuple(sorted(left_out)))
+
+    def _entry(self, place: _Place) -> tuple[str | Rule | None, str]:
+        """What the tables have for a tensor, and its kind."""
+        table = self.others if place.layer is None else self.layer
+        if place.name in table:
+            return table[place.name], ""
+        module, _, kind = place.name.rpartition(".")
+        return table.get(module), kind
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """A checkpoint under llama.cpp's names.
+
+    Attributes:
+        rows: The tensors by name.
+        left_out: Modules that aren't loaded, because they aren't for text.
+    """
+
+    rows: Mapping[str, Rows]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A tensor's name taken apart: its layer, its expert, and the name without either number."""
+
+    layer: int | None
+    expert: int | None
+    name: str
+
+    @classmethod
+    def of(cls, plain: str) -> _Place:
+        layer = expert = None
+        parts = plain.split(".")
+        if parts[0] == "layers" and len(parts) > 2 and _is_number(parts[1]):
+            layer = int(parts[1])
+            parts = parts[2:]
+        if "experts" in parts[:-1]:
+            at = parts.index("experts") + 1
+            if _is_number(parts[at]):
+                expert = int(parts[at])
+                parts = [*parts[:at], "*", *parts[at + 1 :]]
+        return cls(layer, expert, ".".join(parts))
+
+
+def checkpoint_error(checkpoint: Checkpoint, name: str, reason: str) -> ModelLoadError:
+    """What to raise about a tensor, which may be one that several stored ones make up."""
+    if name in checkpoint:
+        return checkpoint.error(name, reason)
+    return ModelLoadError(checkpoint.source, f"tensor {name} {reason}")
+
+
+def _stacked(checkpoint: Checkpoint, name: str, parts: Mapping[int, Rows]) -> Rows:
+    """The experts' matrices, [experts][rows][columns]; of vectors, [experts][columns]."""
+    missing = [expert for expert in range(len(parts)) if expert not in parts]
+    if missing:
+        raise ModelLoadError(
+            checkpoint.source, f"{name}: expert {missing[0]} is missing of {len(parts)}"
+        )
+    ordered = [parts[expert] for expert in range(len(parts))]
+    if len({(part.shape, part.type) for part in ordered}) > 1:
+        raise ModelLoadError(checkpoint.source, f"{name}: experts differ in shape or type")
+    return Joined(name, ordered, (len(ordered), *ordered[0].shape))
+
+
+def _without_prefix(name: str) -> str:
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
+
+
+def _first_of(name: str, modules: Iterable[str]) -> str | None:
+    """Which of the modules a tensor is, or is within."""
+    for module in modules:
+        if name == module or name.startswith(f"{module}."):
+            return module
+    return None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 4

@@ -1,0 +1,49 @@
+"""The keys that most decoders' configurations come to."""
+
+from __future__ import annotations
+
+from caudal.formats.gguf_metadata import MetadataValue
+from caudal.formats.huggingface.config import Config
+from caudal.formats.huggingface.rope_keys import rope_keys, rope_parameters
+
+
+def head_dim(config: Config) -> int:
+    """Channels of a head."""
+    default = config.positive("hidden_size") // config.positive("num_attention_heads")
+    return config.positive("head_dim", max(default, 1))
+
+
+def decoder_keys(config: Config) -> dict[str, MetadataValue]:
+    """Sizes, norms and rotary positions, below `{architecture}.`.
+
+    Raises:
+        ModelLoadError: A key is missing, or asks for what isn't computed.
+    """
+    heads = config.positive("num_attention_heads")
+    channels = head_dim(config)
+    return {
+        "block_count": config.positive("num_hidden_layers"),
+        "context_length": config.positive("max_position_embeddings"),
+        "embedding_length": config.positive("hidden_size"),
+        "feed_forward_length": config.positive("intermediate_size"),
+        "attention.head_count": heads,
+        "attention.head_count_kv": config.positive("num_key_value_heads", heads),
+        "attention.key_length": channels,
+        "attention.value_length": channels,
+        "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps", float, 1e-6),
+        "rope.dimension_count": channels,
+        "vocab_size": config.positive("vocab_size"),
+        **rope_keys(config, rope_parameters(config)),
+    }
+
+
+def refuse_windows(config: Config) -> None:
+    """Refuse sliding windows, which are off in most files of families that could have them.
+
+    Raises:
+        ModelLoadError: Some layers have windows.
+    """
+    config.require("use_sliding_window", (False,), False)
+    kinds = config.get("layer_types", list, [])
+    if any(kind != "full_attention" for kind in kinds):
+        raise config.error("layer_types has layers other than full_attention")

@@ -1,0 +1,77 @@
+"""A folder's decoder as a `ModelFile`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from caudal.formats.gguf_metadata import MetadataValue
+from caudal.formats.huggingface.checkpoint import open_checkpoint
+from caudal.formats.huggingface.config import Config
+from caudal.formats.huggingface.families import find_family
+from caudal.formats.huggingface.family import Tensors
+from caudal.formats.huggingface.methods import find_method
+from caudal.formats.model_file import ModelFile
+from caudal.formats.model_folder import ModelFolder
+
+
+class FolderModel(ModelFile):
+    """A decoder in a folder, under the keys and names of GGUF files.
+
+    Use `open_folder`.
+
+    Args:
+        path: The file that the tensors are from, for errors.
+        metadata: Values by GGUF's keys.
+        tensors: The tensors.
+
+    Attributes:
+        left_out: Modules that aren't loaded, because they aren't for text.
+    """
+
+    def __init__(self, path: Path, metadata: Mapping[str, MetadataValue], tensors: Tensors) -> None:
+        types = {key: _type_name(value) for key, value in metadata.items()}
+        infos = {name: rows.info_as(name) for name, rows in tensors.rows.items()}
+        super().__init__(path, metadata, types, infos)
+        self.left_out = tensors.left_out
+        self._rows = tensors.rows
+
+    def tensor_rows(self, name: str, first: int, count: int) -> npt.NDArray[np.uint8]:
+        """The bytes of some rows; see `ModelFile.tensor_rows`."""
+        self.tensor(name)
+        return np.ascontiguousarray(self._rows[name].read(first, count)).reshape(-1)
+
+    def tensor_place(self, name: str) -> tuple[int, int] | None:
+        """Where a tensor lies as it is; see `ModelFile.tensor_place`."""
+        self.tensor(name)
+        return self._rows[name].place
+
+
+@contextlib.contextmanager
+def open_folder(folder: ModelFolder) -> Iterator[FolderModel]:
+    """Open a folder's decoder, and close its files at the end.
+
+    Raises:
+        ModelLoadError: The model isn't supported, or its files are damaged; names what is wrong.
+    """
+    config = Config.of(folder)
+    family = find_family(config)
+    config = config.with_defaults(family.defaults)
+    method = find_method(config)
+    metadata = family.metadata(config)
+    with open_checkpoint(folder) as checkpoint:
+        tensors = family.tensors(config, checkpoint, method)
+        yield FolderModel(Path(checkpoint.source), metadata, tensors)
+
+
+def _type_name(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"array of {value.dtype.name}"
+    if isinstance(value, list | tuple):
+        return "array of string"
+    return type(value).__name__

@@ -1,0 +1,117 @@
+"""How config.json has its rotary positions stretched, as GGUF's keys and tensors.
+
+Transformers 5 writes `rope_parameters`, an object for all layers or one for each kind of layer;
+before, there were `rope_theta` and `rope_scaling`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from caudal.errors import ModelLoadError
+from caudal.formats.gguf_metadata import MetadataValue
+from caudal.formats.huggingface.config import Config
+from caudal.formats.huggingface.rows import Floats, Rows, made_of_floats
+from caudal.formats.model_folder import JsonObject
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+_DEFAULT_BASE = 10000.0
+
+
+def rope_parameters(config: Config, layers: str = FULL) -> JsonObject:
+    """The parameters of one kind of layers, in the newer form.
+
+    Raises:
+        ModelLoadError: They have types that they can't have.
+    """
+    parameters = config.part("rope_parameters")
+    if FULL in parameters or SLIDING in parameters:
+        inner = parameters.get(layers, dict, {})
+        return JsonObject(f"{parameters.source}.{layers}", inner)
+    if parameters.content:
+        return parameters
+    scaling = config.part("rope_scaling")
+    kind = scaling.get("rope_type", str, scaling.get("type", str, "default"))
+    base = config.get("rope_theta", float, _DEFAULT_BASE)
+    return JsonObject(scaling.source, {"rope_theta": base, **scaling.content, "rope_type": kind})
+
+
+def rope_keys(
+    config: Config, rope: JsonObject, *, prefix: str = "rope"
+) -> dict[str, MetadataValue]:
+    """The keys below `{architecture}.` of a base and its scaling.
+
+    Raises:
+        ModelLoadError: The scaling is of a type that isn't computed; names it.
+    """
+    keys: dict[str, MetadataValue] = {
+        f"{prefix}.freq_base": rope.get("rope_theta", float, _DEFAULT_BASE)
+    }
+    kind = rope.get("rope_type", str, "default")
+    if kind in ("default", "llama3"):
+        return keys
+    if kind == "linear":
+        return keys | {
+            f"{prefix}.scaling.type": "linear",
+            f"{prefix}.scaling.factor": rope.get("factor", float),
+        }
+    if kind == "yarn":
+        return keys | _yarn_keys(config, rope, f"{prefix}.scaling")
+    raise ModelLoadError(
+        rope.source,
+        f"rope_type is {kind!r}; supported are 'default', 'linear', 'llama3' and 'yarn'",
+    )
+
+
+def llama3_divisors(config: Config, rope: JsonObject, dimensions: int) -> Rows | None:
+    """The tensor `rope_freqs.weight` of Llama 3.1's scaling; None where there is none.
+
+    Pairs of long wavelengths are slowed down by `factor`, those of short ones are left as they are,
+    and between both the divisor goes smoothly over.
+
+    Raises:
+        ModelLoadError: A parameter is missing, or makes no sense.
+    """
+    if rope.get("rope_type", str, "default") != "llama3":
+        return None
+    factor = rope.get("factor", float)
+    low, high = rope.get("low_freq_factor", float), rope.get("high_freq_factor", float)
+    original = rope.positive("original_max_position_embeddings")
+    base = rope.get("rope_theta", float, _DEFAULT_BASE)
+    if not (factor > 0 and 0 < low < high and base > 1):
+        raise ModelLoadError(
+            rope.source,
+            f"factor {factor}, low_freq_factor {low}, high_freq_factor {high} and rope_theta "
+            f"{base} make no sense together",
+        )
+
+    def divisors() -> Floats:
+        exponents = np.arange(0, dimensions, 2) / dimensions
+        wavelengths = 2 * math.pi * np.power(base, exponents)
+        smooth = np.clip((original / wavelengths - low) / (high - low), 0, 1)
+        return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
+
+    return made_of_floats("rope_freqs.weight", (dimensions // 2,), divisors)
+
+
+def _yarn_keys(config: Config, rope: JsonObject, prefix: str) -> dict[str, MetadataValue]:
+    factor = rope.get("factor", float)
+    keys: dict[str, MetadataValue] = {
+        f"{prefix}.type": "yarn",
+        f"{prefix}.factor": factor,
+        f"{prefix}.original_context_length": rope.positive(
+            "original_max_position_embeddings", config.positive("max_position_embeddings")
+        ),
+    }
+    for key in ("beta_fast", "beta_slow"):
+        if key in rope:
+            keys[f"{prefix}.yarn_{key}"] = rope.get(key, float)
+    if "attention_factor" in rope:
+        # GGUF's factor multiplies YaRN's own, 1 + 0.1 · ln(factor), instead of standing for it.
+        own = 1 + 0.1 * math.log(factor) if factor > 1 else 1.0
+        keys[f"{prefix}.attn_factor"] = rope.get("attention_factor", float) / own
+    if not rope.get("truncate", bool, True):
+        raise ModelLoadError(rope.source, "truncate is false, which is not supported with yarn")
+    return keys
