@@ -34,7 +34,13 @@ const Names<Activation>& names_of(Activation) {
                                             {"gelu_tanh", Activation::GeluTanh},
                                             {"gelu", Activation::Gelu},
                                             {"relu", Activation::Relu},
-                                            {"tanh", Activation::Tanh}};
+                                            {"relu_squared", Activation::ReluSquared},
+                                            {"tanh", Activation::Tanh},
+                                            {"sigmoid", Activation::Sigmoid},
+                                            {"softplus", Activation::Softplus},
+                                            {"exp", Activation::Exp},
+                                            {"none", Activation::None},
+                                            {"swiglu_clamped", Activation::ClampedSwiglu}};
     return names;
 }
 

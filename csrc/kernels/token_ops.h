@@ -12,7 +12,29 @@
 
 namespace caudal {
 
-enum class Activation : uint8_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu = 3, Tanh = 4 };
+enum class Activation : uint8_t {
+    Silu = 0,
+    GeluTanh = 1,
+    Gelu = 2,
+    Relu = 3,
+    Tanh = 4,
+    ReluSquared = 5,
+    Sigmoid = 6,
+    Softplus = 7,
+    Exp = 8,
+    // For gates alone:
+    None = 9,
+    ClampedSwiglu = 10,
+};
+
+// What a gate does: factor(gate) · up, with an activation as the factor. Of ClampedSwiglu, the
+// factor is g · σ(alpha · g), g = min(gate, limit), and up is clamped to ±limit, plus 1 (gpt-oss).
+struct Gate {
+    Activation activation = Activation::Silu;
+    float alpha = 1.702f;
+    float limit = 7.0f;
+};
+
 enum class KVType : uint8_t { F16 = 0, F32 = 1 };
 
 constexpr int64_t element_bytes(KVType type) {
@@ -99,8 +121,13 @@ struct AttentionPartial {
 
 struct TokenKernels {
     // out = x / sqrt(mean(x²) + eps) · weight, for `groups` consecutive vectors of `width` floats.
-    void (*rms_norm)(const float* x, const float* weight, float* out, int64_t groups, int64_t width,
-                     float eps);
+    // The weight is for one of them, or several: then it goes from group to group, and begins anew
+    // at its end. Empty: without.
+    void (*rms_norm)(const float* x, std::span<const float> weight, float* out, int64_t groups,
+                     int64_t width, float eps);
+
+    // out = x / sqrt(Σx² + eps), for `groups` consecutive vectors of `width` floats.
+    void (*l2_norm)(const float* x, float* out, int64_t groups, int64_t width, float eps);
 
     // out = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias (LayerNorm, arXiv 1607.06450).
     void (*layer_norm)(const float* x, const float* weight, const float* bias, float* out,
@@ -112,14 +139,21 @@ struct TokenKernels {
     void (*rope)(float* x, int64_t heads, int64_t head_dim, int64_t pairs, bool interleaved,
                  const float* cosines, const float* sines);
 
-    // out = activation(gate) · up.
-    void (*gated)(Activation activation, const float* gate, const float* up, float* out, int64_t n);
+    // out = factor(gate) · up, each gate for n / gates neighbours.
+    void (*gated)(const Gate& kind, const float* gate, int64_t gates, const float* up, float* out,
+                  int64_t n);
 
     // x = activation(x), in place.
     void (*activate)(Activation activation, float* x, int64_t n);
 
     void (*add)(const float* a, const float* b, float* out, int64_t n);
     void (*scale)(float* x, float factor, int64_t n);
+    // x = x · factors
+    void (*multiply)(float* x, const float* factors, int64_t n);
+    // x = x + by, of one number or n.
+    void (*shift)(float* x, std::span<const float> by, int64_t n);
+    // x = x within [low, high]
+    void (*clamp)(float* x, float low, float high, int64_t n);
     // x = cap · tanh(x / cap)
     void (*softcap)(float* x, float cap, int64_t n);
 

@@ -13,10 +13,51 @@ class Executor::RowOps {
         : executor_(executor), storage_(storage), run_(run), token_(executor.kernels_.token) {}
 
     void operator()(const RmsNormOp& op, int64_t row) const {
-        const std::vector<float>& weight = executor_.weights_.vector(op.weight);
-        const auto group = static_cast<int64_t>(weight.size());
-        token_.rms_norm(at(op.x, row), weight.data(), at(op.out, row), width(op.x) / group, group,
+        const std::span<const float> weight =
+            op.weight < 0 ? std::span<const float>{} : executor_.weights_.vector(op.weight);
+        token_.rms_norm(at(op.x, row), weight, at(op.out, row), width(op.x) / op.group, op.group,
                         op.eps);
+    }
+
+    void operator()(const L2NormOp& op, int64_t row) const {
+        token_.l2_norm(at(op.x, row), at(op.out, row), width(op.x) / op.group, op.group, op.eps);
+    }
+
+    void operator()(const ColumnsOp& op, int64_t row) const {
+        const int64_t periods = width(op.x) / op.period;
+        const int64_t taken = width(op.out) / periods;
+        const float* from = at(op.x, row) + op.first;
+        float* to = at(op.out, row);
+        for (int64_t i = 0; i < periods; ++i) {
+            std::copy_n(from + i * op.period, taken, to + i * taken);
+        }
+    }
+
+    void operator()(const ScaleOp& op, int64_t row) const {
+        token_.scale(at(op.x, row), op.factor, width(op.x));
+    }
+
+    void operator()(const ScaleByOp& op, int64_t row) const {
+        const std::vector<float>& weight = executor_.weights_.vector(op.weight);
+        if (weight.size() == 1) {
+            token_.scale(at(op.x, row), weight.front(), width(op.x));
+        } else {
+            token_.multiply(at(op.x, row), weight.data(), width(op.x));
+        }
+    }
+
+    void operator()(const ShiftByOp& op, int64_t row) const {
+        token_.shift(at(op.x, row), executor_.weights_.vector(op.weight), width(op.x));
+    }
+
+    void operator()(const ClampOp& op, int64_t row) const {
+        token_.clamp(at(op.x, row), op.low, op.high, width(op.x));
+    }
+
+    void operator()(const PositionScaleOp& op, int64_t row) const {
+        const int64_t lengths = (run_.positions[static_cast<size_t>(row)] + op.offset) / op.length;
+        const double factor = 1.0 + op.scale * std::log1p(static_cast<double>(lengths));
+        token_.scale(at(op.x, row), static_cast<float>(factor), width(op.x));
     }
 
     void operator()(const LayerNormOp& op, int64_t row) const {
@@ -30,8 +71,8 @@ class Executor::RowOps {
     }
 
     void operator()(const GatedOp& op, int64_t row) const {
-        token_.gated(op.activation, at(op.gate, row), at(op.up, row), at(op.out, row),
-                     width(op.out));
+        token_.gated({op.activation, op.alpha, op.limit}, at(op.gate, row), width(op.gate),
+                     at(op.up, row), at(op.out, row), width(op.out));
     }
 
     void operator()(const AddOp& op, int64_t row) const {

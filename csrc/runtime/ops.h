@@ -45,13 +45,15 @@ struct RmsNormOp {
 
     int out;
     int x;
-    int weight;
+    int weight = -1;
+    int64_t group;
     float eps;
 
     static constexpr auto fields() {
         return std::tuple(field<FieldKind::Output>("out", &RmsNormOp::out),
                           field<FieldKind::Input>("x", &RmsNormOp::x),
-                          field<FieldKind::Vector>("weight", &RmsNormOp::weight),
+                          optional_field<FieldKind::Vector>("weight", &RmsNormOp::weight),
+                          field<FieldKind::Value>("group", &RmsNormOp::group),
                           field<FieldKind::Value>("eps", &RmsNormOp::eps));
     }
 };
@@ -149,12 +151,16 @@ struct GatedOp {
     int gate;
     int up;
     Activation activation;
+    float alpha;
+    float limit;
 
     static constexpr auto fields() {
         return std::tuple(field<FieldKind::Output>("out", &GatedOp::out),
                           field<FieldKind::Input>("gate", &GatedOp::gate),
                           field<FieldKind::Input>("up", &GatedOp::up),
-                          field<FieldKind::Value>("activation", &GatedOp::activation));
+                          field<FieldKind::Value>("activation", &GatedOp::activation),
+                          field<FieldKind::Value>("alpha", &GatedOp::alpha),
+                          field<FieldKind::Value>("limit", &GatedOp::limit));
     }
 };
 
@@ -202,10 +208,123 @@ struct SoftcapOp {
     }
 };
 
+struct L2NormOp {
+    static constexpr const char* kName = "L2Norm";
+    static constexpr const char* kStage = "norm";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int x;
+    int64_t group;
+    float eps;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &L2NormOp::out),
+                          field<FieldKind::Input>("x", &L2NormOp::x),
+                          field<FieldKind::Value>("group", &L2NormOp::group),
+                          field<FieldKind::Value>("eps", &L2NormOp::eps));
+    }
+};
+
+struct ColumnsOp {
+    static constexpr const char* kName = "Columns";
+    static constexpr const char* kStage = "columns";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int x;
+    int64_t first;
+    int64_t period;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &ColumnsOp::out),
+                          field<FieldKind::Input>("x", &ColumnsOp::x),
+                          field<FieldKind::Value>("first", &ColumnsOp::first),
+                          field<FieldKind::Value>("period", &ColumnsOp::period));
+    }
+};
+
+struct ScaleOp {
+    static constexpr const char* kName = "Scale";
+    static constexpr const char* kStage = "scale";
+    static constexpr bool kOnlyItsRow = true;
+
+    int x;
+    float factor;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::InPlace>("x", &ScaleOp::x),
+                          field<FieldKind::Value>("factor", &ScaleOp::factor));
+    }
+};
+
+struct ScaleByOp {
+    static constexpr const char* kName = "ScaleBy";
+    static constexpr const char* kStage = "scale";
+    static constexpr bool kOnlyItsRow = true;
+
+    int x;
+    int weight;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::InPlace>("x", &ScaleByOp::x),
+                          field<FieldKind::Vector>("weight", &ScaleByOp::weight));
+    }
+};
+
+struct ShiftByOp {
+    static constexpr const char* kName = "ShiftBy";
+    static constexpr const char* kStage = "shift";
+    static constexpr bool kOnlyItsRow = true;
+
+    int x;
+    int weight;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::InPlace>("x", &ShiftByOp::x),
+                          field<FieldKind::Vector>("weight", &ShiftByOp::weight));
+    }
+};
+
+struct ClampOp {
+    static constexpr const char* kName = "Clamp";
+    static constexpr const char* kStage = "clamp";
+    static constexpr bool kOnlyItsRow = true;
+
+    int x;
+    float low;
+    float high;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::InPlace>("x", &ClampOp::x),
+                          field<FieldKind::Value>("low", &ClampOp::low),
+                          field<FieldKind::Value>("high", &ClampOp::high));
+    }
+};
+
+struct PositionScaleOp {
+    static constexpr const char* kName = "PositionScale";
+    static constexpr const char* kStage = "scale";
+    static constexpr bool kOnlyItsRow = false;
+
+    int x;
+    double scale;
+    int64_t length;
+    int64_t offset;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::InPlace>("x", &PositionScaleOp::x),
+                          field<FieldKind::Value>("scale", &PositionScaleOp::scale),
+                          field<FieldKind::Value>("length", &PositionScaleOp::length),
+                          field<FieldKind::Value>("offset", &PositionScaleOp::offset));
+    }
+};
+
 // Any operation that is done row by row, or one of `Others`.
 template <class... Others>
 using RowOpOr = std::variant<EmbedOp, RmsNormOp, LayerNormOp, RopeOp, GatedOp, ActivateOp, AddOp,
-                             SoftcapOp, Others...>;
+                             SoftcapOp, L2NormOp, ColumnsOp, ScaleOp, ScaleByOp, ShiftByOp, ClampOp,
+                             PositionScaleOp, Others...>;
 
 using Op = RowOpOr<LinearOp, AttentionOp>;
 

@@ -87,9 +87,38 @@ class Planner {
     }
 
     void check_shapes(const RmsNormOp& op) const {
-        const auto group = static_cast<int64_t>(weights_.vector(op.weight).size());
-        require(group > 0 && width(op.x) % group == 0, "norm weight length");
+        require_groups(op.x, op.group);
+        if (op.weight >= 0) {
+            const auto length = static_cast<int64_t>(weights_.vector(op.weight).size());
+            require(length > 0 && length % op.group == 0 && width(op.x) % length == 0,
+                    "norm weight length");
+        }
         require(width(op.out) == width(op.x), "norm width");
+    }
+
+    void check_shapes(const L2NormOp& op) const {
+        require_groups(op.x, op.group);
+        require(width(op.out) == width(op.x), "norm width");
+    }
+
+    void check_shapes(const ColumnsOp& op) const {
+        require_groups(op.x, op.period);
+        const int64_t periods = width(op.x) / op.period;
+        require(width(op.out) % periods == 0, "number of columns");
+        require(op.first >= 0 && op.first <= op.period - width(op.out) / periods, "first column");
+        require(op.out != op.x, "place for columns");
+    }
+
+    void check_shapes(const ScaleOp& op) const { require(width(op.x) > 0, "scaled width"); }
+
+    void check_shapes(const ScaleByOp& op) const { require_channels(op.x, op.weight); }
+
+    void check_shapes(const ShiftByOp& op) const { require_channels(op.x, op.weight); }
+
+    void check_shapes(const ClampOp& op) const { require(op.low <= op.high, "range to clamp to"); }
+
+    void check_shapes(const PositionScaleOp& op) const {
+        require(op.length > 0 && op.offset >= 0, "scale of positions");
     }
 
     void check_shapes(const LayerNormOp& op) const {
@@ -99,7 +128,10 @@ class Planner {
                 "norm weight length");
     }
 
-    void check_shapes(const ActivateOp& op) const { require(width(op.x) > 0, "activation width"); }
+    void check_shapes(const ActivateOp& op) const {
+        require(op.activation != Activation::None && op.activation != Activation::ClampedSwiglu,
+                "activation: one for gates");
+    }
 
     void check_shapes(const RopeOp& op) const {
         const auto& table = program_.rope_tables.at(static_cast<size_t>(op.table));
@@ -109,7 +141,9 @@ class Planner {
     }
 
     void check_shapes(const GatedOp& op) const {
-        require(width(op.gate) == width(op.up) && width(op.out) == width(op.up), "gate width");
+        require(width(op.up) % width(op.gate) == 0 && width(op.out) == width(op.up), "gate width");
+        require(op.out != op.gate || width(op.gate) == width(op.up), "place for what is gated");
+        require(op.limit > 0.0f, "limit of gates");
     }
 
     void check_shapes(const AddOp& op) const {
@@ -172,6 +206,16 @@ class Planner {
 
     static void require(bool condition, const char* what) {
         if (!condition) throw std::invalid_argument(std::string("the program has a wrong ") + what);
+    }
+
+    void require_groups(int buffer, int64_t group) const {
+        require(group > 0 && width(buffer) % group == 0, "number of channels in a group");
+    }
+
+    // That a vector has a number for each channel of a buffer, or one for all.
+    void require_channels(int buffer, int vector) const {
+        const auto length = static_cast<int64_t>(weights_.vector(vector).size());
+        require(length == 1 || length == width(buffer), "vector length");
     }
 
     // Keys and values are read again by every later token, and there are few of them: of all linear

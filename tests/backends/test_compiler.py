@@ -41,9 +41,8 @@ def with_last_op(program: Program, op: Op) -> Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale(Op):
+class Wish(Op):
     x: Buffer
-    factor: float
 
 
 def test_weights_are_found_in_the_fields_of_operations(program: Program) -> None:
@@ -55,8 +54,8 @@ def test_weights_are_found_in_the_fields_of_operations(program: Program) -> None
 def test_an_operation_that_the_library_does_not_know_is_named(
     file: GGUFFile, program: Program
 ) -> None:
-    scale = Scale(program.hidden, 2.0)
-    assert "there is no operation Scale" in refusal(file, with_last_op(program, scale))
+    wish = Wish(program.hidden)
+    assert "there is no operation Wish" in refusal(file, with_last_op(program, wish))
 
 
 def test_buffers_that_do_not_exist_are_refused(file: GGUFFile, program: Program) -> None:

@@ -14,17 +14,25 @@ from caudal.models.program import (
     Add,
     Attention,
     Buffer,
+    Clamp,
+    Columns,
     Embed,
     EmbedBy,
     Gated,
+    GateName,
     KVLayer,
+    L2Norm,
     LayerNorm,
     Linear,
     MatrixName,
     Op,
+    PositionScale,
     Program,
     RMSNorm,
     Rope,
+    Scale,
+    ScaleBy,
+    ShiftBy,
     Softcap,
     StateLayer,
     VectorName,
@@ -99,13 +107,32 @@ class ProgramBuilder:
         self._shape(bias, (x.width,))
         self._emit(LayerNorm(out, x, VectorName(weight), VectorName(bias), eps), (x,), out)
 
-    def rms_norm(self, x: Buffer, name: str, out: Buffer, *, eps: float) -> None:
-        """Normalise `x`, in groups as long as `name`.weight, and scale it by that."""
+    def rms_norm(
+        self, x: Buffer, name: str | None, out: Buffer, *, eps: float, group: int | None = None
+    ) -> None:
+        """Normalise `x` in groups of channels, and scale it by `name`.weight where there is a name.
+
+        Args:
+            x: What is normalised.
+            name: Of the weight, which is for a whole number of groups.
+            out: As wide as x.
+            eps: Added to the mean of squares.
+            group: Channels of a group; None: as many as the weight has, or all.
+        """
+        if name is None:
+            self._emit(RMSNorm(out, x, None, self._group(x, group), eps), (x,), out)
+            return
         weight = f"{name}.weight"
-        (group,) = self._shape(weight, (None,))
-        if x.width % group != 0:
-            raise self._error(weight, f"has length {group}, which doesn't divide {x.width}")
-        self._emit(RMSNorm(out, x, VectorName(weight), eps), (x,), out)
+        (length,) = self._shape(weight, (None,))
+        if x.width % length != 0:
+            raise self._error(weight, f"has length {length}, which doesn't divide {x.width}")
+        if group is not None and length % self._group(x, group) != 0:
+            raise self._error(weight, f"has length {length}, which isn't so many groups of {group}")
+        self._emit(RMSNorm(out, x, VectorName(weight), group or length, eps), (x,), out)
+
+    def l2_norm(self, x: Buffer, out: Buffer, *, group: int, eps: float) -> None:
+        """Give each `group` of channels of `x` length 1."""
+        self._emit(L2Norm(out, x, self._group(x, group), eps), (x,), out)
 
     def linear(
         self,
@@ -153,9 +180,18 @@ class ProgramBuilder:
         self._emit(op, (q, k, v), out, keeps=True)
         self._kv_layers.append(KVLayer(k.width // head_dim, head_dim))
 
-    def gated(self, gate: Buffer, up: Buffer, out: Buffer, activation: ActivationName) -> None:
-        """Multiply `up` by the activated `gate`."""
-        self._emit(Gated(out, gate, up, activation), (gate, up), out)
+    def gated(
+        self,
+        gate: Buffer,
+        up: Buffer,
+        out: Buffer,
+        activation: GateName,
+        *,
+        alpha: float = 1.702,
+        limit: float = 7.0,
+    ) -> None:
+        """Multiply `up` by the activated `gate`, which may be narrower; see `Gated`."""
+        self._emit(Gated(out, gate, up, activation, alpha, limit), (gate, up), out)
 
     def activate(self, x: Buffer, activation: ActivationName) -> None:
         """Apply an activation in place."""
@@ -172,6 +208,41 @@ class ProgramBuilder:
     def leave_out(self, prefix: str) -> None:
         """Take no notice of tensors whose names begin with this: nothing of them is computed."""
         self._used.update(name for name in self._file.tensors if name.startswith(prefix))
+
+    def columns(self, x: Buffer, out: Buffer, *, first: int, period: int | None = None) -> None:
+        """Copy of every `period` channels of `x` (None: of all) those from `first` on to `out`.
+
+        Raises:
+            ValueError: Out isn't filled by so many of each period.
+        """
+        every = x.width if period is None else period
+        periods, rest = divmod(x.width, every)
+        if rest or out.width % periods or not 0 <= first <= every - out.width // periods:
+            raise ValueError(
+                f"{out.name} ({out.width}) can't be of every {every} of {x.name} ({x.width})"
+            )
+        self._emit(Columns(out, x, first, every), (x,), out)
+
+    def scale(self, x: Buffer, factor: float) -> None:
+        """Multiply `x` by a number; by 1 nothing is done."""
+        if factor != 1.0:
+            self._emit(Scale(x, factor), (x,), x)
+
+    def scale_by(self, x: Buffer, name: str) -> None:
+        """Multiply `x` by the tensor `name`: a number, or one for each channel."""
+        self._emit(ScaleBy(x, self._channels(x, name)), (x,), x)
+
+    def shift_by(self, x: Buffer, name: str) -> None:
+        """Add the tensor `name` to `x`: a number, or one for each channel."""
+        self._emit(ShiftBy(x, self._channels(x, name)), (x,), x)
+
+    def clamp(self, x: Buffer, low: float, high: float) -> None:
+        """Keep the values of `x` within bounds."""
+        self._emit(Clamp(x, low, high), (x,), x)
+
+    def position_scale(self, x: Buffer, *, scale: float, length: int, offset: int = 0) -> None:
+        """Multiply `x` by what grows with its token's position; see `PositionScale`."""
+        self._emit(PositionScale(x, scale, length, offset), (x,), x)
 
     def vector_values(self, name: str, length: int) -> list[float] | None:
         """The values of a float32 vector, or None where the file has none of this name."""
@@ -283,6 +354,20 @@ class ProgramBuilder:
                     twice = "" if first > end else " twice"
                     raise self._error(name, f"has rows {what} used{twice}")
                 end = after
+
+    def _channels(self, x: Buffer, name: str) -> VectorName:
+        """The vector `name`, which has one number or `x.width`."""
+        (length,) = self._shape(name, (None,))
+        if length not in (1, x.width):
+            raise self._error(name, f"has length {length} instead of 1 or {x.width}")
+        return VectorName(name)
+
+    def _group(self, x: Buffer, group: int | None) -> int:
+        """Channels of each group of `x`: all where that isn't said."""
+        group = x.width if group is None else group
+        if group <= 0 or x.width % group != 0:
+            raise ValueError(f"{x.name} ({x.width}) can't be cut into groups of {group}")
+        return group
 
     def _error(self, name: str, reason: str) -> ModelLoadError:
         return ModelLoadError(str(self._file.path), f"tensor {name} {reason}")

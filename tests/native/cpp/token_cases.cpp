@@ -1,4 +1,5 @@
 // Norms, rotary positions, gated activations and what is stored in the KV pool.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -18,29 +19,39 @@ std::vector<double> magnitudes_of(std::span<const double> values) {
 }
 
 void report_norm(const TokenKernels& kernels, const Report& report) {
+    constexpr int64_t kGroups = 4;
     for (const int64_t width : {64, 576, 579}) {
-        constexpr int64_t kGroups = 3;
-        Random random(1);
-        const std::vector<float> x = random.normals(static_cast<size_t>(kGroups * width));
-        const std::vector<float> weight = random.normals(static_cast<size_t>(width));
-        std::vector<float> out(x.size());
-        kernels.rms_norm(x.data(), weight.data(), out.data(), kGroups, width, 1e-5f);
-        std::vector<double> expected(x.size());
-        for (int64_t group = 0; group < kGroups; ++group) {
-            double squares = 0;
-            for (int64_t i = 0; i < width; ++i) {
-                const double value = x[static_cast<size_t>(group * width + i)];
-                squares += value * value;
+        for (const int64_t weights : {0, 1, 2}) {  // groups that the weight is for
+            Random random(1);
+            const std::vector<float> x = random.normals(static_cast<size_t>(kGroups * width));
+            const std::vector<float> weight = random.normals(static_cast<size_t>(weights * width));
+            std::vector<float> out(x.size());
+            kernels.rms_norm(x.data(), weight, out.data(), kGroups, width, 1e-5f);
+            std::vector<float> unit(x.size());
+            kernels.l2_norm(x.data(), unit.data(), kGroups, width, 1e-6f);
+            std::vector<double> expected(x.size());
+            std::vector<double> expected_unit(x.size());
+            for (int64_t group = 0; group < kGroups; ++group) {
+                double squares = 0;
+                for (int64_t i = 0; i < width; ++i) {
+                    const double value = x[static_cast<size_t>(group * width + i)];
+                    squares += value * value;
+                }
+                const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + 1e-5f);
+                for (int64_t i = 0; i < width; ++i) {
+                    const auto at = static_cast<size_t>(group * width + i);
+                    expected[at] =
+                        x[at] * factor * (weights == 0 ? 1.0f : weight[at % weight.size()]);
+                    expected_unit[at] = x[at] / std::sqrt(squares + 1e-6f);
+                }
             }
-            const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + 1e-5f);
-            for (int64_t i = 0; i < width; ++i) {
-                const auto at = static_cast<size_t>(group * width + i);
-                expected[at] = x[at] * factor * weight[static_cast<size_t>(i)];
-            }
+            const std::string name = std::to_string(width) + "/" + std::to_string(weights);
+            report.bits("rms_norm/" + name, out);
+            report.close("rms_norm/" + name, out, expected, magnitudes_of(expected), 1e-6);
+            report.bits("l2_norm/" + name, unit);
+            report.close("l2_norm/" + name, unit, expected_unit, magnitudes_of(expected_unit),
+                         1e-6);
         }
-        const std::string name = "rms_norm/" + std::to_string(width);
-        report.bits(name, out);
-        report.close(name, out, expected, magnitudes_of(expected), 1e-6);
     }
 }
 
@@ -117,8 +128,19 @@ double activated(Activation activation, double x) {
             return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
         case Activation::Relu:
             return x > 0 ? x : 0;
+        case Activation::ReluSquared:
+            return x > 0 ? x * x : 0;
         case Activation::Tanh:
             return std::tanh(x);
+        case Activation::Sigmoid:
+            return 1 / (1 + std::exp(-x));
+        case Activation::Softplus:
+            return x > 30 ? x : std::log1p(std::exp(x));
+        case Activation::Exp:
+            return std::exp(x);
+        case Activation::None:
+        case Activation::ClampedSwiglu:
+            return x;
     }
     return 0;
 }
@@ -134,12 +156,12 @@ void report_elementwise(const TokenKernels& kernels, const Report& report) {
     std::vector<float> out(kCount);
     std::vector<double> expected(kCount);
 
-    kernels.gated(Activation::Silu, a.data(), b.data(), out.data(), kCount);
+    kernels.gated({Activation::Silu}, a.data(), kCount, b.data(), out.data(), kCount);
     for (size_t i = 0; i < kCount; ++i) expected[i] = activated(Activation::Silu, a[i]) * b[i];
     report.bits("gated/silu", out);
     report.close("gated/silu", out, expected, magnitudes_of(expected), 1e-6);
 
-    kernels.gated(Activation::GeluTanh, a.data(), b.data(), out.data(), kCount);
+    kernels.gated({Activation::GeluTanh}, a.data(), kCount, b.data(), out.data(), kCount);
     for (size_t i = 0; i < kCount; ++i) {
         expected[i] = activated(Activation::GeluTanh, a[i]) * b[i];
     }
@@ -147,14 +169,52 @@ void report_elementwise(const TokenKernels& kernels, const Report& report) {
     // x · sigmoid(2u) where the reference cancels: absolute.
     report.close("gated/gelu", out, expected, std::vector<double>(kCount, 20.0), 1e-6);
 
-    for (const Activation activation : {Activation::Silu, Activation::GeluTanh, Activation::Gelu,
-                                        Activation::Relu, Activation::Tanh}) {
+    kernels.gated({Activation::None}, a.data(), kCount, b.data(), out.data(), kCount);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = double{a[i]} * b[i];
+    report.bits("gated/none", out);
+    report.close("gated/none", out, expected, magnitudes_of(expected), 1e-7);
+
+    kernels.gated({Activation::ClampedSwiglu, 1.5f, 2.5f}, b.data(), kCount, a.data(), out.data(),
+                  kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+        const double gate = std::min(double{b[i]}, 2.5);
+        expected[i] =
+            gate / (1 + std::exp(-1.5 * gate)) * (std::clamp(double{a[i]}, -2.5, 2.5) + 1);
+    }
+    report.bits("gated/swiglu_clamped", out);
+    report.close("gated/swiglu_clamped", out, expected, std::vector<double>(kCount, 5.0), 1e-6);
+
+    // One gate for 29 neighbours.
+    kernels.gated({Activation::Sigmoid}, b.data(), kCount / 29, a.data(), out.data(), kCount);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = a[i] / (1 + std::exp(-double{b[i / 29]}));
+    report.bits("gated/narrow", out);
+    report.close("gated/narrow", out, expected, magnitudes_of(expected), 1e-6);
+
+    // Small and large numbers alike to so many digits.
+    for (const Activation activation :
+         {Activation::Sigmoid, Activation::Softplus, Activation::Exp}) {
+        out = a;
+        out[5] = 60;
+        out[6] = -60;
+        for (size_t i = 0; i < kCount; ++i) expected[i] = activated(activation, out[i]);
+        kernels.activate(activation, out.data(), kCount);
+        const std::string name =
+            "activate/relative/" + std::to_string(static_cast<int>(activation));
+        report.bits(name, out);
+        report.close(name, out, expected, magnitudes_of(expected), 1e-6);
+    }
+
+    for (const Activation activation :
+         {Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu,
+          Activation::ReluSquared, Activation::Tanh, Activation::Sigmoid, Activation::Softplus}) {
         out = a;
         kernels.activate(activation, out.data(), kCount);
         for (size_t i = 0; i < kCount; ++i) expected[i] = activated(activation, a[i]);
         const std::string name = "activate/" + std::to_string(static_cast<int>(activation));
         report.bits(name, out);
-        report.close(name, out, expected, std::vector<double>(kCount, 20.0), 1e-6);
+        std::vector<double> magnitudes = magnitudes_of(expected);
+        for (double& magnitude : magnitudes) magnitude = std::max(magnitude, 20.0);
+        report.close(name, out, expected, magnitudes, 1e-6);
     }
 
     kernels.add(a.data(), b.data(), out.data(), kCount);
@@ -167,6 +227,27 @@ void report_elementwise(const TokenKernels& kernels, const Report& report) {
     for (size_t i = 0; i < kCount; ++i) expected[i] = double{a[i]} * 1.7f;
     report.bits("scale", out);
     report.close("scale", out, expected, magnitudes_of(expected), 1e-7);
+
+    out = a;
+    kernels.multiply(out.data(), b.data(), kCount);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = double{a[i]} * b[i];
+    report.bits("multiply", out);
+    report.close("multiply", out, expected, magnitudes_of(expected), 1e-7);
+
+    for (const size_t shifts : {size_t{1}, b.size()}) {
+        out = a;
+        kernels.shift(out.data(), std::span(b).first(shifts), kCount);
+        for (size_t i = 0; i < kCount; ++i) expected[i] = double{a[i]} + b[i % shifts];
+        const std::string name = "shift/" + std::to_string(shifts);
+        report.bits(name, out);
+        report.close(name, out, expected, magnitudes_of(expected), 1e-7);
+    }
+
+    out = a;
+    kernels.clamp(out.data(), -1.5f, 7.25f, kCount);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = std::clamp(double{a[i]}, -1.5, 7.25);
+    report.bits("clamp", out);
+    report.close("clamp", out, expected, magnitudes_of(expected), 0.0);
 
     out = a;
     kernels.softcap(out.data(), 30.0f, kCount);
