@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from caudal.engine.memory import blocks_of_window
 from caudal.engine.request import FinishReason
 from caudal.errors import QueueFullError
 from caudal.models.pooling import PoolingKind
@@ -34,6 +35,9 @@ class EngineMachine(RuleBasedStateMachine):
         prefix_cache=st.booleans(),
         schedule=st.sampled_from(["prefix", "fcfs"]),
         batching=st.sampled_from(["continuous", "dynamic", "static"]),
+        windows=st.sampled_from([(), (), (3,), (1, 6), (9,)]),
+        spare=st.integers(0, 5),
+        num_slots=st.sampled_from([0, 0, 1, 2, 4, 7, 12]),
     )
     def start(
         self,
@@ -43,7 +47,11 @@ class EngineMachine(RuleBasedStateMachine):
         prefix_cache: bool,
         schedule: str,
         batching: str,
+        windows: tuple[int, ...],
+        spare: int,
+        num_slots: int,
     ) -> None:
+        """Models of all kinds, with too little memory of some kind more often than not."""
         self.harness = Harness(
             num_blocks=num_blocks,
             block_size=4,
@@ -56,6 +64,8 @@ class EngineMachine(RuleBasedStateMachine):
             batching=batching,
             preferred_batch_size=min(2, max_num_seqs),
             max_queue=6,
+            windows=[(blocks_of_window(window, 4) + spare, window) for window in windows],
+            num_slots=num_slots,
         )
 
     @rule(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from caudal.engine.memory import Memory, SequenceMemory
-from caudal.engine.radix import Match
+from caudal.engine.memory import Memory
+from caudal.engine.nodes import Match
 from caudal.engine.space import Space
+from caudal.engine.tables import SequenceMemory
 
 
 def started(memory: Memory, length: int) -> SequenceMemory:
@@ -54,7 +55,7 @@ def test_a_fork_at_a_block_boundary_copies_nothing() -> None:
 def test_a_part_of_a_block_is_used_through_a_copy() -> None:
     memory = Memory(8, 4, prefix_cache=True)
     assert memory.cache is not None
-    memory.close(started(memory, 6), Space(), [1, 2, 3, 4, 5, 6], keep=True)
+    memory.close(started(memory, 6), Space(), [1, 2, 3, 4, 5, 6], 6, keep=True)
     match = memory.cache.match(Space(), [1, 2, 3, 4, 5, 9, 9], 6)
     table = memory.open(match)
     assert table.length == 5
@@ -68,7 +69,7 @@ def test_a_part_of_a_block_is_used_through_a_copy() -> None:
 def test_without_a_block_to_spare_the_part_is_not_used() -> None:
     memory = Memory(2, 4, prefix_cache=True)
     assert memory.cache is not None
-    memory.close(started(memory, 8), Space(), [1, 2, 3, 4, 5, 6, 7, 8], keep=True)
+    memory.close(started(memory, 8), Space(), [1, 2, 3, 4, 5, 6, 7, 8], 8, keep=True)
     table = memory.open(memory.cache.match(Space(), [1, 2, 3, 4, 5, 6, 9], 6))
     assert table.length == 4
     assert table.copy is None
@@ -90,6 +91,6 @@ def test_without_keep_nothing_is_cached_and_a_pending_copy_is_undone() -> None:
     table = started(memory, 6)
     twin = memory.fork(table)
     assert memory.extend(twin, 7)
-    memory.close(twin, Space(), [1, 2, 3, 4, 5, 6, 7], keep=False)
-    memory.close(table, Space(), [1, 2, 3, 4, 5, 6], keep=False)
+    memory.close(twin, Space(), [1, 2, 3, 4, 5, 6, 7], 6, keep=False)
+    memory.close(table, Space(), [1, 2, 3, 4, 5, 6], 6, keep=False)
     assert memory.pool.num_free == 8

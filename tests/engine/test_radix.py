@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caudal.engine.memory import Memory, SequenceMemory
-from caudal.engine.radix import Match, RadixCache, common_prefix
+from caudal.engine.memory import Memory
+from caudal.engine.nodes import Match
+from caudal.engine.radix import RadixCache, common_prefix
 from caudal.engine.space import Space
+from caudal.engine.tables import SequenceMemory
 
 SIZE = 4
 
@@ -32,7 +34,7 @@ class Tree:
         return table
 
     def store(self, tokens: list[int], salt: str | None = None) -> None:
-        self.memory.close(self.start(tokens, salt), Space(salt), tokens, keep=True)
+        self.memory.close(self.start(tokens, salt), Space(salt), tokens, len(tokens), keep=True)
 
     def total(self, tokens: list[int], salt: str | None = None) -> int:
         return self.cache.match(Space(salt), tokens, len(tokens)).total
@@ -82,13 +84,13 @@ def test_a_duplicate_is_given_up_for_what_the_tree_has() -> None:
     tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9]
     first, second = tree.start(tokens), tree.start(tokens)
     assert not set(first.blocks) & set(second.blocks)
-    tree.memory.publish(first, Space(), tokens)
-    tree.memory.publish(second, Space(), tokens)
+    tree.memory.publish(first, Space(), tokens, 9)
+    tree.memory.publish(second, Space(), tokens, 9)
     assert second.blocks[:2] == first.blocks[:2]
     assert second.blocks[2] != first.blocks[2]
     assert tree.memory.pool.num_used == 4
-    tree.memory.close(first, Space(), tokens, keep=True)
-    tree.memory.close(second, Space(), tokens, keep=True)
+    tree.memory.close(first, Space(), tokens, len(tokens), keep=True)
+    tree.memory.close(second, Space(), tokens, len(tokens), keep=True)
     assert tree.memory.pool.num_cached == 3
     assert tree.memory.pool.num_free == 29
 
@@ -133,11 +135,11 @@ def test_locked_nodes_are_not_evicted() -> None:
     tree.store(tokens)
     table = tree.memory.open(tree.cache.match(Space(), tokens, 8))
     assert not tree.cache.evict()
-    assert tree.memory.num_available == 2
+    assert tree.memory.available() == 2
     assert not tree.memory.extend(table, 17)
     assert table.length == 8
     assert len(table.blocks) == 2
-    tree.memory.close(table, Space(), tokens, keep=True)
+    tree.memory.close(table, Space(), tokens, len(tokens), keep=True)
     assert tree.cache.evict()
 
 
@@ -154,7 +156,7 @@ def test_a_hint_continues_an_earlier_match_and_a_dead_one_is_ignored() -> None:
     tree = Tree()
     tokens = list(range(1, 13))
     tree.store(tokens[:8])
-    hint = tree.cache.match(Space(), tokens, 12).node
+    hint = tree.cache.match(Space(), tokens, 12).deepest
     tree.store(tokens)
     assert tree.cache.match(Space(), tokens, 12, hint) == tree.cache.match(Space(), tokens, 12)
     assert tree.cache.match(Space(), tokens, 5, hint).total == 5  # it lies beyond the limit

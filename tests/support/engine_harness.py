@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from caudal.backends.executor import WindowPool
+from caudal.engine.checkpoints import Checkpoints
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
-from caudal.engine.radix import Node
+from caudal.engine.nodes import Node
 from caudal.engine.request import FinishReason, Generate, Pool, Request, SequenceUpdate
 from caudal.engine.sequence import Status
 from caudal.models.pooling import PoolingKind
@@ -33,16 +35,31 @@ class Harness:
     """An engine, its fake executor, and a ledger of everything it has reported.
 
     Args:
-        num_blocks, block_size, vocab_size: The fake executor's.
+        num_blocks, block_size, vocab_size, num_slots: The fake executor's.
+        windows: Its pools for windows: blocks, and the window.
         config: Fields of `EngineConfig`.
     """
 
     def __init__(
-        self, *, num_blocks: int = 64, block_size: int = 4, vocab_size: int = 50, **config: Any
+        self,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        vocab_size: int = 50,
+        windows: Sequence[tuple[int, int]] = (),
+        num_slots: int = 0,
+        **config: Any,
     ) -> None:
         config.setdefault("max_model_len", min(100, num_blocks * block_size))
         config.setdefault("embedding_queue_delay", 0.0)  # the clock stands still
-        self.executor = FakeExecutor(num_blocks, block_size, vocab_size)
+        config.setdefault("checkpoints", Checkpoints(interval=2 * block_size, margin=2, worth=4))
+        self.executor = FakeExecutor(
+            num_blocks,
+            block_size,
+            vocab_size,
+            windows=[WindowPool(*pool) for pool in windows],
+            num_slots=num_slots,
+        )
         self.clock = Clock()
         self.grammars = FakeGrammars()
         self.engine = Engine(
@@ -181,23 +198,58 @@ class Harness:
     def check_invariants(self) -> None:
         """Nothing is leaked, freed twice, shared wrongly, or cached under a wrong name."""
         engine: Any = self.engine
-        memory = engine._memory
-        pool, cache, scheduler = memory.pool, memory.cache, engine._scheduler
+        memory, scheduler = engine._memory, engine._scheduler
         live = {
             id(seq) for state in engine._live._groups.values() for seq in state.sequences.values()
         }
-        references: Counter[int] = Counter()
+        assert len(live) == len(scheduler.running) + scheduler.num_waiting
+        assert scheduler.num_free >= 0
+        references: list[Counter[int]] = [Counter() for _ in memory._pools]
         for seq in scheduler.running:
             assert seq.status is Status.RUNNING
             assert id(seq) in live
-            assert seq.memory.copy is None
-            assert len(set(seq.memory.blocks)) == len(seq.memory.blocks)
-            references.update(seq.memory.blocks)
-            assert (
-                self._read(seq.memory.blocks, seq.memory.length) == seq.tokens[: seq.memory.length]
-            )
-        assert len(live) == len(scheduler.running) + scheduler.num_waiting
-        assert scheduler.num_free >= 0
+            self._check_held(seq, references)
+        for kind, (pool, references_of) in enumerate(zip(memory._pools, references, strict=True)):
+            self._check_pool(pool, references_of)
+            if memory.cache is None:
+                assert not any(map(pool.is_retained, range(pool.num_blocks)))
+                continue
+            retained = memory.cache._kinds[kind]
+            for block in range(pool.num_blocks):
+                assert (retained.nodes[block] is not None) == pool.is_retained(block)
+                if kind and pool.is_retained(block) and not references_of[block]:
+                    assert block in retained.evictable()
+        if memory.cache is not None:
+            found = [0] * len(memory._pools)
+            for space, root in memory.cache._roots.items():
+                assert root.space == space
+                assert root.children, "an empty root"
+                self._check_subtree(root, [], memory.cache, found)
+            assert found == [kind.num_nodes for kind in memory.cache._kinds]
+
+    def _check_held(self, seq: Any, references: list[Counter[int]]) -> None:
+        """A running sequence has what it needs, and that is its own tokens'."""
+        held = seq.memory
+        assert len(held.tables) == len(self.executor.pools)
+        for kind, table in enumerate(held.tables):
+            assert table.copy is None
+            first = self.executor.seen(kind, held.length)
+            assert table.first == (first // self.executor.block_size)
+            assert all(block < 0 for block in table.blocks[: table.first])
+            there = table.blocks[table.first :]
+            assert len(set(there)) == len(there)
+            references[kind].update(there)
+            tokens = self.executor.read(kind, table.blocks, first, held.length)
+            assert tokens == seq.tokens[first : held.length]
+        assert held.next_slot < 0
+        if held.slot >= 0:
+            references[-1][held.slot] += 1
+            assert self.executor.state_in(held.slot) == seq.tokens[: held.length]
+        assert (held.slot >= 0) == (self.executor.num_slots > 0 and held.length > 0)
+
+    @staticmethod
+    def _check_pool(pool: Any, references: Counter[int]) -> None:
+        """Each is free, in use or cached."""
         for block in range(pool.num_blocks):
             assert pool.references(block) == references[block], f"block {block}"
         free = pool._free
@@ -205,45 +257,37 @@ class Harness:
         assert not any(references[block] or pool.is_retained(block) for block in free)
         assert pool.num_used == len(references)
         assert pool.num_free + pool.num_used + pool.num_cached == pool.num_blocks
-        retained = sum(pool.is_retained(block) for block in range(pool.num_blocks))
-        if cache is None:
-            assert retained == 0
-            return
-        assert cache.num_nodes == retained
-        evictable = {(entry[0], entry[2].block) for entry in cache._idle_leaves}
-        found = 0
-        for space, root in cache._roots.items():
-            assert root.space == space
-            assert root.children, "an empty root"
-            found += self._check_subtree(root, [], cache, evictable)
-        assert found == retained
 
-    def _check_subtree(self, node: Node, path: list[int], cache: Any, evictable: Any) -> int:
+    def _check_subtree(self, node: Node, path: list[int], cache: Any, found: list[int]) -> None:
         pool = cache._pool
+        stamps, evictable = cache._main.stamps, cache._main.evictable()
         assert node.order == sorted(node.children)
         for left, right in zip(node.order, node.order[1:], strict=False):
-            assert right[: len(left)] != left, "a leaf that says nothing new"
-        count = 0
+            if right[: len(left)] == left:
+                leaf = node.children[left]
+                assert leaf.slot >= 0 or leaf.windows, "a leaf that says nothing new"
         for keys, child in node.children.items():
-            blocks = [*path, child.block]
+            tokens = [*path, *keys]
             assert child.keys == keys
             assert child.parent is node
-            assert child.end == node.end + len(keys)
-            assert cache._nodes[child.block] is child
-            assert tuple(self.executor.slots[child.block][: len(keys)]) == keys
+            assert child.end == node.end + len(keys) == len(tokens)
             assert len(keys) == pool.block_size or not child.children
+            for kind, block in enumerate((child.block, *child.windows)):
+                if block >= 0:
+                    found[kind] += 1
+                    assert cache._kinds[kind].nodes[block] is child
+                    assert tuple(self.executor.pools[kind][block][: len(keys)]) == keys
+            if child.slot >= 0:
+                found[-1] += 1
+                assert cache._states.nodes[child.slot] is child
+                assert self.executor.state_in(child.slot) == tokens
             if pool.references(child.block):
                 assert node.block < 0 or pool.references(node.block), "an unlocked ancestor"
             else:
-                assert child.children or (child.stamp, child.block) in evictable
+                assert child.children or evictable[child.block] == stamps[child.block]
                 if node.block >= 0 and not pool.references(node.block):
-                    assert node.stamp >= child.stamp
-            count += 1 + self._check_subtree(child, blocks, cache, evictable)
-        return count
-
-    def _read(self, blocks: Sequence[int], length: int) -> list[int]:
-        size = self.executor.block_size
-        return [self.executor.slots[blocks[i // size]][i % size] for i in range(length)]
+                    assert stamps[node.block] >= stamps[child.block]
+            self._check_subtree(child, tokens, cache, found)
 
     def _enter(self, update: SequenceUpdate) -> None:
         key = (update.request_id, update.index)

@@ -2,7 +2,9 @@
 
 Its "KV" is the token itself: running a token writes it into its block's slot, and before anything
 is sampled the whole context is read back through the block table and must spell the sequence's
-true history. The next token is a hash of that history and the sampling row, so that a request's
+true history. So must a window's part of it, read through the window's table, where nothing else is
+there; and a recurrent "state" is the whole history itself, which a step must find to be that of its
+own context. The next token is a hash of that history and the sampling row, so that a request's
 tokens are the same however it was batched, chunked, cached, preempted or forked, or the test fails.
 What was written for proposed tokens that weren't drawn is struck out: nobody may read it.
 """
@@ -24,8 +26,10 @@ from caudal.backends.executor import (
     SampledToken,
     SamplingRow,
     SequenceStep,
+    StateSlots,
     StepResult,
     TokenLogprob,
+    WindowPool,
 )
 from caudal.models.pooling import PoolingKind
 from support.fake_facts import EXECUTOR_FACTS
@@ -81,6 +85,8 @@ class FakeExecutor(Executor):
         num_blocks: Blocks in the pool.
         block_size: Tokens a block holds.
         vocab_size: Tokens there are.
+        windows: Pools for layers with windows.
+        num_slots: Slots for recurrent states.
         fail: Called with each batch; raises to let it fail, with half of its writes done.
         gate: While cleared, holds the executor inside `collect`; `entered` says that it is there.
         batches: Number of tokens of each step of each batch that ran.
@@ -100,15 +106,26 @@ class FakeExecutor(Executor):
     accepted: int = 0
     rejected: int = 0
     closed: bool = False
+    windows: Sequence[WindowPool] = ()
+    num_slots: int = 0
 
     def __post_init__(self) -> None:
-        self.slots = [[UNWRITTEN] * self.block_size for _ in range(self.num_blocks)]
+        counts = [self.num_blocks, *(pool.num_blocks for pool in self.windows)]
+        self.pools = [[[UNWRITTEN] * self.block_size for _ in range(count)] for count in counts]
+        self.states: list[list[int] | None] = [None] * self.num_slots
         self.entered = threading.Event()
         self._launched: Batch | None = None
 
     @property
     def info(self) -> ExecutorInfo:
-        return ExecutorInfo(self.num_blocks, self.block_size, self.vocab_size, EXECUTOR_FACTS)
+        return ExecutorInfo(
+            self.num_blocks,
+            self.block_size,
+            self.vocab_size,
+            EXECUTOR_FACTS,
+            self.windows,
+            self.num_slots,
+        )
 
     def launch(self, batch: Batch) -> None:
         _demand(self._launched is None, "an iteration is running")
@@ -121,9 +138,17 @@ class FakeExecutor(Executor):
         self.entered.set()
         if self.gate is not None:
             _demand(self.gate.wait(30), "the gate was never opened")
-        self._check_writes(batch)
-        for source, destination in batch.copies:
-            self.slots[destination] = self.slots[source].copy()
+        tables = [_tables(step) for step in batch.steps]
+        copies = [batch.copies, *(batch.window_copies or [()] * len(self.windows))]
+        _demand(len(copies) == len(self.pools), "copies of each pool")
+        for kind, pool in enumerate(self.pools):
+            for step, own in zip(batch.steps, tables, strict=True):
+                _demand(len(own) == len(self.pools), "a table for each pool")
+                self._check_table(step, own[kind], kind)
+            self._check_writes(batch, [own[kind] for own in tables], copies[kind])
+            for source, destination in copies[kind]:
+                pool[destination] = pool[source].copy()
+        self._check_states(batch)
         self.copies += len(batch.copies)
         if self.fail is not None:
             try:
@@ -142,47 +167,89 @@ class FakeExecutor(Executor):
 
     def context_of(self, step: SequenceStep) -> list[int]:
         """The sequence's tokens as its block table spells them."""
-        length = step.context + len(step.tokens)
-        size = self.block_size
-        return [self.slots[step.block_table[i // size]][i % size] for i in range(length)]
+        return self.read(0, step.block_table, 0, step.context + len(step.tokens))
+
+    def read(self, kind: int, table: Sequence[int], first: int, end: int) -> list[int]:
+        """The tokens at some positions, as a block table of a pool spells them."""
+        pool, size = self.pools[kind], self.block_size
+        return [pool[table[i // size]][i % size] for i in range(first, end)]
+
+    def seen(self, kind: int, context: int) -> int:
+        """The first position that a query at `context` sees in a pool."""
+        return max(0, context - self.windows[kind - 1].window + 1) if kind else 0
 
     def _positions(self, step: SequenceStep) -> range:
         return range(step.context, step.context + len(step.tokens))
 
-    def _check_writes(self, batch: Batch) -> None:
+    def _check_table(self, step: SequenceStep, table: Sequence[int], kind: int) -> None:
+        """All blocks that are seen are there, once; and none that isn't."""
+        size = self.block_size
+        _demand(len(step.tokens) > 0, "a step without tokens")
+        needed = -(-(step.context + len(step.tokens)) // size)
+        _demand(len(table) >= needed, "the block table is too short")
+        first = self.seen(kind, step.context) // size
+        _demand(all(block < 0 for block in table[:first]), "a block outside its window is kept")
+        _demand(all(block >= 0 for block in table[first:]), "a block that is seen is gone")
+        _demand(len(set(table[first:])) == len(table) - first, "a block occurs twice")
+
+    def _check_writes(
+        self,
+        batch: Batch,
+        tables: Sequence[Sequence[int]],
+        copies: Sequence[tuple[int, int]],
+    ) -> None:
         """No block is written by one sequence and touched by another in the same batch."""
         size = self.block_size
         writers: dict[int, int] = {}
-        for number, step in enumerate(batch.steps):
-            _demand(len(step.tokens) > 0, "a step without tokens")
-            needed = -(-(step.context + len(step.tokens)) // size)
-            _demand(len(step.block_table) >= needed, "the block table is too short")
-            _demand(len(set(step.block_table)) == len(step.block_table), "a block occurs twice")
+        for number, (step, table) in enumerate(zip(batch.steps, tables, strict=True)):
             for position in self._positions(step):
-                block = step.block_table[position // size]
+                block = table[position // size]
                 _demand(writers.setdefault(block, number) == number, "two write to one block")
-        for number, step in enumerate(batch.steps):
-            for block in step.block_table[: -(-step.context // size)]:
+        for number, (step, table) in enumerate(zip(batch.steps, tables, strict=True)):
+            for block in table[: -(-step.context // size)]:
                 _demand(
                     writers.get(block, number) == number, "a block is written beside its reader"
                 )
-        destinations = [destination for _, destination in batch.copies]
+        destinations = [destination for _, destination in copies]
         _demand(len(set(destinations)) == len(destinations), "two copies into one block")
-        _demand(not {source for source, _ in batch.copies} & set(destinations), "copies chain")
-        _demand(
-            not {source for source, _ in batch.copies} & set(writers), "a copy's source is written"
-        )
+        _demand(not {source for source, _ in copies} & set(destinations), "copies chain")
+        _demand(not {source for source, _ in copies} & set(writers), "a copy's source is written")
+
+    def _check_states(self, batch: Batch) -> None:
+        """Every step has a slot of its own to write, and finds the state of its very context."""
+        slots = [step.state for step in batch.steps if step.state is not None]
+        _demand(len(slots) == (len(batch.steps) if self.num_slots else 0), "slots for states")
+        destinations = [state.destination for state in slots]
+        _demand(len(set(destinations)) == len(destinations), "two write to one slot")
+        for state in slots:
+            others = set(destinations) - {state.destination}
+            _demand(state.source not in others, "a slot is written beside its reader")
+        for step in batch.steps:
+            if step.state is not None:
+                context = self.read(0, step.block_table, 0, step.context)
+                _demand(self.state_in(step.state.source) == context, "a state of something else")
+
+    def state_in(self, slot: int | None) -> list[int] | None:
+        """The tokens that the state in a slot has seen; none at the start."""
+        return [] if slot is None else self.states[slot]
 
     def _write(self, step: SequenceStep) -> None:
-        for token, position in zip(step.tokens, self._positions(step), strict=True):
+        for token in step.tokens:
             _demand(0 <= token < self.vocab_size, f"token {token}")
-            block = self.slots[step.block_table[position // self.block_size]]
-            block[position % self.block_size] = token
+        self._put(step, self._positions(step), step.tokens)
 
     def _scribble(self, step: SequenceStep) -> None:
-        for position in self._positions(step):
-            block = self.slots[step.block_table[position // self.block_size]]
-            block[position % self.block_size] = UNWRITTEN
+        positions = self._positions(step)
+        self._put(step, positions, [UNWRITTEN] * len(positions))
+        if step.state is not None:
+            self.states[step.state.destination] = None
+
+    def _put(self, step: SequenceStep, positions: range, tokens: Sequence[int]) -> None:
+        """Write tokens into the blocks of all pools."""
+        size = self.block_size
+        for pool, table in zip(self.pools, _tables(step), strict=True):
+            for token, position in zip(tokens, positions, strict=True):
+                pool[table[position // size]][position % size] = token
 
     def _result(self, step: SequenceStep) -> StepResult:
         context = self.context_of(step)
@@ -190,8 +257,14 @@ class FakeExecutor(Executor):
         _demand(REJECTED not in context, f"KV of tokens that don't count is read: {context}")
         _demand(
             context[step.context :] == list(step.tokens),
-            "two positions share a slot",
+            "two positions share a place",
         )
+        for kind, table in enumerate(step.window_tables, 1):
+            first = self.seen(kind, step.context)
+            window = self.read(kind, table, first, len(context))
+            _demand(window == context[first:], "a window's KV is not the sequence's")
+        if step.state is not None:
+            self.states[step.state.destination] = context
         scores = [
             self._logprob(context[: step.context + i + 1], target, step.score_top)
             for i, target in enumerate(step.score_targets)
@@ -221,9 +294,8 @@ class FakeExecutor(Executor):
             counting = certain + len(chosen) - 1
             self.accepted += counting - certain
             self.rejected += len(context) - counting
-            for position in range(counting, len(context)):
-                block = self.slots[step.block_table[position // self.block_size]]
-                block[position % self.block_size] = REJECTED
+            rejected = range(counting, len(context))
+            self._put(step, rejected, [REJECTED] * len(rejected))
         return chosen
 
     def _pool(self, step: SequenceStep, context: list[int]) -> NDArray[np.float64] | None:
@@ -291,6 +363,8 @@ def _as_launched(batch: Batch) -> Batch:
             step,
             tokens=list(step.tokens),
             block_table=list(step.block_table),
+            window_tables=[list(table) for table in step.window_tables],
+            state=step.state and StateSlots(step.state.source, step.state.destination),
             score_targets=list(step.score_targets),
             samples=[
                 replace(
@@ -304,4 +378,9 @@ def _as_launched(batch: Batch) -> Batch:
         )
         for step in batch.steps
     ]
-    return Batch(steps, list(batch.copies))
+    return Batch(steps, list(batch.copies), [list(copies) for copies in batch.window_copies])
+
+
+def _tables(step: SequenceStep) -> list[Sequence[int]]:
+    """The block tables of all pools, the main one's first."""
+    return [step.block_table, *step.window_tables]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from caudal.engine.checkpoints import CHECKPOINTS, Checkpoints
 from caudal.errors import ParameterError
 
 MOST_SEQS = 4096
@@ -47,6 +48,7 @@ class EngineConfig:
         embedding_batch_size: Pooling requests have a queue of their own, batched dynamically: a
             batch starts as soon as so many wait.
         embedding_queue_delay: It starts anyway once the oldest has waited so many seconds.
+        checkpoints: Where prompts can be taken up again by models with windows or states.
 
     Raises:
         ParameterError: Names the field and what it may be.
@@ -68,6 +70,7 @@ class EngineConfig:
     encoder: bool = False
     embedding_batch_size: int = 8
     embedding_queue_delay: float = 0.002
+    checkpoints: Checkpoints = CHECKPOINTS
 
     def __post_init__(self) -> None:
         _at_least("max_model_len", self.max_model_len, 2)

@@ -19,7 +19,7 @@ from caudal.engine.deadlines import Deadlines
 from caudal.engine.grammar import Grammar, Grammars, MatcherError, NoGrammars
 from caudal.engine.iteration import IterationRunner
 from caudal.engine.live import LiveRequests
-from caudal.engine.memory import Memory
+from caudal.engine.memory import Memory, blocks_of_window
 from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence, SequenceGroup
@@ -44,7 +44,7 @@ class Engine:
         grammars: Makes the grammars that requests ask for.
 
     Raises:
-        ParameterError: The executor's pool cannot hold one sequence of `max_model_len`.
+        ParameterError: The executor's pools cannot hold one sequence of `max_model_len`.
     """
 
     def __init__(
@@ -66,6 +66,9 @@ class Engine:
             info.num_blocks,
             info.block_size,
             prefix_cache=config.prefix_cache and not config.encoder,
+            windows=info.windows,
+            num_slots=info.num_slots,
+            checkpoints=config.checkpoints,
         )
         if self._memory.pool.blocks_for(config.max_model_len) > info.num_blocks:
             raise ParameterError(
@@ -73,6 +76,13 @@ class Engine:
                 f"max_model_len ({config.max_model_len}) must not exceed the "
                 f"{info.num_blocks * info.block_size} tokens that the KV memory holds.",
             )
+        for pool in info.windows:
+            tokens = min(pool.window, config.max_model_len)
+            if pool.num_blocks < blocks_of_window(tokens, info.block_size):
+                raise ParameterError(
+                    "kv_memory",
+                    f"A pool of {pool.num_blocks} blocks doesn't hold a window of {tokens} tokens.",
+                )
         self._counters = Counters(clock())
         self._scheduler = Scheduler(config, self._memory)
         self._live = LiveRequests(self._scheduler, self._counters, clock)

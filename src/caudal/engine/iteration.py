@@ -16,7 +16,7 @@ from caudal.engine.memory import Memory
 from caudal.engine.request import FinishReason
 from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence
-from caudal.engine.steps import step_of
+from caudal.engine.steps import place_step, step_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class IterationRunner:
 
     Args:
         executor: Runs the batches.
-        memory: Where the sequences' KV lives.
+        memory: Where what sequences have computed lives.
         scheduler: Told of sequences that fork.
         live: Told of tokens and ends.
         counters: Count batches and failures.
@@ -55,12 +55,12 @@ class IterationRunner:
         sequences, steps = self._prepare(planned)
         if not steps:
             return
-        copies = [seq.memory.copy for seq in sequences if seq.memory.copy is not None]
+        batch = self._batch(sequences, steps)
         began = self._clock()
         try:
             # There is next to nothing that could be done between launching and collecting: what the
             # next batch is depends on what comes out of this one.
-            results = self._executor.execute(Batch(steps, copies))
+            results = self._executor.execute(batch)
             if len(results) != len(steps):
                 raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
         except Exception as error:  # whatever it was, the other requests go on
@@ -95,6 +95,20 @@ class IterationRunner:
             steps.append(step)
         return sequences, steps
 
+    def _batch(self, sequences: SequenceOf[Sequence], steps: SequenceOf[SequenceStep]) -> Batch:
+        """The steps, with where their sequences have what they remember."""
+        copies = [seq.memory.copy for seq in sequences if seq.memory.copy is not None]
+        memory = self._memory
+        if not memory.has_more_kinds:
+            return Batch(steps, copies)
+        for seq, step in zip(sequences, steps, strict=True):
+            place_step(step, seq.memory)
+        window_copies = [
+            [table.copy for table in tables if table.copy is not None]
+            for tables in zip(*(seq.memory.windows for seq in sequences), strict=True)
+        ]
+        return Batch(steps, copies, window_copies if any(window_copies) else ())
+
     def _commit(self, seq: Sequence, step: SequenceStep, result: StepResult, now: float) -> None:
         """Take in what one sequence's step produced."""
         group = seq.group
@@ -106,8 +120,8 @@ class IterationRunner:
         held.length += seq.planned
         if result.pooled is not None:
             group.take_pooled(result.pooled, held.length)
-        if held.copy is not None:
-            self._memory.settle(held)
+        if held.copy is not None or self._memory.has_more_kinds:
+            self._memory.settle(held, proposed=step.proposed > 0)
         drawn = result.samples
         if drawn and len(seq.branches) > 1:
             self._publish(seq)  # what forks share is in the tree before
@@ -120,6 +134,7 @@ class IterationRunner:
             self._live.end(seq, reason, now)
         else:
             self._publish(seq)
+            self._memory.slide(held)
 
     def _fork(self, seq: Sequence) -> list[Sequence]:
         """Let the sequences that one prompt stood for go their own ways."""
@@ -146,13 +161,17 @@ class IterationRunner:
             return
         if step.proposed:  # what was computed for other tokens than those of the answer is void
             void = len(step.samples) - len(drawn)
-            self._memory.trim(seq.memory, min(seq.memory.length - void, len(seq.tokens)))
+            counting = min(seq.memory.length - void, len(seq.tokens))
+            self._memory.trim(seq.memory, counting, step.context)
         if reason is not None:
             self._live.end(seq, reason, now, tokens=tokens, stop_token=stop_token)
             return
         if seq.planned > 1:
             self._publish(seq)
+        if seq.memory.windows:
+            self._memory.slide(seq.memory)
         self._live.report(seq, tokens, now)
 
     def _publish(self, seq: Sequence) -> None:
-        self._memory.publish(seq.memory, seq.group.space, seq.keys)
+        group = seq.group
+        self._memory.publish(seq.memory, group.space, seq.keys, len(group.prompt))

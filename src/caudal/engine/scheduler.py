@@ -11,13 +11,16 @@ cache.
 
 from __future__ import annotations
 
+from caudal.engine.answer import MAX_PROPOSED
 from caudal.engine.config import EngineConfig
 from caudal.engine.lane import Lane, generating_lane, pooling_lane
 from caudal.engine.memory import Memory
+from caudal.engine.nodes import Match
 from caudal.engine.policy import rank
-from caudal.engine.radix import Match, common_prefix
+from caudal.engine.radix import common_prefix
 from caudal.engine.request import Generate, Pool
 from caudal.engine.sequence import Sequence, Status
+from caudal.engine.tables import SequenceMemory
 
 WORTHWHILE_SHARE = 8
 """A prefix being computed elsewhere is waited for if it is at least 1/8 of what is missing."""
@@ -28,7 +31,7 @@ class Scheduler:
 
     Args:
         config: Limits and policies.
-        memory: The KV pool and its prefix cache.
+        memory: The pools and their prefix cache.
     """
 
     def __init__(self, config: EngineConfig, memory: Memory) -> None:
@@ -88,7 +91,7 @@ class Scheduler:
         else:
             lane.waiting.remove(seq)
         seq.status = Status.ENDED
-        self._memory.close(seq.memory, seq.group.space, seq.keys, keep=keep)
+        self._close(seq, keep=keep)
 
     def schedule(self, now: float) -> list[Sequence]:
         """Plan one iteration.
@@ -134,6 +137,10 @@ class Scheduler:
             default=None,
         )
 
+    def _close(self, seq: Sequence, *, keep: bool) -> None:
+        group = seq.group
+        self._memory.close(seq.memory, group.space, seq.keys, len(group.prompt), keep=keep)
+
     def _lane_of(self, seq: Sequence) -> Lane:
         return self._lanes[type(seq.group.request.work)]
 
@@ -154,7 +161,7 @@ class Scheduler:
             if left <= 0:
                 break
             if seq.status is Status.RUNNING:
-                chunk = min(left, seq.remaining)
+                chunk = self._chunk(seq, seq.memory, min(left, seq.remaining))
                 if self._extend(seq, chunk, now):
                     left -= seq.planned
         # Blocks that a preemption has just freed are for those who run.
@@ -170,7 +177,8 @@ class Scheduler:
         Returns:
             Whether it still runs.
         """
-        while not self._memory.extend(seq.memory, seq.memory.length + count):
+        held = seq.memory
+        while not self._memory.extend(held, held.length + count, proposes=bool(seq.draft)):
             if seq.draft:  # which may come to nothing: not worth another's blocks
                 seq.draft = []
                 count = min(count, seq.remaining)
@@ -186,7 +194,7 @@ class Scheduler:
         """Let a running sequence wait again; what it computed stays in the cache, unlocked."""
         lane = self._lane_of(seq)
         lane.running.remove(seq)
-        self._memory.close(seq.memory, seq.group.space, seq.keys, keep=True)
+        self._close(seq, keep=True)
         seq.planned = 0
         seq.status = Status.WAITING
         seq.preempted = True
@@ -208,7 +216,10 @@ class Scheduler:
             return budget
         # Whatever is cached of it, a sequence needs a block for its last token at least. Asking
         # first saves looking at the queue in every iteration while memory is full.
-        if self._owed() >= self._memory.num_available:
+        memory = self._memory
+        if any(owed >= memory.available(kind) for kind, owed in enumerate(self._owed())):
+            return budget
+        if memory.slots is not None and self.num_running >= memory.slots.num_blocks:
             return budget
         for seq in waiting.candidates(now, self._cached_tokens):
             if budget <= 0:
@@ -244,13 +255,18 @@ class Scheduler:
             return 0  # it is computed whole or not at all
         memory = self._memory
         held = memory.open(self._look_up(seq))
-        if not self._fits(seq, held.blocks):
-            memory.drop_copied_part(held)
-            if not self._fits(seq, held.blocks):
-                memory.close(held, seq.group.space, (), keep=False)
-                return 0
-        chunk = min(budget, seq.extent - held.length)
-        if not memory.extend(held, held.length + chunk):
+        if held.copy is not None and not self._fits(seq, held):
+            # The copy's blocks and their source are two for the tokens of one.
+            memory.close(held, seq.group.space, (), 0, keep=False)
+            assert memory.cache is not None
+            held = memory.open(memory.cache.without_part(seq.match))
+        if not self._fits(seq, held):
+            memory.close(held, seq.group.space, (), 0, keep=False)
+            return 0
+        if seq.draft and not memory.finds_slot(held, proposes=True):
+            seq.draft = []
+        chunk = self._chunk(seq, held, min(budget, seq.extent - held.length))
+        if not memory.extend(held, held.length + chunk, proposes=bool(seq.draft)):
             raise RuntimeError("a sequence that fits found no blocks")
         lane.waiting.remove(seq)
         seq.memory = held
@@ -259,21 +275,46 @@ class Scheduler:
         lane.running.append(seq)
         return chunk
 
-    def _fits(self, seq: Sequence, blocks: list[int]) -> bool:
+    def _chunk(self, seq: Sequence, held: SequenceMemory, count: int) -> int:
+        """How many of the next `count` tokens of a sequence to compute at once."""
         memory = self._memory
-        blocks_for = memory.pool.blocks_for
-        needed = blocks_for(seq.extent) - len(blocks)
-        if not any(lane.running for lane in self._lanes.values()):
-            return needed <= memory.num_available
-        return needed + len(seq.branches) - 1 + self._owed() <= memory.num_available
+        if not memory.has_more_kinds:
+            return count
+        if memory.slots is not None:
+            cut = memory.next_cut(held, len(seq.group.prompt))
+            if cut is not None:
+                count = min(count, cut - held.length)
+            certain = len(seq.tokens) - held.length
+            if seq.draft and certain > MAX_PROPOSED:
+                # Where a guess is wrong, all of its step is computed once more.
+                count = min(count, certain - 1)
+        return memory.affordable(held, count, self.num_running)
 
-    def _owed(self) -> int:
-        """Blocks that the running need for the rest of their prompts, and one more for each."""
-        blocks_for = self._memory.pool.blocks_for
-        return sum(
-            max(0, blocks_for(seq.extent) - len(seq.memory.blocks)) + len(seq.branches)
-            for seq in self.running
+    def _fits(self, seq: Sequence, held: SequenceMemory) -> bool:
+        memory = self._memory
+        if not memory.finds_slot(held):
+            return False
+        lacking = memory.lacking(held, seq.extent)
+        if not any(lane.running for lane in self._lanes.values()):
+            return all(lacks <= memory.available(kind) for kind, lacks in enumerate(lacking))
+        more = len(seq.branches)
+        if memory.slots is not None and self.num_running + more > memory.slots.num_blocks:
+            return False
+        return all(
+            lacks + more - 1 + owed <= memory.available(kind)
+            for kind, (lacks, owed) in enumerate(zip(lacking, self._owed(), strict=True))
         )
+
+    def _owed(self) -> list[int]:
+        """Blocks that the running need for the rest of their prompts, and one more for each.
+
+        Of every pool. Slots are not among them: each that runs takes one, whatever it computes.
+        """
+        owed = [0] * (1 + len(self._memory.windows))
+        for seq in self.running:
+            for kind, lacks in enumerate(self._memory.lacking(seq.memory, seq.extent)):
+                owed[kind] += max(0, lacks) + len(seq.branches)
+        return owed
 
     def _note_started(self, seq: Sequence, now: float) -> None:
         group = seq.group
@@ -287,7 +328,7 @@ class Scheduler:
     def _look_up(self, seq: Sequence) -> Match:
         cache = self._memory.cache
         if cache is not None and seq.match_version != cache.version:
-            seq.match = cache.match(seq.group.space, seq.keys, seq.match_limit, seq.match.node)
+            seq.match = cache.match(seq.group.space, seq.keys, seq.match_limit, seq.match.deepest)
             seq.match_version = cache.version
         return seq.match
 
@@ -314,7 +355,10 @@ class Scheduler:
             # Quick and usually decisive: the next block differs.
             if keys[start : start + size] != other.keys[start : start + size]:
                 continue
-            gain = min(common_prefix(keys, other.keys), limit, whole) - matched.total
+            most = min(common_prefix(keys, other.keys), limit, whole)
+            if self._memory.slots is not None:
+                most = self._memory.last_cut(other.memory, len(other.group.prompt), most)
+            gain = most - matched.total
             if gain >= size and gain * WORTHWHILE_SHARE >= limit - matched.total:
                 return True
         return False

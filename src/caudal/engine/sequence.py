@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from caudal.backends.executor import SampledToken, TokenLogprob
 from caudal.engine.grammar import Matcher
-from caudal.engine.memory import SequenceMemory
-from caudal.engine.radix import Match
+from caudal.engine.nodes import Match
 from caudal.engine.request import (
     FinishReason,
     Generate,
@@ -20,6 +19,7 @@ from caudal.engine.request import (
     SequenceUpdate,
 )
 from caudal.engine.space import Space
+from caudal.engine.tables import SequenceMemory
 from caudal.sampling_params import SamplingParams
 
 _SEED_MASK = 2**64 - 1

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 
-from caudal.backends.executor import PooledRows, SamplingRow, SequenceStep
+from caudal.backends.executor import PooledRows, SamplingRow, SequenceStep, StateSlots
 from caudal.engine.grammar import MatcherError
 from caudal.engine.request import Pool
 from caudal.engine.sequence import Sequence
+from caudal.engine.tables import GONE, SequenceMemory
 
 
 def step_of(seq: Sequence) -> SequenceStep | None:
@@ -51,6 +52,13 @@ def step_of(seq: Sequence) -> SequenceStep | None:
         step.tokens = [*step.tokens, *seq.draft[: step.proposed]]
         seq.planned = len(step.tokens)
     return step
+
+
+def place_step(step: SequenceStep, held: SequenceMemory) -> None:
+    """Say where a step finds what its sequence has besides blocks of the main pool."""
+    step.window_tables = [table.blocks for table in held.windows]
+    if held.next_slot != GONE:
+        step.state = StateSlots(None if held.slot == GONE else held.slot, held.next_slot)
 
 
 def _only_end_is_left(allowed: bytes, seq: Sequence, length: int) -> bool:
