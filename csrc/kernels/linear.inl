@@ -45,6 +45,26 @@ static void multiply_integers(const PackedMatrix& matrix, const std::byte* activ
             return run(Int8Kernel<TensorType::Q6_K>{});
         case TensorType::MXFP4:
             return run(Int8Kernel<TensorType::MXFP4>{});
+        case TensorType::NVFP4:
+            return run(Int8Kernel<TensorType::NVFP4>{});
+        case TensorType::IQ1_S:
+            return run(Int8Kernel<TensorType::IQ1_S>{});
+        case TensorType::IQ1_M:
+            return run(Int8Kernel<TensorType::IQ1_M>{});
+        case TensorType::IQ2_XXS:
+            return run(Int8Kernel<TensorType::IQ2_XXS>{});
+        case TensorType::IQ2_XS:
+        case TensorType::IQ2_S:
+            return run(Int8Kernel<TensorType::IQ2_S>{});
+        case TensorType::IQ3_XXS:
+            return run(Int8Kernel<TensorType::IQ3_XXS>{});
+        case TensorType::IQ3_S:
+            return run(Int8Kernel<TensorType::IQ3_S>{});
+        case TensorType::TQ1_0:
+        case TensorType::TQ2_0:
+            return run(Int8Kernel<TensorType::TQ2_0>{});
+        case TensorType::Q1_0:
+            return run(Int8Kernel<TensorType::Q1_0>{});
         case TensorType::Q8_0:
             return run(Int16Kernel<TensorType::Q8_0>{});
         case TensorType::IQ4_NL:

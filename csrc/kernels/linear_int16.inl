@@ -138,7 +138,7 @@ struct PackedGroup16 {
             return Codes16::of(bytes ^ (i32w)_mm512_zextsi256_si512(_mm256_set1_epi16(0x0080)));
         } else {
             bytes = shift_right16<pair / kVectors * 4>(bytes) & repeat_u8_wide(15);
-            return Codes16::of(look_up(kIq4Codebook, bytes));
+            return Codes16::of(look_up(kCodebook.data(), bytes));
         }
     }
 #else
@@ -163,6 +163,7 @@ struct PackedGroup16 {
     }
 
   private:
+    static constexpr CodebookTable kCodebook = codebook_table(kEncoding.codebook);
     static constexpr int kVectors = kEncoding.bits == 8 ? 16 : 8;
 
     template <int pair>
@@ -177,7 +178,7 @@ struct PackedGroup16 {
         i32x8 bytes = load_bytes(pair_bytes<pair>());
         if constexpr (kEncoding.bits == 8) return bytes;
         bytes = shift_right16<pair / kVectors * 4>(bytes) & repeat_u8(15);
-        return look_up(kIq4Codebook, bytes) ^ repeat_s16(0x0080);
+        return look_up(kCodebook.data(), bytes) ^ repeat_s16(0x0080);
     }
 #endif
 };

@@ -7,6 +7,7 @@
 //   4 bits        16 products of at most 15 · 127 to a lane:  30,480
 //   5 bits        centred on 16: 16 · 16 · 127             =  32,512
 //   6 bits        centred on 32, 8 products: 8 · 32 · 127  =  32,512
+//   codebooks     centred on their largest; those that go beyond 16 take 32-bit lanes
 //
 // Centring costs little: the lanes start at −centre · (sum of the activations they will meet), and
 // what wraps around on the way doesn't matter, because the final sum fits. Then a group's sum is
@@ -15,6 +16,7 @@
 #pragma once
 
 #include <limits>
+#include <type_traits>
 
 #include "kernels/activations.inl"
 #include "kernels/output.inl"
@@ -28,12 +30,22 @@ namespace caudal::CAUDAL_ISA {
 // What is subtracted from the codes before they multiply: the format's own offset, or one that
 // makes them fit and that the minimum then makes up for.
 constexpr int centre_of(const Encoding& encoding) {
-    if (encoding.codebook == Codebook::Mxfp4) return 12;
+    if (encoding.codebook != Codebook::None) {
+        int largest = 0;
+        for (const int8_t number : codebook_table(encoding.codebook)) {
+            largest = number > largest ? number : largest;
+        }
+        return largest;
+    }
     return encoding.bits == 5 ? 16 : encoding.offset;
 }
 
-// MXFP4's numbers plus 12, so that they are unsigned.
-constexpr int8_t kMxfp4Centred[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+// A codebook's numbers plus the centre, so that they are unsigned.
+constexpr CodebookTable centred_table(const Encoding& encoding) {
+    CodebookTable table = codebook_table(encoding.codebook);
+    for (int8_t& number : table) number = static_cast<int8_t>(number + centre_of(encoding));
+    return table;
+}
 
 CAUDAL_INLINE f32w load_halves(const std::byte* from) {
     return load_wide(reinterpret_cast<const Half*>(from));
@@ -47,11 +59,24 @@ CAUDAL_INLINE f32w exponent_scales(const std::byte* from) {
     return (f32w)select(exponent > 1, normal, subnormal << (exponent & 1));
 }
 
+// Unsigned 8-bit floats (E4M3): shifted into place, their bits are those of floats 2^120 times too
+// small, of which the subnormal ones are subnormal too.
+CAUDAL_INLINE f32w fp8_scales(const std::byte* from) {
+    return (f32w)(widen_u8_wide(from) << 20) * splat_wide(0x1p120f);
+}
+
+// The sums that a type's products are collected in.
+template <TensorType type>
+using SumsOf = std::conditional_t<encoding_of(type).codebook != Codebook::None &&
+                                      (centre_of(encoding_of(type)) > 16),
+                                  LongGroupSums, GroupSums>;
+
 // Reads a group straight from the packed panel, for few activation rows.
 template <TensorType type>
 struct PackedGroup8 {
     static constexpr Encoding kEncoding = encoding_of(type);
     static constexpr PanelLayout kLayout = panel_layout(type);
+    static constexpr CodebookTable kCentred = centred_table(kEncoding);
 
 #if defined(CAUDAL_NEON)
     static constexpr bool kJoined = false;
@@ -72,7 +97,6 @@ struct PackedGroup8 {
         i32w code = load_bytes_wide(low + (quad % low_quads * kHalves + half) * kWideBytes);
         code = shift_right16<quad / low_quads * low_bits>(code);
         code = code & repeat_u8_wide((1 << low_bits) - 1);
-        if constexpr (kEncoding.codebook == Codebook::Mxfp4) code = look_up(kMxfp4Centred, code);
         if constexpr (kEncoding.bits == 6) {
             const i32w high =
                 load_bytes_wide(low + kLayout.low_bytes + (quad / 4 * kHalves + half) * kWideBytes);
@@ -81,19 +105,25 @@ struct PackedGroup8 {
             const i32w high = load_bytes_wide(low + kLayout.low_bytes + half * kWideBytes);
             code = code | move_bits<quad, low_bits, 1>(high);
         }
+        if constexpr (kEncoding.codebook != Codebook::None) code = look_up(kCentred.data(), code);
         return code;
     }
 
+    // Of the whole group or, where each half has its own, of half `part`.
+    template <int part = 0>
     CAUDAL_INLINE f32w scale(int half) const {
         if constexpr (kEncoding.scales == Scales::Exponent) {
             return exponent_scales(group + half * kWideLanes);
+        } else if constexpr (kEncoding.scales == Scales::Fp8) {
+            return times_unit<kEncoding.unit>(
+                fp8_scales(group + part * kPanelRows + half * kWideLanes));
         } else if constexpr (kEncoding.scales == Scales::Half) {
             return load_halves(group + half * kWideLanes * 2);
-        } else if constexpr (kEncoding.scales == Scales::Super32) {
-            return load_halves(header + half * kWideLanes * 2) *
-                   to_floats(widen_s8_wide(group + half * kWideLanes));
         } else {
-            return load_halves(header + half * kWideLanes * 2);
+            const f32w scale =
+                times_unit<kEncoding.unit>(load_halves(header + half * kWideLanes * 2));
+            if constexpr (kEncoding.scales != Scales::Super32) return scale;
+            return scale * to_floats(widen_s8_wide(group + half * kWideLanes));
         }
     }
 
@@ -104,7 +134,8 @@ struct PackedGroup8 {
         if constexpr (kEncoding.scales == Scales::Half) {
             return recentred(load_halves(group + field + half * kWideLanes * 2), half);
         } else {
-            const f32w minimum = load_halves(header + field + half * kWideLanes * 2);
+            const f32w minimum = times_unit<kEncoding.minimum_unit>(
+                load_halves(header + field + half * kWideLanes * 2));
             if constexpr (kEncoding.scales == Scales::Super16) return -minimum;
             return recentred(
                 -(minimum * to_floats(widen_u8_wide(group + kPanelRows + half * kWideLanes))),
@@ -113,7 +144,8 @@ struct PackedGroup8 {
     }
 
     CAUDAL_INLINE i32w factor(int part, int half) const {
-        return GroupSums::as_factor(widen_s8_wide(group + part * kPanelRows + half * kWideLanes));
+        return SumsOf<type>::as_factor(
+            widen_s8_wide(group + part * kPanelRows + half * kWideLanes));
     }
 
     CAUDAL_INLINE i32w minimum_factor(int part, int half) const {
@@ -137,6 +169,12 @@ struct PackedGroup8 {
         return bytes & repeat_u8_wide(mask << to);
     }
 
+    template <float unit>
+    static CAUDAL_INLINE f32w times_unit(f32w scale) {
+        if constexpr (unit == 1) return scale;
+        return scale * splat_wide(unit);
+    }
+
     CAUDAL_INLINE f32w recentred(f32w minimum, int half) const {
         constexpr int shift = centre_of(kEncoding) - kEncoding.offset;
         if constexpr (shift == 0) return minimum;
@@ -148,6 +186,7 @@ struct PackedGroup8 {
 template <TensorType type>
 struct alignas(kWideBytes) UnpackedGroup8 {
     static constexpr Encoding kEncoding = encoding_of(type);
+    static constexpr int kScales = kEncoding.scales == Scales::Fp8 ? 2 : 1;
     static constexpr int kFactors = kEncoding.scales == Scales::Super16 ? 2 : 0;
     static constexpr int kMinimums = kEncoding.minimum ? 1 : 0;
 #if defined(CAUDAL_NEON)
@@ -155,7 +194,7 @@ struct alignas(kWideBytes) UnpackedGroup8 {
 #endif
 
     i32w stored_codes[kGroup / 4][kHalves];
-    f32w stored_scale[kHalves];
+    f32w stored_scale[kScales][kHalves];
     f32w stored_minimum[kMinimums + 1][kHalves];
     i32w stored_factor[kFactors + 1][kHalves];
     i32w stored_minimum_factor[kFactors * kMinimums + 1][kHalves];
@@ -164,7 +203,10 @@ struct alignas(kWideBytes) UnpackedGroup8 {
     CAUDAL_INLINE i32w codes(int half) const {
         return stored_codes[quad][half];
     }
-    CAUDAL_INLINE f32w scale(int half) const { return stored_scale[half]; }
+    template <int part = 0>
+    CAUDAL_INLINE f32w scale(int half) const {
+        return stored_scale[part][half];
+    }
     CAUDAL_INLINE f32w minimum(int half) const { return stored_minimum[0][half]; }
     CAUDAL_INLINE i32w factor(int part, int half) const { return stored_factor[part][half]; }
     CAUDAL_INLINE i32w minimum_factor(int part, int half) const {
@@ -181,7 +223,9 @@ struct alignas(kWideBytes) UnpackedGroup8 {
                 join_quads(stored_codes[quad][half], stored_codes[quad + 1][half]);
             }
 #endif
-            stored_scale[half] = packed.scale(half);
+            unrolled<kScales>([&](auto part) CAUDAL_INLINE_BODY {
+                stored_scale[part][half] = packed.template scale<part>(half);
+            });
             if constexpr (kEncoding.minimum) stored_minimum[0][half] = packed.minimum(half);
             for (int part = 0; part < kFactors; ++part) {
                 stored_factor[part][half] = packed.factor(part, half);
@@ -194,9 +238,10 @@ struct alignas(kWideBytes) UnpackedGroup8 {
 };
 
 // Adds the products of `count` quads, from quad `begin`, to the sums of a tile.
-template <int begin, int count, int tokens, int vectors, class Sources, class Activations>
+template <int begin, int count, int tokens, int vectors, class Sums, class Sources,
+          class Activations>
 CAUDAL_INLINE void add_quads(const Sources& sources, const Activations& a,
-                             GroupSums (&tile)[vectors][tokens]) {
+                             Sums (&tile)[vectors][tokens]) {
 #if defined(CAUDAL_NEON_I8MM)
     if constexpr (tokens > 1) {
         BlockSums<tokens> sums[vectors];
@@ -229,13 +274,13 @@ CAUDAL_INLINE void add_quads(const Sources& sources, const Activations& a,
 }
 
 // The integer sums of a group's products, where one factor goes for all of it.
-template <int centre, int tokens, int vectors, class Sources, class Activations>
+template <class Sums, int centre, int tokens, int vectors, class Sources, class Activations>
 CAUDAL_INLINE void sum_whole_group(const Sources& sources, const Activations& a,
                                    i32w (&totals)[vectors][tokens]) {
-    GroupSums tile[vectors][tokens];
+    Sums tile[vectors][tokens];
     for (int t = 0; t < tokens; ++t) {
-        const auto start = GroupSums::start<centre>(a.of(t).pair_sums[0][t % kTileRows],
-                                                    a.of(t).pair_sums[1][t % kTileRows]);
+        const auto start = Sums::template start<centre>(a.of(t).pair_sums[0][t % kTileRows],
+                                                        a.of(t).pair_sums[1][t % kTileRows]);
         for (int v = 0; v < vectors; ++v) tile[v][t] = start;
     }
     add_quads<0, 8>(sources, a, tile);
@@ -244,17 +289,25 @@ CAUDAL_INLINE void sum_whole_group(const Sources& sources, const Activations& a,
     }
 }
 
+// The sums of the products of half `part` of a group.
+template <class Sums, int centre, int part, int tokens, int vectors, class Sources,
+          class Activations>
+CAUDAL_INLINE void sum_half(const Sources& sources, const Activations& a,
+                            Sums (&tile)[vectors][tokens]) {
+    for (int t = 0; t < tokens; ++t) {
+        const auto start = Sums::template start<centre>(a.of(t).pair_sums[part][t % kTileRows]);
+        for (int v = 0; v < vectors; ++v) tile[v][t] = start;
+    }
+    add_quads<part * 4, 4>(sources, a, tile);
+}
+
 // The same where each half of a group has a factor of its own: halves times their factors.
-template <int centre, int tokens, int vectors, class Sources, class Activations>
+template <class Sums, int centre, int tokens, int vectors, class Sources, class Activations>
 CAUDAL_INLINE void sum_halves(const Sources& sources, const Activations& a,
                               i32w (&totals)[vectors][tokens]) {
-    GroupSums tile[vectors][tokens];
+    Sums tile[vectors][tokens];
     unrolled<2>([&](auto part) CAUDAL_INLINE_BODY {
-        for (int t = 0; t < tokens; ++t) {
-            const auto start = GroupSums::start<centre>(a.of(t).pair_sums[part][t % kTileRows]);
-            for (int v = 0; v < vectors; ++v) tile[v][t] = start;
-        }
-        add_quads<part * 4, 4>(sources, a, tile);
+        sum_half<Sums, centre, part>(sources, a, tile);
         for (int v = 0; v < vectors; ++v) {
             const i32w factor = sources.of(v).factor(part, v % kHalves);
             for (int t = 0; t < tokens; ++t) {
@@ -266,10 +319,10 @@ CAUDAL_INLINE void sum_halves(const Sources& sources, const Activations& a,
 }
 
 // sums += scale of the weights · scale of the activations · totals, for one vector of rows.
-template <int tokens, class Source, class Activations>
+template <int part = 0, int tokens, class Source, class Activations>
 CAUDAL_INLINE void add_scaled(const Source& source, int half, const Activations& a,
                               const i32w (&totals)[tokens], f32w (&sums)[tokens]) {
-    const f32w scale = source.scale(half);
+    const f32w scale = source.template scale<part>(half);
     for (int t = 0; t < tokens; ++t) {
         sums[t] = multiply_add(to_floats(totals[t]),
                                scale * splat_wide(a.of(t).scale[t % kTileRows]), sums[t]);
@@ -290,8 +343,8 @@ CAUDAL_INLINE void add_minimum(const Source& source, int half, const Activations
                                               source.minimum_factor(0, half)) +
                                multiply_pairs(repeat_bytes_wide(a.of(t).pair_sums[1][row]),
                                               source.minimum_factor(1, half));
-            sums[t] = multiply_add(to_floats(count), minimum * splat_wide(a.of(t).scale[row]),
-                                   sums[t]);
+            sums[t] =
+                multiply_add(to_floats(count), minimum * splat_wide(a.of(t).scale[row]), sums[t]);
         }
     }
 }
@@ -301,11 +354,23 @@ template <TensorType type, int tokens, int vectors, class Sources, class Activat
 CAUDAL_INLINE void multiply_group8(const Sources& sources, const Activations& a,
                                    f32w (&sums)[vectors][tokens]) {
     constexpr Encoding encoding = encoding_of(type);
+    constexpr int centre = centre_of(encoding);
+    using Sums = SumsOf<type>;
     i32w totals[vectors][tokens];
-    if constexpr (encoding.scales == Scales::Super16) {
-        sum_halves<centre_of(encoding)>(sources, a, totals);
+    if constexpr (encoding.scales == Scales::Fp8) {
+        unrolled<2>([&](auto part) CAUDAL_INLINE_BODY {
+            Sums tile[vectors][tokens];
+            sum_half<Sums, centre, part>(sources, a, tile);
+            for (int v = 0; v < vectors; ++v) {
+                for (int t = 0; t < tokens; ++t) totals[v][t] = tile[v][t].total();
+                add_scaled<part>(sources.of(v), v % kHalves, a, totals[v], sums[v]);
+            }
+        });
+        return;
+    } else if constexpr (encoding.scales == Scales::Super16) {
+        sum_halves<Sums, centre>(sources, a, totals);
     } else {
-        sum_whole_group<centre_of(encoding)>(sources, a, totals);
+        sum_whole_group<Sums, centre>(sources, a, totals);
     }
     for (int v = 0; v < vectors; ++v) {
         const int half = v % kHalves;

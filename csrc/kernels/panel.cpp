@@ -74,10 +74,10 @@ class GroupPacker {
         auto* scales = reinterpret_cast<uint8_t*>(panel) + layout_.group_at(index);
         uint8_t* low = scales + layout_.scale_bytes;
         uint8_t* high = low + layout_.low_bytes;
-        uint8_t* halves = encoding_.super() ? header : scales;
+        uint8_t* halves = encoding_.has_header() ? header : scales;
         if (encoding_.scales == Scales::Exponent) {
             scales[row] = static_cast<uint8_t>(group.scale);
-        } else {
+        } else if (encoding_.scales != Scales::Fp8) {
             put_u16(halves + row * 2, group.scale);
             if (encoding_.minimum) put_u16(halves + 2 * kPanelRows + row * 2, group.minimum);
         }
@@ -104,11 +104,11 @@ class GroupPacker {
         const auto* scales = reinterpret_cast<const uint8_t*>(panel) + layout_.group_at(index);
         const uint8_t* low = scales + layout_.scale_bytes;
         const uint8_t* high = low + layout_.low_bytes;
-        const uint8_t* halves = encoding_.super() ? header : scales;
+        const uint8_t* halves = encoding_.has_header() ? header : scales;
         Group group;
         if (encoding_.scales == Scales::Exponent) {
             group.scale = scales[row];
-        } else {
+        } else if (encoding_.scales != Scales::Fp8) {
             group.scale = get_u16(halves + row * 2);
             if (encoding_.minimum) group.minimum = get_u16(halves + 2 * kPanelRows + row * 2);
         }
@@ -133,10 +133,10 @@ class GroupPacker {
     }
 
   private:
-    // Integers a group has besides what its header says.
+    // Bytes of a row that a group has besides its half-precision numbers.
     int64_t factors() const {
         if (encoding_.scales == Scales::Super32) return 1;
-        return encoding_.scales == Scales::Super16 ? 2 : 0;
+        return encoding_.scales == Scales::Super16 || encoding_.scales == Scales::Fp8 ? 2 : 0;
     }
 
     // Adds 128 to the signed bytes of rows 0…7.

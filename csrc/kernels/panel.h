@@ -1,11 +1,15 @@
 // The layout of packed weights: panels of 16 output rows, cut along k into groups of 32.
 //
 // A panel of a float type is [k][16 rows]. A panel of a quantised type is a sequence of groups,
-// each with its scales and then its codes, and for the K types a header before every eighth group:
+// each with its scales and then its codes, and, where several share a scale (the K types and their
+// like: eight), a header before the first of them:
 //
-//   header (K types)   16 half scales, [16 half minimums]
+//   header             Block:    16 half scales
+//                      Super…:   16 half scales, [16 half minimums]
 //   scales             Half:     16 half scales, [16 half minimums]
+//                      Block:    none
 //                      Exponent: 16 exponents
+//                      Fp8:      2 × 16 floats of eight bits (first half of k, second)
 //                      Super32:  16 factors, [16 minimum factors]
 //                      Super16:  2 × 16 factors, [2 × 16 minimum factors] (first half of k, second)
 //   codes              16 rows × 32 codes, `bits` bits each
@@ -60,16 +64,20 @@ constexpr PanelLayout panel_layout(TensorType type) {
     const Encoding encoding = encoding_of(type);
     const int64_t fields = encoding.minimum ? 2 : 1;
     PanelLayout layout{};
-    layout.header_bytes = encoding.super() ? fields * 2 * kPanelRows : 0;
-    layout.groups_per_header = encoding.super() ? kSuperGroups : 1;
+    layout.header_bytes = encoding.has_header() ? fields * 2 * kPanelRows : 0;
+    layout.groups_per_header = encoding.block_groups;
     switch (encoding.scales) {
         case Scales::None:
+        case Scales::Block:
             break;
         case Scales::Half:
             layout.scale_bytes = fields * 2 * kPanelRows;
             break;
         case Scales::Exponent:
             layout.scale_bytes = kPanelRows;
+            break;
+        case Scales::Fp8:
+            layout.scale_bytes = 2 * kPanelRows;
             break;
         case Scales::Super32:
             layout.scale_bytes = fields * kPanelRows;

@@ -236,4 +236,32 @@ struct GroupSums {
     }
 };
 
+// The same in lanes of 32 bits everywhere, for sums that 16 bits don't hold.
+#if defined(__AVX512VNNI__) || defined(CAUDAL_NEON)
+using LongGroupSums = GroupSums;
+#else
+struct LongGroupSums {
+    i32w lanes;
+
+    template <int centre>
+    static CAUDAL_INLINE LongGroupSums start(const int16_t (&pairs)[2]) {
+        return {multiply_pairs(repeat_bytes_wide(pairs), repeat_s16_wide(-centre))};
+    }
+    template <int centre>
+    static CAUDAL_INLINE LongGroupSums start(const int16_t (&first)[2],
+                                             const int16_t (&second)[2]) {
+        const i32w sums = add16(repeat_bytes_wide(first), repeat_bytes_wide(second));
+        return {multiply_pairs(sums, repeat_s16_wide(-centre))};
+    }
+    CAUDAL_INLINE void add(i32w unsigned_bytes, i32w signed_bytes) {
+        i32w products{};
+        dot_bytes(products, unsigned_bytes, signed_bytes);
+        dot_pairs(lanes, products, repeat_s16_wide(1));
+    }
+    CAUDAL_INLINE i32w total() const { return lanes; }
+    CAUDAL_INLINE i32w times(i32w factor) const { return lanes * factor; }
+    static CAUDAL_INLINE i32w as_factor(i32w integers) { return integers; }
+};
+#endif
+
 }  // namespace caudal::CAUDAL_ISA

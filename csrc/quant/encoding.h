@@ -3,8 +3,12 @@
 // Every quantised type stores small integer codes and, for each group of 32 codes, what turns them
 // back into numbers: value = scale · (code − offset) [± minimum]. The types differ in the width of
 // a code, in how scale and minimum are stored, and in whether a code is a number or looks one up.
+//
+// The encoding is that of a packed matrix. Files may store the same numbers more densely: an index
+// into a grid of combinations (the IQ1, IQ2 and IQ3 types), or five codes in a byte (TQ1_0).
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "quant/tensor_type.h"
@@ -17,12 +21,14 @@ constexpr int64_t kSuperGroups = 8;  // groups in a 256-element superblock (the 
 enum class Scales : uint8_t {
     None,      // float types: no codes at all
     Half,      // each group: a half-precision scale (and minimum)
+    Block,     // a half-precision scale (and zero) for all groups of a block
     Exponent,  // each group: a power of two (E8M0)
+    Fp8,       // each half of a group: an 8-bit float (E4M3 without a sign)
     Super32,   // half scale (and minimum) a superblock, times an integer a group
     Super16,   // the same, with an integer for each half of a group
 };
 
-enum class Codebook : uint8_t { None, Iq4, Mxfp4 };
+enum class Codebook : uint8_t { None, Iq4, Mxfp4, Iq1, Iq2, Iq3Xxs, Iq3 };
 
 struct Encoding {
     Scales scales = Scales::None;
@@ -30,9 +36,20 @@ struct Encoding {
     int offset = 0;        // subtracted from a code
     bool minimum = false;  // whether groups have a minimum besides the scale
     Codebook codebook = Codebook::None;
+    float unit = 1;          // multiplies the scale; a power of two
+    float minimum_unit = 1;  // and the minimum
+    int block_groups = 1;    // groups of a block that share what a panel's header holds
 
     constexpr bool super() const { return scales == Scales::Super32 || scales == Scales::Super16; }
+    constexpr bool has_header() const { return super() || scales == Scales::Block; }
 };
+
+// The encoding of a type with superblocks.
+constexpr Encoding super(Scales scales, int bits, int offset, bool minimum = false,
+                         Codebook codebook = Codebook::None, float unit = 1,
+                         float minimum_unit = 1) {
+    return {scales, bits, offset, minimum, codebook, unit, minimum_unit, kSuperGroups};
+}
 
 // Float types have an empty encoding.
 constexpr Encoding encoding_of(TensorType type) {
@@ -48,21 +65,41 @@ constexpr Encoding encoding_of(TensorType type) {
         case TensorType::Q8_0:
             return {Scales::Half, 8, 0};
         case TensorType::Q2_K:
-            return {Scales::Super16, 2, 0, true};
+            return super(Scales::Super16, 2, 0, true);
         case TensorType::Q3_K:
-            return {Scales::Super16, 3, 4};
+            return super(Scales::Super16, 3, 4);
         case TensorType::Q4_K:
-            return {Scales::Super32, 4, 0, true};
+            return super(Scales::Super32, 4, 0, true);
         case TensorType::Q5_K:
-            return {Scales::Super32, 5, 0, true};
+            return super(Scales::Super32, 5, 0, true);
         case TensorType::Q6_K:
-            return {Scales::Super16, 6, 32};
+            return super(Scales::Super16, 6, 32);
         case TensorType::IQ4_NL:
             return {Scales::Half, 4, 0, false, Codebook::Iq4};
         case TensorType::IQ4_XS:
-            return {Scales::Super32, 4, 0, false, Codebook::Iq4};
+            return super(Scales::Super32, 4, 0, false, Codebook::Iq4);
         case TensorType::MXFP4:
             return {Scales::Exponent, 4, 0, false, Codebook::Mxfp4};
+        case TensorType::NVFP4:
+            return {Scales::Fp8, 4, 0, false, Codebook::Mxfp4, 0.5f};
+        case TensorType::IQ1_S:  // scale · factor · (digit ± 1/8), with digits of 0, 1, 2 less 1
+            return super(Scales::Super32, 2, 0, true, Codebook::None, 1, 0.125f);
+        case TensorType::IQ1_M:
+            return super(Scales::Super16, 3, 0, false, Codebook::Iq1, 0.125f);
+        case TensorType::IQ2_XXS:
+            return super(Scales::Super32, 3, 0, false, Codebook::Iq2, 0.125f);
+        case TensorType::IQ2_XS:
+        case TensorType::IQ2_S:
+            return super(Scales::Super16, 3, 0, false, Codebook::Iq2, 0.125f);
+        case TensorType::IQ3_XXS:
+            return super(Scales::Super32, 4, 0, false, Codebook::Iq3Xxs, 0.5f);
+        case TensorType::IQ3_S:
+            return super(Scales::Super32, 4, 0, false, Codebook::Iq3);
+        case TensorType::TQ1_0:
+        case TensorType::TQ2_0:
+            return {Scales::Block, 2, 1, false, Codebook::None, 1, 1, 8};
+        case TensorType::Q1_0:
+            return {Scales::Block, 2, 1, false, Codebook::None, 1, 1, 4};
         case TensorType::F32:
         case TensorType::F16:
         case TensorType::BF16:
@@ -71,9 +108,30 @@ constexpr Encoding encoding_of(TensorType type) {
     return {};
 }
 
-// What the codes of the two codebook formats stand for. MXFP4's are E2M1 numbers, doubled.
-constexpr int8_t kIq4Codebook[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                     1,    13,   25,  38,  53,  69,  89,  113};
-constexpr int8_t kMxfp4Codebook[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+using CodebookTable = std::array<int8_t, 16>;
+
+// What the codes of the codebook formats stand for. MXFP4's are E2M1 numbers, doubled; the same
+// serve NVFP4. Of the grids' types, the digits' magnitudes with either sign: a code is the digit,
+// plus 4 or 8 if it is negative. IQ3_XXS's are halved; IQ1's are eighths, a digit and the eighth
+// that is added to it or subtracted.
+constexpr CodebookTable codebook_table(Codebook codebook) {
+    switch (codebook) {
+        case Codebook::None:
+            break;
+        case Codebook::Iq4:
+            return {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+        case Codebook::Mxfp4:
+            return {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+        case Codebook::Iq1:
+            return {-7, 1, 9, 0, -9, -1, 7};
+        case Codebook::Iq2:
+            return {8, 25, 43, 0, -8, -25, -43};
+        case Codebook::Iq3Xxs:
+            return {2, 6, 10, 14, 18, 22, 26, 31, -2, -6, -10, -14, -18, -22, -26, -31};
+        case Codebook::Iq3:
+            return {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
+    }
+    return {};
+}
 
 }  // namespace caudal

@@ -4,7 +4,9 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "quant/dense_blocks.h"
 #include "quant/half.h"
+#include "quant/read_bytes.h"
 
 namespace caudal {
 namespace {
@@ -15,12 +17,6 @@ const uint8_t* block_of(TensorType type, const std::byte* row, int64_t group) {
     const BlockGeometry geometry = block_geometry(type);
     const int64_t block = group * kGroup / geometry.elements;
     return reinterpret_cast<const uint8_t*>(row) + block * geometry.bytes;
-}
-
-uint16_t read_u16(const uint8_t* bytes) {
-    uint16_t value;
-    std::memcpy(&value, bytes, sizeof(value));
-    return value;
 }
 
 // 16 bytes of nibbles: the low ones are codes 0…15, the high ones 16…31.
@@ -130,6 +126,32 @@ void read_iq4_xs(const uint8_t* block, int index, Group& group) {
     group.scale = read_u16(block);
 }
 
+// Signs: plus or minus one is code 2 or 0, less 1.
+void read_q1_0(const uint8_t* block, int index, Group& group) {
+    const uint32_t bits = read_u32(block + 2 + index * 4);
+    for (int i = 0; i < 32; ++i) group.codes[i] = static_cast<uint8_t>((bits >> i & 1) << 1);
+    group.scale = read_u16(block);
+}
+
+void read_nvfp4(const uint8_t* block, int index, Group& group) {
+    for (int half = 0; half < 2; ++half) {
+        const int part = index * 2 + half;
+        const uint8_t* nibbles = block + 4 + part * 8;
+        for (int i = 0; i < 8; ++i) {
+            group.codes[half * 16 + i] = nibbles[i] & 15;
+            group.codes[half * 16 + 8 + i] = nibbles[i] >> 4;
+        }
+        // What would be NaN counts as zero; there is no sign.
+        const uint8_t scale = block[part] == 0x7f ? 0 : block[part] & 0x7f;
+        group.factor[half] = static_cast<int8_t>(scale);
+    }
+}
+
+// An 8-bit float (E4M3) without a sign.
+float fp8_scale(int8_t bits) {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits & 0x7f) << 20) * 0x1p120f;
+}
+
 // A power of two, halved because the codebook's numbers are doubled.
 float exponent_scale(uint16_t exponent) {
     const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (exponent - 1u) << 23;
@@ -140,7 +162,7 @@ float exponent_scale(uint16_t exponent) {
 
 Group read_group(TensorType type, const std::byte* row, int64_t index) {
     const uint8_t* block = block_of(type, row, index);
-    const int in_super = static_cast<int>(index % kSuperGroups);
+    const int in_block = static_cast<int>(index % (block_geometry(type).elements / kGroup));
     Group group;
     switch (type) {
         case TensorType::Q4_0:
@@ -173,22 +195,55 @@ Group read_group(TensorType type, const std::byte* row, int64_t index) {
             read_nibbles(block + 1, group.codes);
             return group;
         case TensorType::Q2_K:
-            read_q2_k(block, in_super, group);
+            read_q2_k(block, in_block, group);
             return group;
         case TensorType::Q3_K:
-            read_q3_k(block, in_super, group);
+            read_q3_k(block, in_block, group);
             return group;
         case TensorType::Q4_K:
-            read_q4_k(block, in_super, group);
+            read_q4_k(block, in_block, group);
             return group;
         case TensorType::Q5_K:
-            read_q5_k(block, in_super, group);
+            read_q5_k(block, in_block, group);
             return group;
         case TensorType::Q6_K:
-            read_q6_k(block, in_super, group);
+            read_q6_k(block, in_block, group);
             return group;
         case TensorType::IQ4_XS:
-            read_iq4_xs(block, in_super, group);
+            read_iq4_xs(block, in_block, group);
+            return group;
+        case TensorType::IQ1_S:
+            read_iq1_s(block, in_block, group);
+            return group;
+        case TensorType::IQ1_M:
+            read_iq1_m(block, in_block, group);
+            return group;
+        case TensorType::IQ2_XXS:
+            read_iq2_xxs(block, in_block, group);
+            return group;
+        case TensorType::IQ2_XS:
+            read_iq2_xs(block, in_block, group);
+            return group;
+        case TensorType::IQ2_S:
+            read_iq2_s(block, in_block, group);
+            return group;
+        case TensorType::IQ3_XXS:
+            read_iq3_xxs(block, in_block, group);
+            return group;
+        case TensorType::IQ3_S:
+            read_iq3_s(block, in_block, group);
+            return group;
+        case TensorType::TQ1_0:
+            read_tq1_0(block, in_block, group);
+            return group;
+        case TensorType::TQ2_0:
+            read_tq2_0(block, in_block, group);
+            return group;
+        case TensorType::Q1_0:
+            read_q1_0(block, in_block, group);
+            return group;
+        case TensorType::NVFP4:
+            read_nvfp4(block, in_block, group);
             return group;
         case TensorType::F32:
         case TensorType::F16:
@@ -201,15 +256,21 @@ Group read_group(TensorType type, const std::byte* row, int64_t index) {
 
 void dequantize_group(TensorType type, const Group& group, float* out) {
     const Encoding encoding = encoding_of(type);
-    const float scale = encoding.scales == Scales::Exponent ? exponent_scale(group.scale)
-                                                            : half_to_float(Half{group.scale});
-    const float minimum = half_to_float(Half{group.minimum});
+    const CodebookTable table = codebook_table(encoding.codebook);
+    const float minimum = encoding.minimum_unit * half_to_float(Half{group.minimum});
     for (int i = 0; i < kGroup; ++i) {
         const int half = i / 16;
+        float scale = encoding.unit;
+        if (encoding.scales == Scales::Exponent) {
+            scale = exponent_scale(group.scale);
+        } else if (encoding.scales == Scales::Fp8) {
+            scale *= fp8_scale(group.factor[half]);
+        } else {
+            scale *= half_to_float(Half{group.scale});
+        }
         int number = group.codes[i] - encoding.offset;
         if (encoding.bits == 8) number = static_cast<int8_t>(group.codes[i]);
-        if (encoding.codebook == Codebook::Iq4) number = kIq4Codebook[group.codes[i]];
-        if (encoding.codebook == Codebook::Mxfp4) number = kMxfp4Codebook[group.codes[i]];
+        if (encoding.codebook != Codebook::None) number = table[group.codes[i]];
         if (!encoding.super()) {
             out[i] = scale * static_cast<float>(number);
             if (encoding.minimum) out[i] += minimum;

@@ -13,9 +13,9 @@ namespace caudal {
 // one integer for the whole group repeat it.
 struct Group {
     uint8_t codes[kGroup] = {};
-    uint16_t scale = 0;                  // half-precision bits, or the exponent of E8M0
-    uint16_t minimum = 0;                // half-precision bits
-    int8_t factor[2] = {1, 1};           // integers that multiply the scale
+    uint16_t scale = 0;         // half-precision bits, or the exponent of E8M0
+    uint16_t minimum = 0;       // half-precision bits
+    int8_t factor[2] = {1, 1};  // integers that multiply the scale, or bits of 8-bit floats
     uint8_t minimum_factor[2] = {1, 1};  // and the minimum
 };
 

@@ -39,6 +39,28 @@ BlockGeometry block_geometry(TensorType type) {
             return {"IQ4_XS", 256, 136};
         case TensorType::MXFP4:
             return {"MXFP4", 32, 17};
+        case TensorType::IQ1_S:
+            return {"IQ1_S", 256, 50};
+        case TensorType::IQ1_M:
+            return {"IQ1_M", 256, 56};
+        case TensorType::IQ2_XXS:
+            return {"IQ2_XXS", 256, 66};
+        case TensorType::IQ2_XS:
+            return {"IQ2_XS", 256, 74};
+        case TensorType::IQ2_S:
+            return {"IQ2_S", 256, 82};
+        case TensorType::IQ3_XXS:
+            return {"IQ3_XXS", 256, 98};
+        case TensorType::IQ3_S:
+            return {"IQ3_S", 256, 110};
+        case TensorType::TQ1_0:
+            return {"TQ1_0", 256, 54};
+        case TensorType::TQ2_0:
+            return {"TQ2_0", 256, 66};
+        case TensorType::NVFP4:
+            return {"NVFP4", 64, 36};
+        case TensorType::Q1_0:
+            return {"Q1_0", 128, 18};
     }
     throw std::invalid_argument("tensor type " + std::to_string(static_cast<uint32_t>(type)) +
                                 " is not supported");

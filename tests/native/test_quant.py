@@ -35,6 +35,24 @@ def test_every_exponent_of_mxfp4() -> None:
     np.testing.assert_array_equal(got, numbers("MXFP4", weights).reshape(-1))
 
 
+def test_every_scale_of_nvfp4() -> None:
+    weights = random_weights("NVFP4", 1, 64 * 64).reshape(64, -1)
+    weights[:, :4] = np.arange(256).reshape(64, 4)
+    weights[:, 4:] &= 0x77  # the reference has a negative zero for negative scales
+    got = kernels.dequantize(int(TYPES["NVFP4"]), weights.reshape(-1))
+    np.testing.assert_array_equal(got, numbers("NVFP4", weights).reshape(-1))
+
+
+@pytest.mark.parametrize(
+    "name", ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"]
+)
+def test_every_entry_of_a_grid(name: str) -> None:
+    """Indices are anywhere in the blocks; in so many random ones, all occur."""
+    weights = random_weights(name, 64, 8192)
+    got = kernels.dequantize(int(TYPES[name]), weights.reshape(-1))
+    np.testing.assert_array_equal(got, numbers(name, weights).reshape(-1))
+
+
 def test_an_unknown_type_is_refused_by_number() -> None:
     with pytest.raises(ValueError, match="tensor type 31 is not supported"):
         kernels.dequantize(31, np.zeros(64, np.uint8))
@@ -53,10 +71,18 @@ def test_packed_rows_keep_the_exact_numbers(isa: str, name: str, rows: int) -> N
 
 
 def test_packing_takes_few_more_bytes_than_the_file() -> None:
+    """Or, where the file has grids or five codes in a byte, as many as the codes without them."""
+    bits = {
+        **{"IQ1_S": 2.625, "IQ1_M": 3.5625, "IQ2_XXS": 3.3125, "IQ2_XS": 3.5625, "IQ2_S": 3.5625},
+        **{"IQ3_XXS": 4.3125, "IQ3_S": 4.3125, "TQ1_0": 2.0625, "TQ2_0": 2.0625, "Q1_0": 2.125},
+    }
     for name in TYPES:
         weights = random_weights(name, 32, 1024)
         matrix = kernels.Matrix("portable", int(TYPES[name]), weights.reshape(-1), 32, 1024)
-        assert matrix.bytes <= weights.size * (1.2 if name == "Q2_K" else 1.04), name
+        if name in bits:
+            assert matrix.bytes * 8 == bits[name] * 32 * 1024, name
+        else:
+            assert matrix.bytes <= weights.size * (1.2 if name == "Q2_K" else 1.04), name
 
 
 def test_rows_that_are_not_whole_blocks_are_refused() -> None:

@@ -166,11 +166,25 @@ def random_tensor(
     raw = rng.integers(0, 256, (blocks, tensor_type.block_bytes), dtype=np.uint8)
     if tensor_type is TensorType.MXFP4:
         raw[:, 0] = 127 + int(np.log2(scale / 3)) + rng.integers(0, 2, blocks)
+    if tensor_type is TensorType.NVFP4:
+        exponents = 7 + int(np.log2(scale / 3)) + rng.integers(0, 2, (blocks, 4))
+        raw[:, :4] = exponents * 8 + rng.integers(0, 8, (blocks, 4))
+    if tensor_type is TensorType.IQ1_M:
+        _put_scattered_scales(raw, scale / 8 * rng.uniform(0.5, 1.5, blocks))
     negated = rng.choice((-1, 1), blocks)  # all weights of the block
     for offset, spread in SCALE_FIELDS.get(tensor_type, ()):
         values = (negated * scale / spread * rng.uniform(0.5, 1.5, blocks)).astype("<f2")
         raw[:, offset : offset + 2] = values.view(np.uint8).reshape(blocks, 2)
     return tensor_type, shape, raw.tobytes()
+
+
+def _put_scattered_scales(blocks: npt.NDArray[np.uint8], scales: npt.NDArray[Any]) -> None:
+    """Set the float16 scales of IQ1_M, whose four digits are on top of the block's last words."""
+    words = blocks[:, 48:].copy().view("<u2")
+    bits = scales.astype("<f2").view("<u2")[:, None]
+    words &= 0x0FFF
+    words |= (bits >> np.array([0, 4, 8, 12], "<u2") & 15) << 12
+    blocks[:, 48:] = words.view(np.uint8)
 
 
 # Where each block keeps its float16 fields, and what divides `scale` to give the field's size:
@@ -189,4 +203,13 @@ SCALE_FIELDS: dict[TensorType, tuple[tuple[int, float], ...]] = {
     TensorType.Q6_K: ((208, 1200),),
     TensorType.IQ4_NL: ((0, 65),),
     TensorType.IQ4_XS: ((0, 1100),),
+    TensorType.IQ1_S: ((0, 8),),
+    TensorType.IQ2_XXS: ((0, 40),),
+    TensorType.IQ2_XS: ((0, 40),),
+    TensorType.IQ2_S: ((0, 40),),
+    TensorType.IQ3_XXS: ((0, 120),),
+    TensorType.IQ3_S: ((0, 130),),
+    TensorType.TQ1_0: ((52, 0.8),),
+    TensorType.TQ2_0: ((64, 1),),
+    TensorType.Q1_0: ((0, 1),),
 }

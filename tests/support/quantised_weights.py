@@ -11,6 +11,8 @@ FLOAT_TYPES = ("F32", "F16", "BF16")
 QUANTISED_TYPES = (
     *("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4"),
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"),
+    *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"),
+    *("TQ1_0", "TQ2_0", "Q1_0", "NVFP4"),
 )
 TYPES = {name: gguf.GGMLQuantizationType[name] for name in (*FLOAT_TYPES, *QUANTISED_TYPES)}
 
@@ -32,4 +34,9 @@ def random_weights(name: str, rows: int, cols: int, seed: int = 0) -> NDArray[np
 
 def numbers(name: str, weights: NDArray[np.uint8]) -> NDArray[np.float32]:
     """The numbers [rows, cols] that the bytes stand for."""
+    if name == "Q1_0":  # which the package doesn't read: a scale, and a sign bit for each of 128
+        blocks = weights.reshape(-1, 18)
+        signs = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little")
+        scales = blocks[:, :2].copy().view("<f2").astype(np.float32)
+        return np.where(signs == 1, scales, -scales).reshape(len(weights), -1)
     return gguf.quants.dequantize(weights, TYPES[name]).astype(np.float32)

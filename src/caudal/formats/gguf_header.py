@@ -17,7 +17,7 @@ from caudal.formats.gguf_cursor import Cursor
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.gguf_values import parse_value
 from caudal.formats.tensor_file import StoredTensor
-from caudal.formats.tensor_types import SUPPORTED_TYPES, TensorType
+from caudal.formats.tensor_types import REFUSALS, SUPPORTED_TYPES, TensorType
 
 MAGIC = b"GGUF"
 SUPPORTED_VERSIONS = (2, 3)
@@ -167,6 +167,8 @@ def _supported_type(cursor: Cursor, name: str, type_number: int) -> TensorType:
         tensor_type = TensorType(type_number)
     except ValueError:
         raise cursor.error(f"tensor {name} has unknown type {type_number}") from None
+    if tensor_type in REFUSALS:
+        raise cursor.error(f"tensor {name} has type {tensor_type.name}, {REFUSALS[tensor_type]}")
     if tensor_type not in SUPPORTED_TYPES:
         supported = " ".join(t.name for t in sorted(SUPPORTED_TYPES))
         raise cursor.error(

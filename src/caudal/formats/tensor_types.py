@@ -88,7 +88,40 @@ BLOCK_GEOMETRY: dict[TensorType, BlockGeometry] = {
     TensorType.IQ4_NL: BlockGeometry(32, 18),
     TensorType.IQ4_XS: BlockGeometry(256, 136),
     TensorType.MXFP4: BlockGeometry(32, 17),
+    TensorType.NVFP4: BlockGeometry(64, 36),
+    TensorType.IQ1_S: BlockGeometry(256, 50),
+    TensorType.IQ1_M: BlockGeometry(256, 56),
+    TensorType.IQ2_XXS: BlockGeometry(256, 66),
+    TensorType.IQ2_XS: BlockGeometry(256, 74),
+    TensorType.IQ2_S: BlockGeometry(256, 82),
+    TensorType.IQ3_XXS: BlockGeometry(256, 98),
+    TensorType.IQ3_S: BlockGeometry(256, 110),
+    TensorType.TQ1_0: BlockGeometry(256, 54),
+    TensorType.TQ2_0: BlockGeometry(256, 66),
+    TensorType.Q1_0: BlockGeometry(128, 18),
 }
 """Geometry of the types Caudal loads; a type that isn't here is refused."""
 
 SUPPORTED_TYPES: frozenset[TensorType] = frozenset(BLOCK_GEOMETRY)
+
+_INTERMEDIATE = "which holds activations while a matrix is multiplied and is no type for files"
+_REMOVED = (
+    "which llama.cpp has taken out of the format; convert the model anew from its original weights"
+)
+_REPACKED = (
+    "an arrangement for some processors that llama.cpp has taken out of the format; convert the "
+    "model anew, as {}"
+)
+REFUSALS: dict[TensorType, str] = {
+    TensorType.Q8_1: _INTERMEDIATE,
+    TensorType.Q8_K: _INTERMEDIATE,
+    TensorType.Q4_2: _REMOVED,
+    TensorType.Q4_3: _REMOVED,
+    TensorType.Q4_0_4_4: _REPACKED.format("Q4_0"),
+    TensorType.Q4_0_4_8: _REPACKED.format("Q4_0"),
+    TensorType.Q4_0_8_8: _REPACKED.format("Q4_0"),
+    TensorType.IQ4_NL_4_4: _REPACKED.format("IQ4_NL"),
+    TensorType.IQ4_NL_4_8: _REPACKED.format("IQ4_NL"),
+    TensorType.IQ4_NL_8_8: _REPACKED.format("IQ4_NL"),
+}
+"""What to say of types that no file should have (any more)."""

@@ -25,7 +25,10 @@ const std::vector<TypeCase>& type_cases() {
         {TensorType::Q5_0, {0}},    {TensorType::Q5_1, {0, 2}},   {TensorType::IQ4_NL, {0}},
         {TensorType::MXFP4, {}},    {TensorType::Q2_K, {80, 82}}, {TensorType::Q3_K, {108}},
         {TensorType::Q4_K, {0, 2}}, {TensorType::Q5_K, {0, 2}},   {TensorType::Q6_K, {208}},
-        {TensorType::IQ4_XS, {0}},
+        {TensorType::IQ4_XS, {0}},  {TensorType::NVFP4, {}},      {TensorType::IQ1_S, {0}},
+        {TensorType::IQ1_M, {}},    {TensorType::IQ2_XXS, {0}},   {TensorType::IQ2_XS, {0}},
+        {TensorType::IQ2_S, {0}},   {TensorType::IQ3_XXS, {0}},   {TensorType::IQ3_S, {0}},
+        {TensorType::TQ1_0, {52}},  {TensorType::TQ2_0, {64}},    {TensorType::Q1_0, {0}},
     };
     return cases;
 }
@@ -86,6 +89,15 @@ std::vector<std::byte> tensor(const TypeCase& of, int64_t rows, int64_t cols, in
             const auto scale = static_cast<float>(sign * random.uniform(0.001, 0.02));
             const Half half = float_to_half(scale);
             std::memcpy(at + offset, &half, sizeof(half));
+        }
+        if (of.type == TensorType::NVFP4) {
+            for (int i = 0; i < 4; ++i) at[i] = static_cast<std::byte>(16 + random.next() % 32);
+        }
+        if (of.type == TensorType::IQ1_M) {  // its scale's digits, 0x1850
+            at[49] = at[49] & std::byte{0x0f};
+            at[51] = (at[51] & std::byte{0x0f}) | std::byte{0x50};
+            at[53] = (at[53] & std::byte{0x0f}) | std::byte{0x80};
+            at[55] = (at[55] & std::byte{0x0f}) | std::byte{0x10};
         }
         if (of.type == TensorType::MXFP4) at[0] = static_cast<std::byte>(115 + random.next() % 10);
     }
