@@ -110,8 +110,8 @@ void bind_program(nb::module_& module) {
             [](Program* self, std::vector<int64_t> buffer_widths,
                const std::vector<std::tuple<std::vector<float>, float, bool>>& rope_tables,
                const std::vector<std::tuple<int64_t, int64_t, int64_t>>& kv_layers,
-               const NamedOps& body, const NamedOps& tail, const NamedOps& head,
-               const NamedOps& states, std::vector<int> carried, int hidden,
+               std::vector<int64_t> state_layers, const NamedOps& body, const NamedOps& tail,
+               const NamedOps& head, const NamedOps& states, std::vector<int> carried, int hidden,
                std::optional<int> logits, int state) {
                 Program program;
                 program.buffer_widths = std::move(buffer_widths);
@@ -121,6 +121,7 @@ void bind_program(nb::module_& module) {
                 for (const auto& [kv_heads, head_dim, window] : kv_layers) {
                     program.kv_layers.push_back({kv_heads, head_dim, window});
                 }
+                program.state_layers = std::move(state_layers);
                 program.body = read_ops(body);
                 program.tail = read_ops(tail);
                 program.head = read_ops(head);
@@ -131,8 +132,8 @@ void bind_program(nb::module_& module) {
                 program.state = state;
                 new (self) Program(std::move(program));
             },
-            "buffer_widths"_a, "rope_tables"_a, "kv_layers"_a, "body"_a, "tail"_a, "head"_a,
-            "states"_a, "carried"_a, "hidden"_a, "logits"_a.none(), "state"_a);
+            "buffer_widths"_a, "rope_tables"_a, "kv_layers"_a, "state_layers"_a, "body"_a, "tail"_a,
+            "head"_a, "states"_a, "carried"_a, "hidden"_a, "logits"_a.none(), "state"_a);
 }
 
 }  // namespace caudal

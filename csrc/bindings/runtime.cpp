@@ -101,6 +101,13 @@ class PyBatch {
             {first, static_cast<int64_t>(tokens.size()), context, {}, second_segment, {}});
     }
 
+    // Slots of the states of the sequence added last; -1 as the source: it begins.
+    void set_states(int32_t source, int32_t destination) {
+        if (batch_.sequences.empty()) throw std::invalid_argument("there is no sequence yet");
+        batch_.sequences.back().state_source = source;
+        batch_.sequences.back().state_destination = destination;
+    }
+
     // The tables of sequence number `index` for each window pool.
     void set_window_tables(size_t index, std::vector<std::vector<int32_t>> tables) {
         window_tables_.resize(tables_.size());
@@ -216,10 +223,10 @@ class PyExecutor {
   public:
     // `weights` is shared: it must live as long as this.
     PyExecutor(PyWeights& weights, Program program, int64_t num_blocks,
-               std::vector<int64_t> window_blocks, const std::string& kv_type,
+               std::vector<int64_t> window_blocks, int64_t num_slots, const std::string& kv_type,
                bool float_activations, int64_t max_batch_tokens)
         : executor_(weights.kernels(), weights.threads(), weights.weights(), std::move(program),
-                    {num_blocks, std::move(window_blocks), parse_kv_type(kv_type),
+                    {num_blocks, std::move(window_blocks), num_slots, parse_kv_type(kv_type),
                      float_activations, max_batch_tokens}) {}
 
     // Runs a batch for its cost: [(stage, work seconds, wait seconds, bytes, operations, calls), …]
@@ -311,6 +318,7 @@ void bind_runtime(nb::module_& module) {
              "second_segment"_a)
         .def("add_pooling", &PyBatch::add_pooling, "first"_a, "count"_a, "carry"_a)
         .def("add_copy", &PyBatch::add_copy, "source"_a, "destination"_a)
+        .def("set_states", &PyBatch::set_states, "source"_a, "destination"_a)
         .def("set_window_tables", &PyBatch::set_window_tables, "index"_a, "tables"_a)
         .def("set_window_copies", &PyBatch::set_window_copies, "copies"_a)
         .def("add_sample", &PyBatch::add_sample, "index"_a, "temperature"_a, "top_k"_a, "top_p"_a,
@@ -321,10 +329,10 @@ void bind_runtime(nb::module_& module) {
         .def("add_score", &PyBatch::add_score, "index"_a, "target"_a, "top"_a);
 
     nb::class_<PyExecutor>(module, "Executor")
-        .def(nb::init<PyWeights&, Program, int64_t, std::vector<int64_t>, const std::string&, bool,
-                      int64_t>(),
+        .def(nb::init<PyWeights&, Program, int64_t, std::vector<int64_t>, int64_t,
+                      const std::string&, bool, int64_t>(),
              nb::keep_alive<1, 2>(), "weights"_a, "program"_a, "num_blocks"_a, "window_blocks"_a,
-             "kv_type"_a, "float_activations"_a, "max_batch_tokens"_a)
+             "num_slots"_a, "kv_type"_a, "float_activations"_a, "max_batch_tokens"_a)
         .def("execute", &PyExecutor::execute, "batch"_a)
         .def("profile", &PyExecutor::profile, "batch"_a);
 }

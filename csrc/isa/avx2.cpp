@@ -5,13 +5,15 @@
 
 #include "isa/kernel_table.h"
 #include "kernels/linear.inl"
+#include "kernels/recurrent.inl"
 #include "kernels/sampling.inl"
 #include "kernels/token_ops.inl"
 
 namespace caudal::avx2 {
 
 const KernelTable& kernels() {
-    static const KernelTable table{"avx2", linear_kernels(), token_kernels(), sampling_kernels()};
+    static const KernelTable table{"avx2", linear_kernels(), token_kernels(), recurrent_kernels(),
+                                   sampling_kernels()};
     return table;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/linear.h"
+#include "kernels/recurrent.h"
 #include "kernels/sampling.h"
 #include "kernels/token_ops.h"
 
@@ -14,6 +15,7 @@ struct KernelTable {
     const char* name;  // "portable", "avx2", …
     LinearKernels linear;
     TokenKernels token;
+    RecurrentKernels recurrent;
     SamplingKernels sampling;
 };
 

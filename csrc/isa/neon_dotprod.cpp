@@ -5,6 +5,7 @@
 
 #include "isa/kernel_table.h"
 #include "kernels/linear.inl"
+#include "kernels/recurrent.inl"
 #include "kernels/sampling.inl"
 #include "kernels/token_ops.inl"
 
@@ -12,7 +13,7 @@ namespace caudal::neon_dotprod {
 
 const KernelTable& kernels() {
     static const KernelTable table{"neon_dotprod", linear_kernels(), token_kernels(),
-                                   sampling_kernels()};
+                                   recurrent_kernels(), sampling_kernels()};
     return table;
 }
 

@@ -19,6 +19,10 @@ struct SequenceSlice {
     int64_t second_segment = -1;  // position at which the second text of a pair begins; -1: none
     // For each window pool; -1 stands for blocks that none of these tokens sees.
     std::vector<std::span<const int32_t>> window_tables;
+    // Slots of recurrent layers' states: those after `context` tokens (-1: zeros, at the start of
+    // the sequence), and those after these tokens. A model without such layers has -1 in both.
+    int32_t state_source = -1;
+    int32_t state_destination = -1;
 
     // The table for a pool, by its index in KVPools.
     std::span<const int32_t> table(size_t pool) const {

@@ -57,6 +57,7 @@ Executor::Executor(const KernelTable& kernels, ThreadTeam& threads, const Weight
       program_(std::move(program)),
       options_(std::move(options)),
       kv_(program_.kv_layers, options_.kv_type, options_.num_blocks, options_.window_blocks),
+      slots_(program_.state_layers, options_.num_slots),
       vocab_size_(program_.logits < 0
                       ? 0
                       : program_.buffer_widths.at(static_cast<size_t>(program_.logits))),
@@ -74,7 +75,7 @@ Executor::Executor(const KernelTable& kernels, ThreadTeam& threads, const Weight
         throw std::invalid_argument("max_batch_tokens must be positive");
     for (const auto* ops : {&program_.tail, &program_.head, &program_.states}) {
         if (!std::all_of(ops->begin(), ops->end(), needs_only_its_row)) {
-            throw std::invalid_argument("only the body may look up, rotate and attend");
+            throw std::invalid_argument("only the body may look at more than a row");
         }
     }
     for (const RopeTable& table : program_.rope_tables) {
@@ -174,6 +175,34 @@ void Executor::validate_tables(const SequenceSlice& sequence) const {
     }
 }
 
+void Executor::validate_states(const Batch& batch) const {
+    if (program_.state_layers.empty()) {
+        for (const SequenceSlice& sequence : batch.sequences) {
+            require(sequence.state_source == -1 && sequence.state_destination == -1,
+                    "states of a model that has none");
+        }
+        return;
+    }
+    enum class Use : uint8_t { None, Read, Written };
+    std::vector<Use> uses(static_cast<size_t>(slots_.num_slots()), Use::None);
+    const auto exists = [&](int32_t slot) { return slot >= 0 && slot < slots_.num_slots(); };
+    for (const SequenceSlice& sequence : batch.sequences) {
+        require(exists(sequence.state_destination), "no slot for a sequence's states");
+        Use& use = uses[static_cast<size_t>(sequence.state_destination)];
+        require(use == Use::None, "two sequences leave their states in one slot");
+        use = Use::Written;
+    }
+    for (const SequenceSlice& sequence : batch.sequences) {
+        const int32_t source = sequence.state_source;
+        require((source == -1) == (sequence.context == 0),
+                "a sequence that goes on has states, and one that begins has none");
+        require(source == -1 || exists(source), "states in a slot that doesn't exist");
+        require(source == -1 || source == sequence.state_destination ||
+                    uses[static_cast<size_t>(source)] != Use::Written,
+                "a sequence leaves its states where another's are read");
+    }
+}
+
 void Executor::validate_copies(std::span<const BlockCopy> copies, size_t pool) const {
     const int64_t blocks = kv_[pool].num_blocks();
     for (const auto& [source, destination] : copies) {
@@ -202,6 +231,7 @@ void Executor::validate(const Batch& batch) const {
         validate_tables(sequence);
     }
     require(next == num_tokens, "sequences must tile the tokens");
+    validate_states(batch);
     validate_copies(batch.copies, 0);
     require(batch.window_copies.size() < kv_.size(), "copies in a pool that doesn't exist");
     for (size_t i = 0; i < batch.window_copies.size(); ++i) {
@@ -317,6 +347,17 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
             share(run, thread, cost, linear->panels, piece, [&](int64_t begin, int64_t end) {
                 run_linear(*linear, storage, rows, begin, end);
             });
+        } else if (const auto* sequences = std::get_if<SequenceStage>(&stage)) {
+            const auto number = static_cast<int64_t>(run.batch.sequences.size());
+            const StageCost cost{sequences->name,
+                                 sequences->state_bytes * static_cast<double>(number),
+                                 sequences->operations_per_row * static_cast<double>(rows)};
+            share(run, thread, cost, number * sequences->pieces, 1,
+                  [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                          run_sequence(*sequences, storage, run, i);
+                      }
+                  });
         } else {
             const auto& attention = std::get<AttentionStage>(stage);
             AttentionWork& planned = attention_work(run, attention);

@@ -14,6 +14,7 @@
 #include "runtime/plan.h"
 #include "runtime/profile.h"
 #include "runtime/program.h"
+#include "runtime/state_pool.h"
 #include "runtime/thread_team.h"
 #include "runtime/weights.h"
 
@@ -22,6 +23,7 @@ namespace caudal {
 struct ExecutorOptions {
     int64_t num_blocks;
     std::vector<int64_t> window_blocks;  // of each window pool
+    int64_t num_slots;                   // for states of recurrent layers
     KVType kv_type;
     bool float_activations;  // the slow reference mode
     int64_t max_batch_tokens;
@@ -60,6 +62,8 @@ class Executor {
     class RowOps;
     // An item of attention in one thread's hands.
     class ItemAttention;
+    // An item of a sequence stage in one thread's hands.
+    class SequenceItem;
 
     // Floats from one row of a buffer to the next: a cache line more than its width, since rows a
     // multiple of 2 KiB apart would compete for a few sets of the cache.
@@ -80,6 +84,8 @@ class Executor {
     void validate(const Batch& batch) const;
     // That tables of a sequence cover it, and name blocks that there are.
     void validate_tables(const SequenceSlice& sequence) const;
+    // That every sequence has its states where it says, and that no two leave theirs in one place.
+    void validate_states(const Batch& batch) const;
     void validate_copies(std::span<const BlockCopy> copies, size_t pool) const;
     BatchResult execute(const Batch& batch, std::vector<StageProfile>* profiles);
     // A result of the right size, with the sums of states that there are so far.
@@ -94,6 +100,8 @@ class Executor {
     // Item number `index`; `after` is the one that the thread goes on with, -1 for none.
     void run_attention(const AttentionStage& stage, AttentionWork& work, Storage& storage,
                        const Run& run, int32_t index, int32_t after, int thread);
+    // Item number `index`.
+    void run_sequence(const SequenceStage& stage, Storage& storage, const Run& run, int64_t index);
     // Runs the tail for the tokens that have outputs: logits or states.
     void run_tail(Run& run, int thread);
     void run_head(Run& run, int thread);
@@ -123,6 +131,7 @@ class Executor {
     const Program program_;
     const ExecutorOptions options_;
     KVPools kv_;
+    StatePool slots_;
     int64_t vocab_size_;  // width of the logits; 0: an encoder
     Storage body_;
     Storage tail_;  // in the body's buffers

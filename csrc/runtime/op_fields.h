@@ -17,6 +17,7 @@ enum class FieldKind : uint8_t {
     Vector,
     RopeTable,
     KVLayer,
+    StateLayer,
     Value,
 };
 

@@ -77,6 +77,8 @@ class Planner {
                 return program_.rope_tables.size();
             case FieldKind::KVLayer:
                 return program_.kv_layers.size();
+            case FieldKind::StateLayer:
+                return program_.state_layers.size();
             default:
                 return program_.buffer_widths.size();
         }
@@ -172,6 +174,44 @@ class Planner {
         require(!op.accumulate || filled_[static_cast<size_t>(op.out)], "sum to add to");
     }
 
+    void check_shapes(const CausalConvOp& op) const {
+        const auto weights = static_cast<int64_t>(weights_.vector(op.weight).size());
+        const int64_t channels = width(op.x);
+        require(width(op.out) == channels && op.out != op.x, "place for a convolution");
+        require(weights % channels == 0 && weights >= 2 * channels, "convolution's weight length");
+        require(op.bias < 0 || static_cast<int64_t>(weights_.vector(op.bias).size()) == channels,
+                "bias length");
+        require(op.activation != Activation::ClampedSwiglu, "activation: one for gates");
+        require_state(op.layer, weights - channels);
+    }
+
+    void check_shapes(const GatedDeltaOp& op) const {
+        const int64_t heads = width(op.decay);
+        require(width(op.beta) == heads && op.key_heads > 0 && heads % op.key_heads == 0,
+                "number of delta heads");
+        require(width(op.v) % (heads * kStatePanel) == 0, "size of delta heads");
+        require(width(op.q) % op.key_heads == 0 && width(op.k) == width(op.q), "key width");
+        require(width(op.out) == width(op.v), "value width");
+        require(op.out != op.q && op.out != op.k && op.out != op.v && op.out != op.decay &&
+                    op.out != op.beta,
+                "place for values");
+        require_state(op.layer, width(op.v) * (width(op.q) / op.key_heads));
+    }
+
+    void check_shapes(const Mamba2Op& op) const {
+        const int64_t heads = width(op.dt);
+        require(width(op.decay) == heads && op.groups > 0 && heads % op.groups == 0,
+                "number of Mamba heads");
+        require(static_cast<int64_t>(weights_.vector(op.skip).size()) == heads, "skip length");
+        require(width(op.x) % (heads * kStatePanel) == 0, "size of Mamba heads");
+        require(width(op.b) % op.groups == 0 && width(op.c) == width(op.b), "state width");
+        require(width(op.out) == width(op.x), "value width");
+        require(op.out != op.x && op.out != op.b && op.out != op.c && op.out != op.dt &&
+                    op.out != op.decay,
+                "place for values");
+        require_state(op.layer, width(op.x) * (width(op.b) / op.groups));
+    }
+
     template <class RowByRow>
     void append(const RowByRow& op) {
         rows().ops.emplace_back(op);
@@ -180,6 +220,45 @@ class Planner {
     void append(const AttentionOp& op) {
         rows().ops.emplace_back(StoreKVOp{op.k, op.v, op.layer});
         plan_.stages.emplace_back(AttentionStage{"attention", op, op.shape()});
+    }
+
+    void append(const CausalConvOp& op) {
+        const std::vector<float>& weight = weights_.vector(op.weight);
+        const auto channels = static_cast<size_t>(width(op.x));
+        const size_t taps = weight.size() / channels;
+        SequenceStage& stage = append_sequence(
+            "convolution", op, (width(op.x) + kConvolutionPiece - 1) / kConvolutionPiece,
+            2 * weight.size());
+        for (size_t tap = 0; tap < taps; ++tap) {
+            for (size_t channel = 0; channel < channels; ++channel) {
+                stage.taps.push_back(weight[channel * taps + tap]);
+            }
+        }
+    }
+
+    void append(const GatedDeltaOp& op) {
+        const int64_t heads = width(op.decay);
+        const int64_t state = width(op.v) * (width(op.q) / op.key_heads);
+        append_sequence("gated delta", op, heads * state_pieces(width(op.v) / heads),
+                        static_cast<size_t>(7 * state));
+    }
+
+    void append(const Mamba2Op& op) {
+        const int64_t heads = width(op.dt);
+        const int64_t state = width(op.x) * (width(op.b) / op.groups);
+        append_sequence("Mamba-2", op, heads * state_pieces(width(op.x) / heads),
+                        static_cast<size_t>(5 * state));
+    }
+
+    template <class AnyOp>
+    SequenceStage& append_sequence(const char* name, const AnyOp& op, int64_t pieces,
+                                   size_t operations) {
+        SequenceStage stage{name, op, op.layer, pieces, {}};
+        stage.operations_per_row = static_cast<double>(operations);
+        stage.state_bytes =
+            2.0 * sizeof(float) *
+            static_cast<double>(program_.state_layers[static_cast<size_t>(op.layer)]);
+        return std::get<SequenceStage>(plan_.stages.emplace_back(std::move(stage)));
     }
 
     void append(const LinearOp& op) {
@@ -210,6 +289,10 @@ class Planner {
 
     void require_groups(int buffer, int64_t group) const {
         require(group > 0 && width(buffer) % group == 0, "number of channels in a group");
+    }
+
+    void require_state(int layer, int64_t floats) const {
+        require(program_.state_layers.at(static_cast<size_t>(layer)) == floats, "size of a state");
     }
 
     // That a vector has a number for each channel of a buffer, or one for all.

@@ -58,7 +58,29 @@ struct AttentionStage {
     AttentionShape shape;
 };
 
-using Stage = std::variant<RowStage, LinearStage, AttentionStage>;
+// Channels of a convolution that one item has.
+constexpr int64_t kConvolutionPiece = 256;
+// Panels of a head's state that one item has: few enough to stay in a core's first cache while all
+// tokens go over them.
+constexpr int64_t kStatePanelPiece = 4;
+
+// Items that a head of so many channels, a multiple of kStatePanel, is cut into.
+constexpr int64_t state_pieces(int64_t head_dim) {
+    return (head_dim / kStatePanel + kStatePanelPiece - 1) / kStatePanelPiece;
+}
+
+// An item is a piece of one sequence's channels or heads, over all of its tokens in order.
+struct SequenceStage {
+    std::string name;
+    SequenceOp op;
+    int layer;                // of the states
+    int64_t pieces;           // of a sequence
+    std::vector<float> taps;  // of a convolution: [tap][channel]
+    double operations_per_row = 0;
+    double state_bytes = 0;  // read and written for a sequence
+};
+
+using Stage = std::variant<RowStage, LinearStage, AttentionStage, SequenceStage>;
 
 struct Plan {
     std::vector<Stage> stages;

@@ -24,6 +24,7 @@ struct Program {
     std::vector<int64_t> buffer_widths;
     std::vector<RopeTable> rope_tables;
     std::vector<KVGeometry> kv_layers;
+    std::vector<int64_t> state_layers;  // floats of each one's state
     std::vector<Op> body;      // every token of the batch; ends with its result in `carried`
     std::vector<Op> tail;      // only tokens for head or states: from `carried` to `hidden`
     std::vector<Op> head;      // only tokens that have outputs: from `hidden` to `logits`

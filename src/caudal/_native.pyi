@@ -105,6 +105,7 @@ class Program:
         buffer_widths: Sequence[int],
         rope_tables: Sequence[tuple[Sequence[float], float, bool]],
         kv_layers: Sequence[tuple[int, int, int]],
+        state_layers: Sequence[int],
         body: Sequence[Op],
         tail: Sequence[Op],
         head: Sequence[Op],
@@ -137,6 +138,7 @@ class Batch:
     ) -> None: ...
     def add_pooling(self, first: int, count: int, carry: NDArray[np.float64]) -> None: ...
     def add_copy(self, source: int, destination: int) -> None: ...
+    def set_states(self, source: int, destination: int) -> None: ...
     def set_window_tables(self, index: int, tables: Sequence[Sequence[int]]) -> None: ...
     def set_window_copies(self, copies: Sequence[Sequence[tuple[int, int]]]) -> None: ...
     def add_sample(
@@ -177,6 +179,7 @@ class Executor:
         program: Program,
         num_blocks: int,
         window_blocks: Sequence[int],
+        num_slots: int,
         kv_type: str,
         float_activations: bool,
         max_batch_tokens: int,

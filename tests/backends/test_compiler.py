@@ -92,4 +92,4 @@ def test_fields_must_be_those_that_the_library_knows(
     fields: dict[str, int | float | str | None], reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
-        _native.Program([8], [], [], [("Softcap", fields)], [], [], [], [], 0, None, 0)
+        _native.Program([8], [], [], [], [("Softcap", fields)], [], [], [], [], 0, None, 0)

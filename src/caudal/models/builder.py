@@ -14,16 +14,19 @@ from caudal.models.program import (
     Add,
     Attention,
     Buffer,
+    CausalConv,
     Clamp,
     Columns,
     Embed,
     EmbedBy,
     Gated,
+    GatedDelta,
     GateName,
     KVLayer,
     L2Norm,
     LayerNorm,
     Linear,
+    Mamba2,
     MatrixName,
     Op,
     PositionScale,
@@ -123,8 +126,8 @@ class ProgramBuilder:
             self._emit(RMSNorm(out, x, None, self._group(x, group), eps), (x,), out)
             return
         weight = f"{name}.weight"
-        (length,) = self._shape(weight, (None,))
-        if x.width % length != 0:
+        length = self._length(weight)
+        if length == 0 or x.width % length != 0:
             raise self._error(weight, f"has length {length}, which doesn't divide {x.width}")
         if group is not None and length % self._group(x, group) != 0:
             raise self._error(weight, f"has length {length}, which isn't so many groups of {group}")
@@ -244,6 +247,79 @@ class ProgramBuilder:
         """Multiply `x` by what grows with its token's position; see `PositionScale`."""
         self._emit(PositionScale(x, scale, length, offset), (x,), x)
 
+    def causal_conv(
+        self, x: Buffer, name: str, out: Buffer, activation: GateName, *, taps: int
+    ) -> None:
+        """Convolve each channel of `x` with its row of `name`.weight, in a new state layer.
+
+        `name`.bias is added where the file has one.
+
+        Raises:
+            ModelLoadError: The weight isn't of so many taps, two at least.
+        """
+        weight, bias = f"{name}.weight", f"{name}.bias"
+        self._shape(weight, (x.width, taps))
+        if taps < 2:
+            raise self._error(weight, f"has {taps} taps instead of at least 2")
+        shift = None
+        if self.has(bias):
+            self._shape(bias, (x.width,))
+            shift = VectorName(bias)
+        layer = self._state_layer((taps - 1) * x.width)
+        op = CausalConv(out, x, VectorName(weight), shift, layer, activation)
+        self._emit(op, (x,), out, keeps=True)
+
+    def gated_delta(
+        self,
+        q: Buffer,
+        k: Buffer,
+        v: Buffer,
+        decay: Buffer,
+        beta: Buffer,
+        out: Buffer,
+        *,
+        key_heads: int,
+        scale: float,
+        tiled: bool = False,
+    ) -> None:
+        """A gated delta net in a new state layer; for the arguments see `GatedDelta`."""
+        layer = self._state_layer(v.width * (q.width // key_heads))
+        op = GatedDelta(out, q, k, v, decay, beta, layer, key_heads, tiled, scale)
+        self._emit(op, (q, k, v, decay, beta), out, keeps=True)
+
+    def mamba2(
+        self,
+        x: Buffer,
+        b: Buffer,
+        c: Buffer,
+        dt: Buffer,
+        out: Buffer,
+        *,
+        rate: str,
+        skip: str,
+        groups: int,
+    ) -> None:
+        """Mamba-2's state space, in a new state layer.
+
+        Args:
+            x: Shape (tokens, heads · channels).
+            b: Shape (tokens, groups · state size).
+            c: As b.
+            dt: Step sizes as they are used, shape (tokens, heads).
+            out: As x.
+            rate: The tensor that is often called A, for each head: negative.
+            skip: The tensor that is often called D, for each head.
+            groups: Of b and c.
+        """
+        decay = self.buffer("decay", dt.width)
+        self.columns(dt, decay, first=0)
+        self.scale_by(decay, rate)
+        self.activate(decay, "exp")
+        passed = self._channels(dt, skip)
+        layer = self._state_layer(x.width * (b.width // groups))
+        op = Mamba2(out, x, b, c, dt, decay, passed, layer, groups)
+        self._emit(op, (x, b, c, dt, decay), out, keeps=True)
+
     def vector_values(self, name: str, length: int) -> list[float] | None:
         """The values of a float32 vector, or None where the file has none of this name."""
         if name not in self._file.tensors:
@@ -356,11 +432,23 @@ class ProgramBuilder:
                 end = after
 
     def _channels(self, x: Buffer, name: str) -> VectorName:
-        """The vector `name`, which has one number or `x.width`."""
-        (length,) = self._shape(name, (None,))
+        """The tensor `name`, whatever its dimensions, which has one number or `x.width`."""
+        length = self._length(name)
         if length not in (1, x.width):
             raise self._error(name, f"has length {length} instead of 1 or {x.width}")
         return VectorName(name)
+
+    def _length(self, name: str) -> int:
+        """The numbers of a tensor, which may have any dimensions."""
+        if not self.has(name):
+            raise ModelLoadError(str(self._file.path), f"tensor {name} is missing")
+        self._used.add(name)
+        return self._file.tensors[name].num_elements
+
+    def _state_layer(self, floats: int) -> int:
+        """The number of a new layer that keeps so many floats of each sequence."""
+        self._state_layers.append(StateLayer(floats))
+        return len(self._state_layers) - 1
 
     def _group(self, x: Buffer, group: int | None) -> int:
         """Channels of each group of `x`: all where that isn't said."""

@@ -89,6 +89,7 @@ int main() {
         report::report_linear(*table, report);
         report::report_token_operations(*table, report);
         report::report_attention(*table, report);
+        report::report_recurrences(*table, report);
         report::report_sampling(*table, report);
     }
     return 0;

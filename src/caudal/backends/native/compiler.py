@@ -44,6 +44,7 @@ def compile_program(
         [buffer.width for buffer in program.buffers],
         [(t.inverse_frequencies, t.magnitude, t.interleaved) for t in translator.tables],
         [(layer.kv_heads, layer.head_dim, layer.window or 0) for layer in program.kv_layers],
+        [layer.floats for layer in program.state_layers],
         body,
         tail,
         head,
@@ -74,7 +75,8 @@ def _pack(
             numbers[name] = _add_matrix(weights, file, name.tensor, first, end)
         else:
             data = file.tensor_bytes(name.tensor)[first * row_bytes : end * row_bytes]
-            numbers[name] = weights.add_vector(tensor.type, data, end - first)
+            length = (end - first) * (tensor.num_elements // tensor.shape[0])
+            numbers[name] = weights.add_vector(tensor.type, data, length)
         done += (end - first) * row_bytes
         if progress is not None:
             progress(done / total)

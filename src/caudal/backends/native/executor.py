@@ -41,6 +41,7 @@ class NativeOptions:
     Attributes:
         num_blocks: KV blocks in the pool; memory is reserved and taken only when touched.
         window_blocks: The same for the pools of the program's windows, shortest first.
+        num_slots: Slots for states of recurrent layers; memory as for blocks.
         max_batch_tokens: Most tokens of one iteration; buffers are sized for it.
         threads: Threads that compute, the caller's included.
         kv_type: Element type of keys and values.
@@ -53,6 +54,7 @@ class NativeOptions:
     kv_type: KVType = "f16"
     activations: Activations = "auto"
     window_blocks: tuple[int, ...] = ()
+    num_slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class NativeExecutor(Executor):
                 compiled,
                 options.num_blocks,
                 options.window_blocks,
+                options.num_slots,
                 options.kv_type,
                 options.activations == "f32",
                 options.max_batch_tokens,
@@ -123,6 +126,7 @@ class NativeExecutor(Executor):
             num_blocks=options.num_blocks,
             block_size=BLOCK_SIZE,
             vocab_size=program.vocab_size,
+            num_slots=options.num_slots,
             windows=tuple(map(WindowPool, options.window_blocks, program.windows)),
             facts=ExecutorFacts(
                 backend="native",
@@ -192,6 +196,9 @@ def _pack(batch: Batch, info: ExecutorInfo) -> _native.Batch:
     for step in batch.steps:
         second = -1 if step.second_segment is None else step.second_segment
         native.add_sequence(step.tokens, step.context, step.block_table, second)
+        if step.state is not None:
+            source = -1 if step.state.source is None else step.state.source
+            native.set_states(source, step.state.destination)
         if step.pooled_rows is not None:
             carry = _NOTHING if step.pooled_rows.carry is None else step.pooled_rows.carry
             native.add_pooling(step.pooled_rows.first, step.pooled_rows.count, carry)
