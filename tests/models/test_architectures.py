@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from caudal.backends.executor import Batch, PooledRows, SequenceStep
+from caudal.backends.executor import Batch, PooledRows, SequenceStep, StateSlots
 from caudal.backends.native.executor import NativeExecutor, NativeOptions
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.models import SUPPORTED_ARCHITECTURES, build_program
 from caudal.models.program import KVLayer, kv_bytes_per_token
 from support.gguf_writer import Typed
+from support.reference_hybrids import TinyLFM2, TinyQwen35
 from support.reference_model import TinyModel
 
 LENGTH = 80
@@ -35,18 +36,28 @@ MODELS = {
     "gemma3": TinyModel(
         architecture="gemma3", layers=7, window=16, kv_heads=1, rope_base=1e6, head_dim=24
     ),
+    "qwen35": TinyQwen35(),
+    "lfm2": TinyLFM2(),
 }
 
 
 def log_probabilities(model: TinyModel, path: Path, **options: str) -> NDArray[np.float64]:
     """Caudal's log-probabilities of the token after each of TOKENS but the last."""
     with GGUFFile.open(model.write(path / "tiny.gguf")) as file:
+        program = build_program(file)
         executor = NativeExecutor(
             file,
-            build_program(file),
-            NativeOptions(num_blocks=16, max_batch_tokens=LENGTH, threads=2, **options),  # type: ignore[arg-type]
+            program,
+            NativeOptions(
+                num_blocks=16,
+                num_slots=1 if program.state_layers else 0,
+                max_batch_tokens=LENGTH,
+                threads=2,
+                **options,  # type: ignore[arg-type]
+            ),
         )
-    step = SequenceStep(TOKENS, 0, range(8), score_targets=TOKENS[1:])
+    state = StateSlots(None, 0) if program.state_layers else None
+    step = SequenceStep(TOKENS, 0, range(8), score_targets=TOKENS[1:], state=state)
     (result,) = executor.execute(Batch([step]))
     executor.close()
     return np.array([score.logprob for score in result.scores])

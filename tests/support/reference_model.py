@@ -48,6 +48,10 @@ class TinyModel:
         return self.architecture in ("qwen3", "gemma3")
 
     @property
+    def final_norm(self) -> str:
+        return "output_norm.weight"
+
+    @property
     def is_gemma(self) -> bool:
         return self.architecture == "gemma3"
 
@@ -120,7 +124,7 @@ class TinyModel:
         if quantised is not None:
             rng = np.random.default_rng(self.seed)
             for name, (_, shape, _) in tensors.items():
-                if len(shape) == 2:
+                if len(shape) == 2 and shape[1] % quantised.block_elements == 0:
                     tensors[name] = random_tensor(rng, quantised, shape, 1 / math.sqrt(shape[1]))
         return write_gguf(path, metadata, tensors)
 
@@ -144,7 +148,7 @@ class TinyModel:
         for layer in range(self.layers):
             x = x + self._attention(x, w, layer, frequencies)
             x = x + self._mlp(x, w, layer)
-        return self._norm(x, w["output_norm.weight"])
+        return self._norm(x, w[self.final_norm])
 
     def _norm(self, x: Floats, weight: Floats) -> Floats:
         return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + self.eps) * weight

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
-from caudal.models import bert, gemma3, llama, qwen2, qwen3
+from caudal.models import bert, gemma3, lfm2, llama, qwen2, qwen3, qwen35
 from caudal.models.program import Program
 
 _BUILDERS = {
     "bert": bert.build,
     "gemma3": gemma3.build,
+    "lfm2": lfm2.build,
     "llama": llama.build,
     "qwen2": qwen2.build,
     "qwen3": qwen3.build,
+    "qwen35": qwen35.build,
 }
 
 SUPPORTED_ARCHITECTURES = tuple(_BUILDERS)

@@ -66,11 +66,12 @@ class Decoder:
                 eps=config.norm_eps,
             )
 
-    def finish(self, *, logit_cap: float = 0.0) -> Program:
+    def finish(self, *, logit_cap: float = 0.0, norm: str = "output_norm") -> Program:
         """The program: after the layers an RMSNorm, and the output matrix.
 
         Args:
             logit_cap: Bound of the logits; 0 for none.
+            norm: The name of the norm's weight.
 
         Raises:
             ModelLoadError: A tensor is missing or not used, or the file asks for pooling that a
@@ -82,7 +83,7 @@ class Decoder:
         state = b.buffer("normed", config.hidden)
         logits = b.buffer("logits", config.vocab_size)
         b.begin_states()
-        b.rms_norm(self.hidden, "output_norm", state, eps=config.norm_eps)
+        b.rms_norm(self.hidden, norm, state, eps=config.norm_eps)
         b.begin_head()
         b.linear(state, head, logits)
         if logit_cap > 0:

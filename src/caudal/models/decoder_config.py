@@ -7,7 +7,7 @@ from typing import Self
 
 from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
-from caudal.models.hyperparameters import MAX_HEAD_DIM, context_length, epsilon, positive
+from caudal.models.hyperparameters import MAX_HEAD_DIM, context_length, epsilon, per_layer, positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class DecoderConfig:
         hidden: Width of the residual stream.
         feed_forward: Width inside the MLP.
         heads: Query heads.
-        kv_heads: Key and value heads.
+        kv_heads: Key and value heads; the most of a layer, where they differ.
         head_dim: Channels of a head.
         rope_dimensions: Rotated channels of a head.
         rope_base: RoPE's frequency base.
@@ -50,13 +50,21 @@ class DecoderConfig:
         arch = file.architecture
         hidden = positive(file, f"{arch}.embedding_length")
         heads = positive(file, f"{arch}.attention.head_count")
-        kv_heads = positive(file, f"{arch}.attention.head_count_kv", heads)
-        if heads % kv_heads != 0:
+        layers = positive(file, f"{arch}.block_count")
+        if layers > len(file.tensors):
             raise ModelLoadError(
                 str(file.path),
-                f"{arch}.attention.head_count ({heads}) is not a multiple of "
-                f"{arch}.attention.head_count_kv ({kv_heads})",
+                f"{arch}.block_count is {layers}, but there are only {len(file.tensors)} tensors",
             )
+        of_layers = per_layer(file, f"{arch}.attention.head_count_kv", layers, heads)
+        kv_heads = max(of_layers)
+        for each in of_layers:
+            if each > 0 and heads % each != 0:
+                raise ModelLoadError(
+                    str(file.path),
+                    f"{arch}.attention.head_count ({heads}) is not a multiple of "
+                    f"{arch}.attention.head_count_kv ({each})",
+                )
         head_dim = positive(file, f"{arch}.attention.key_length", hidden // heads or 1)
         value_length = positive(file, f"{arch}.attention.value_length", head_dim)
         if value_length != head_dim or head_dim % 8 != 0 or head_dim > MAX_HEAD_DIM:
@@ -81,7 +89,7 @@ class DecoderConfig:
         if embedding is None or len(embedding.shape) != 2:
             raise ModelLoadError(str(file.path), "the matrix token_embd.weight is missing")
         return cls(
-            layers=positive(file, f"{arch}.block_count"),
+            layers=layers,
             hidden=hidden,
             feed_forward=positive(file, f"{arch}.feed_forward_length"),
             heads=heads,

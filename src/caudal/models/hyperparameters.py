@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
 
@@ -26,6 +28,28 @@ def positive(file: ModelFile, key: str, default: int | None = None) -> int:
             f"{key} must be positive and at most {MOST_OF_ANYTHING}, but is {value}",
         )
     return value
+
+
+def per_layer(file: ModelFile, key: str, layers: int, default: int | None = None) -> list[int]:
+    """A whole number for each layer, at least 0: one for all in the file, or an array.
+
+    Raises:
+        ModelLoadError: The key is missing without a default, has another value or an array of
+            another length, or is 0 for all layers.
+    """
+    if isinstance(file.metadata.get(key), np.ndarray):
+        values = [int(value) for value in file.get_array(key, "int")]
+        if len(values) != layers:
+            raise ModelLoadError(
+                str(file.path), f"{key} has {len(values)} numbers, but there are {layers} layers"
+            )
+        if all(0 <= value <= MOST_OF_ANYTHING for value in values) and any(values):
+            return values
+        raise ModelLoadError(
+            str(file.path),
+            f"{key} must be numbers from 0 to {MOST_OF_ANYTHING}, and not 0 for all layers",
+        )
+    return [positive(file, key, default)] * layers
 
 
 def context_length(file: ModelFile, key: str, default: int | None = None) -> int:

@@ -91,6 +91,21 @@ class Layer:
                 self.b.linear(x, self.tensor(name), out)
         return Heads(q, k, v, self.head_dim)
 
+    def project_gated(self, x: Buffer) -> tuple[Heads, Buffer]:
+        """Queries, keys and values, and a gate for each channel of what queries find.
+
+        Head by head, rows of `attn_q` are those of the query, then those of the gate.
+        """
+        packed = self.b.buffer("q_and_gate", 2 * self.heads * self.head_dim)
+        self.b.linear(x, self.tensor("attn_q"), packed)
+        q, gate = (self.b.buffer(name, packed.width // 2) for name in ("q", "attention_gate"))
+        self.b.columns(packed, q, first=0, period=2 * self.head_dim)
+        self.b.columns(packed, gate, first=self.head_dim, period=2 * self.head_dim)
+        k, v = (self.b.buffer(name, self.kv_heads * self.head_dim) for name in ("k", "v"))
+        self.b.linear(x, self.tensor("attn_k"), k)
+        self.b.linear(x, self.tensor("attn_v"), v)
+        return Heads(q, k, v, self.head_dim), gate
+
     def norm_heads(self, heads: Heads) -> None:
         """Normalise every query and key by itself (QK norm, arXiv 2302.05442)."""
         self.b.rms_norm(heads.q, self.tensor("attn_q_norm"), heads.q, eps=self.eps)

@@ -1,0 +1,83 @@
+"""Qwen 3.5 and 3.6 (dense): three layers of a gated delta net to one of attention.
+
+Attention's output is gated by a sigmoid, channel by channel; its queries and gates come from one
+matrix, head by head. The "1 +" of norm weights is already in the file, where converters have also
+put value heads that share a key head `key_heads` apart. What predicts several tokens at once
+(the layers after the others) is left out.
+"""
+
+from __future__ import annotations
+
+from caudal.errors import ModelLoadError
+from caudal.formats.model_file import ModelFile
+from caudal.models.decoder import Decoder
+from caudal.models.delta_net import DeltaNet
+from caudal.models.hyperparameters import positive
+from caudal.models.layer import Layer
+from caudal.models.program import Buffer, Program
+from caudal.models.rope import RopeTable
+
+
+def build(file: ModelFile) -> Program:
+    """The program."""
+    decoder = Decoder(file)
+    rope = decoder.rope(interleaved=False)
+    net = DeltaNet.from_gguf(file, tiled=True)
+    decoder.embed_tokens()
+    main = main_layers(file, decoder.config.layers)
+    attends = attention_layers(file, main)
+    for layer in decoder.layers():
+        if layer.index >= main:
+            decoder.b.leave_out(layer.tensor(""))
+            continue
+        mix(layer, rope if attends[layer.index] else net)
+        inner = layer.gated_mlp(layer.norm("post_attention_norm"), "silu")
+        layer.add(inner, "ffn_down")
+    return decoder.finish()
+
+
+def main_layers(file: ModelFile, layers: int) -> int:
+    """Layers but those that only predict tokens further ahead.
+
+    Raises:
+        ModelLoadError: None are left.
+    """
+    key = f"{file.architecture}.nextn_predict_layers"
+    ahead = file.get_int(key, 0)
+    if not 0 <= ahead < layers:
+        raise ModelLoadError(str(file.path), f"{key} is {ahead} of {layers} layers")
+    return layers - ahead
+
+
+def attention_layers(file: ModelFile, layers: int) -> list[bool]:
+    """Which layers attend; the others are a delta net.
+
+    Raises:
+        ModelLoadError: The file says it for fewer layers than there are.
+    """
+    key = f"{file.architecture}.attention.recurrent_layers"
+    recurrent = file.get_array(key, "bool", None)
+    if recurrent is not None:
+        if len(recurrent) < layers:
+            raise ModelLoadError(str(file.path), f"{key} is for {len(recurrent)} of {layers}")
+        return [not each for each in recurrent[:layers]]
+    interval = positive(file, f"{file.architecture}.full_attention_interval", 4)
+    return [index % interval == interval - 1 for index in range(layers)]
+
+
+def mix(layer: Layer, by: RopeTable | DeltaNet) -> None:
+    """Add what a layer takes from earlier tokens: by attention with such a RoPE, or a delta net."""
+    x = layer.norm("attn_norm")
+    if isinstance(by, DeltaNet):
+        layer.add(by.emit(layer, x), "ssm_out")
+    else:
+        layer.add(_gated_attention(layer, x, by), "attn_output")
+
+
+def _gated_attention(layer: Layer, x: Buffer, rope: RopeTable) -> Buffer:
+    heads, gate = layer.project_gated(x)
+    layer.norm_heads(heads)
+    layer.rotate(heads, rope)
+    attended = layer.attend(heads)
+    layer.b.gated(gate, attended, attended, "sigmoid")
+    return attended

@@ -1,0 +1,194 @@
+"""Models whose layers aren't all attention, in float64; see `reference_model`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from support.reference_model import Floats, TinyModel
+
+
+def sigmoid(x: Floats) -> Floats:
+    return 1 / (1 + np.exp(-x))
+
+
+def convolved(x: Floats, weight: Floats) -> Floats:
+    """Each channel of x, shape (tokens, channels), with its row of taps."""
+    taps = weight.shape[1]
+    padded = np.concatenate([np.zeros((taps - 1, x.shape[1])), x])
+    return np.sum([padded[tap : tap + len(x)] * weight[:, tap] for tap in range(taps)], axis=0)
+
+
+def delta_net(q: Floats, k: Floats, v: Floats, decay: Floats, beta: Floats) -> Floats:
+    """The recurrence over tokens; q, k and v of shape (tokens, heads, channels)."""
+    state = np.zeros((q.shape[1], k.shape[2], v.shape[2]))
+    out = []
+    for t in range(len(q)):
+        state = state * decay[t][:, None, None]
+        error = v[t] - np.einsum("hkv,hk->hv", state, k[t])
+        state = state + k[t][:, :, None] * (beta[t][:, None] * error)[:, None, :]
+        out.append(np.einsum("hkv,hk->hv", state, q[t]))
+    return np.array(out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyQwen35(TinyModel):
+    """Every `interval`th layer attends, with gates; the others are a delta net.
+
+    Value heads that share a key head lie `key_heads` apart.
+    """
+
+    architecture: str = "qwen35"
+    layers: int = 4
+    interval: int = 3
+    key_heads: int = 2
+    value_heads: int = 4
+    key_dim: int = 24
+    value_dim: int = 16
+    rotated: int | None = 8
+    metadata: dict[str, Any] = field(
+        default_factory=lambda: {
+            "qwen35.full_attention_interval": 3,
+            "qwen35.ssm.conv_kernel": 4,
+            "qwen35.ssm.inner_size": 64,
+            "qwen35.ssm.state_size": 24,
+            "qwen35.ssm.time_step_rank": 4,
+            "qwen35.ssm.group_count": 2,
+            "qwen35.rope.dimension_sections": [2, 1, 1, 0],
+        }
+    )
+
+    @property
+    def qk_norm(self) -> bool:
+        return True
+
+    def attends(self, layer: int) -> bool:
+        return layer % self.interval == self.interval - 1
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        made = super().weights()
+        rng = np.random.default_rng(self.seed + 1)
+        values, keys = self.value_heads * self.value_dim, self.key_heads * self.key_dim
+
+        def random(*shape: int, centre: float = 0.0, scale: float | None = None) -> Any:
+            scale = 1 / math.sqrt(shape[-1]) if scale is None else scale
+            return (centre + scale * rng.standard_normal(shape)).astype(np.float32)
+
+        for layer in range(self.layers):
+            block = f"blk.{layer}"
+            made[f"{block}.post_attention_norm.weight"] = made.pop(f"{block}.ffn_norm.weight")
+            if self.attends(layer):
+                made[f"{block}.attn_q.weight"] = random(2 * self.heads * self.head_dim, self.hidden)
+                continue
+            for name in ("attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm", "attn_k_norm"):
+                del made[f"{block}.{name}.weight"]
+            made |= {
+                f"{block}.attn_qkv.weight": random(2 * keys + values, self.hidden),
+                f"{block}.attn_gate.weight": random(values, self.hidden),
+                f"{block}.ssm_alpha.weight": random(self.value_heads, self.hidden),
+                f"{block}.ssm_beta.weight": random(self.value_heads, self.hidden),
+                f"{block}.ssm_conv1d.weight": random(2 * keys + values, 4),
+                f"{block}.ssm_dt.bias": random(self.value_heads, scale=1.0),
+                f"{block}.ssm_a": -np.exp(random(self.value_heads, scale=1.0)),
+                f"{block}.ssm_norm.weight": random(self.value_dim, centre=1.0, scale=0.1),
+                f"{block}.ssm_out.weight": random(self.hidden, values),
+            }
+        return made
+
+    def _attention(
+        self, x: Floats, w: dict[str, Floats], layer: int, frequencies: Floats | None
+    ) -> Floats:
+        if not self.attends(layer):
+            return self._delta_layer(x, w, f"blk.{layer}")
+        # The gates before the output matrix: the identity in its place gives what they apply to.
+        block, width = f"blk.{layer}", self.heads * self.head_dim
+        packed = w[f"{block}.attn_q.weight"].reshape(self.heads, 2, self.head_dim, self.hidden)
+        plain = {
+            **w,
+            f"{block}.attn_q.weight": packed[:, 0].reshape(width, self.hidden),
+            f"{block}.attn_output.weight": np.eye(width),
+        }
+        attended = super()._attention(x, plain, layer, frequencies)
+        normed = self._norm(x, w[f"{block}.attn_norm.weight"])
+        gate = normed @ packed[:, 1].reshape(width, self.hidden).T
+        return (attended * sigmoid(gate)) @ w[f"{block}.attn_output.weight"].T
+
+    def _delta_layer(self, x: Floats, w: dict[str, Floats], block: str) -> Floats:
+        count, keys = len(x), self.key_heads * self.key_dim
+        normed = self._norm(x, w[f"{block}.attn_norm.weight"])
+        mixed = convolved(normed @ w[f"{block}.attn_qkv.weight"].T, w[f"{block}.ssm_conv1d.weight"])
+        mixed = mixed * sigmoid(mixed)
+
+        def unit(part: Floats) -> Floats:
+            heads = part.reshape(count, self.key_heads, self.key_dim)
+            heads = heads / np.sqrt((heads**2).sum(axis=-1, keepdims=True) + 1e-6)
+            return heads[:, [head % self.key_heads for head in range(self.value_heads)]]
+
+        alpha = normed @ w[f"{block}.ssm_alpha.weight"].T + w[f"{block}.ssm_dt.bias"]
+        out = delta_net(
+            unit(mixed[:, :keys]) / math.sqrt(self.key_dim),
+            unit(mixed[:, keys : 2 * keys]),
+            mixed[:, 2 * keys :].reshape(count, self.value_heads, self.value_dim),
+            np.exp(w[f"{block}.ssm_a"] * np.log1p(np.exp(alpha))),
+            sigmoid(normed @ w[f"{block}.ssm_beta.weight"].T),
+        )
+        gate = normed @ w[f"{block}.attn_gate.weight"].T
+        out = self._norm(out, w[f"{block}.ssm_norm.weight"]).reshape(count, -1)
+        return (out * gate * sigmoid(gate)) @ w[f"{block}.ssm_out.weight"].T
+
+    def _mlp(self, x: Floats, w: dict[str, Floats], layer: int) -> Floats:
+        norm = w[f"blk.{layer}.post_attention_norm.weight"]
+        return super()._mlp(x, {**w, f"blk.{layer}.ffn_norm.weight": norm}, layer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyLFM2(TinyModel):
+    """The middle layer attends; the others are short convolutions."""
+
+    architecture: str = "lfm2"
+    metadata: dict[str, Any] = field(
+        default_factory=lambda: {
+            "lfm2.shortconv.l_cache": 3,
+            "lfm2.attention.head_count_kv": np.array([0, 2, 0], np.int32),
+        }
+    )
+
+    @property
+    def qk_norm(self) -> bool:
+        return True
+
+    @property
+    def final_norm(self) -> str:
+        return "token_embd_norm.weight"
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        made = super().weights()
+        made[self.final_norm] = made.pop("output_norm.weight")
+        rng = np.random.default_rng(self.seed + 1)
+        for layer in (0, 2):
+            block = f"blk.{layer}"
+            for name in ("attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm", "attn_k_norm"):
+                del made[f"{block}.{name}.weight"]
+            for name, shape in (
+                ("in_proj", (3 * self.hidden, self.hidden)),
+                ("conv", (self.hidden, 3)),
+                ("out_proj", (self.hidden, self.hidden)),
+            ):
+                values = rng.standard_normal(shape) / math.sqrt(shape[1])
+                made[f"{block}.shortconv.{name}.weight"] = values.astype(np.float32)
+        return made
+
+    def _attention(
+        self, x: Floats, w: dict[str, Floats], layer: int, frequencies: Floats | None
+    ) -> Floats:
+        if layer == 1:
+            return super()._attention(x, w, layer, frequencies)
+        block = f"blk.{layer}.shortconv"
+        normed = self._norm(x, w[f"blk.{layer}.attn_norm.weight"])
+        before, after, values = np.split(normed @ w[f"{block}.in_proj.weight"].T, 3, axis=1)
+        mixed = after * convolved(before * values, w[f"{block}.conv.weight"])
+        return mixed @ w[f"{block}.out_proj.weight"].T
