@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
-from caudal.models import bert, gemma3, lfm2, llama, qwen2, qwen3, qwen35
+from caudal.models import (
+    bert,
+    gemma3,
+    glm4,
+    lfm2,
+    llama,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen3,
+    qwen35,
+    smollm3,
+)
 from caudal.models.program import Program
 
 _BUILDERS = {
     "bert": bert.build,
     "gemma3": gemma3.build,
     "lfm2": lfm2.build,
+    "glm4": glm4.build,
     "llama": llama.build,
+    "olmo2": olmo2.build,
+    "phi3": phi3.build,
     "qwen2": qwen2.build,
+    "qwen2vl": qwen2.build,
     "qwen3": qwen3.build,
     "qwen35": qwen35.build,
+    "qwen3vl": qwen3.build,
+    "smollm3": smollm3.build,
 }
 
 SUPPORTED_ARCHITECTURES = tuple(_BUILDERS)
