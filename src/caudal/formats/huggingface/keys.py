@@ -47,3 +47,21 @@ def refuse_windows(config: Config) -> None:
     kinds = config.get("layer_types", list, [])
     if any(kind != "full_attention" for kind in kinds):
         raise config.error("layer_types has layers other than full_attention")
+
+
+def rotated_channels(config: Config, default: float) -> int:
+    """Channels of a head that are rotated: the share `partial_rotary_factor` of them.
+
+    Args:
+        config: The configuration.
+        default: The share where it isn't said.
+
+    Raises:
+        ModelLoadError: The share isn't one.
+    """
+    rope = rope_parameters(config)
+    key = "partial_rotary_factor"
+    share = rope.get(key, float, config.get(key, float, default))
+    if not 0 < share <= 1:
+        raise config.error(f"{key} must be over 0 and at most 1, but is {share}")
+    return int(head_dim(config) * share)

@@ -50,7 +50,8 @@ def rope_keys(
         f"{prefix}.freq_base": rope.get("rope_theta", float, _DEFAULT_BASE)
     }
     kind = rope.get("rope_type", str, "default")
-    if kind in ("default", "llama3"):
+    # Of text, all positions of multimodal RoPE are the same: then it is the plain one.
+    if kind in ("default", "llama3", "mrope"):
         return keys
     if kind == "linear":
         return keys | {
@@ -59,9 +60,12 @@ def rope_keys(
         }
     if kind == "yarn":
         return keys | _yarn_keys(config, rope, f"{prefix}.scaling")
+    if kind in ("longrope", "su"):
+        return keys | _longrope_keys(config, rope, f"{prefix}.scaling")
     raise ModelLoadError(
         rope.source,
-        f"rope_type is {kind!r}; supported are 'default', 'linear', 'llama3' and 'yarn'",
+        f"rope_type is {kind!r}; supported are 'default', 'linear', 'llama3', 'longrope' and "
+        "'yarn'",
     )
 
 
@@ -94,6 +98,43 @@ def llama3_divisors(config: Config, rope: JsonObject, dimensions: int) -> Rows |
         return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
 
     return made_of_floats("rope_freqs.weight", (dimensions // 2,), divisors)
+
+
+def longrope_factors(rope: JsonObject, dimensions: int) -> dict[str, Rows]:
+    """The tensors with LongRoPE's divisors (arXiv 2402.13753); none where it isn't used.
+
+    Raises:
+        ModelLoadError: They are missing, or aren't one number for each pair of channels.
+    """
+    if rope.get("rope_type", str, "default") not in ("longrope", "su"):
+        return {}
+    result = {}
+    for length in ("long", "short"):
+        factors = rope.get(f"{length}_factor", list)
+        if len(factors) != dimensions // 2 or not all(
+            isinstance(factor, int | float) and 0 < factor < math.inf for factor in factors
+        ):
+            raise ModelLoadError(
+                rope.source, f"{length}_factor isn't {dimensions // 2} positive numbers"
+            )
+        values = np.array(factors, np.float32)
+        name = f"rope_factors_{length}.weight"
+        result[name] = made_of_floats(name, values.shape, values.copy)
+    return result
+
+
+def _longrope_keys(config: Config, rope: JsonObject, prefix: str) -> dict[str, MetadataValue]:
+    """What multiplies cosines and sines grows with the root of the stretched length's logarithm."""
+    longest = config.positive("max_position_embeddings")
+    # Older files have it outside.
+    outside = config.positive("original_max_position_embeddings", longest)
+    original = rope.positive("original_max_position_embeddings", outside)
+    factor = longest / original
+    own = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 < original else 1.0
+    return {
+        f"{prefix}.original_context_length": original,
+        f"{prefix}.attn_factor": rope.get("attention_factor", float, own),
+    }
 
 
 def _yarn_keys(config: Config, rope: JsonObject, prefix: str) -> dict[str, MetadataValue]:

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import Config
-from caudal.formats.huggingface.families import gemma3, llama, qwen2, qwen3
+from caudal.formats.huggingface.families import (
+    gemma3,
+    glm4,
+    llama,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen3,
+    smollm3,
+)
 from caudal.formats.huggingface.family import Family
 
-_ALL = (llama.FAMILY, qwen2.FAMILY, qwen3.FAMILY, gemma3.FAMILY)
+_ALL = (
+    gemma3.FAMILY,
+    glm4.FAMILY,
+    llama.FAMILY,
+    olmo2.FAMILY,
+    phi3.FAMILY,
+    qwen2.FAMILY,
+    qwen2.VISION_FAMILY,
+    qwen3.FAMILY,
+    qwen3.VISION_FAMILY,
+    smollm3.FAMILY,
+)
 
 FAMILIES = {kind: family for family in _ALL for kind in family.model_types}
 
