@@ -97,3 +97,23 @@ def check_epsilon(source: str, key: str, value: float) -> float:
     if not 0 <= value < 1:
         raise ModelLoadError(source, f"{key} must be between 0 and 1, but is {value}")
     return value
+
+
+def window_layers(file: ModelFile, layers: int, *, global_every: int) -> list[bool]:
+    """Which layers have the file's window: `attention.sliding_window_pattern`.
+
+    Args:
+        file: The model.
+        layers: How many layers there are.
+        global_every: Where the file doesn't say, one layer in so many sees all tokens.
+
+    Raises:
+        ModelLoadError: The file says it for another number of layers.
+    """
+    key = f"{file.architecture}.attention.sliding_window_pattern"
+    pattern = file.get_array(key, "bool", None)
+    if pattern is None:
+        return [(layer + 1) % global_every != 0 for layer in range(layers)]
+    if len(pattern) != layers:
+        raise ModelLoadError(str(file.path), f"{key} is for {len(pattern)} of {layers} layers")
+    return [bool(each) for each in pattern]

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys
 from caudal.formats.huggingface.rope_keys import FULL, SLIDING, rope_parameters
-
-_GLOBAL_EVERY = 4
 
 
 def _keys(config: Config) -> Keys:
     config.require("hidden_act", SILU, "silu")
     keys = decoder_keys(config)
     kinds = config.get("layer_types", list, [])
+    if any(kind not in (FULL, SLIDING) for kind in kinds):
+        raise config.error(f"layer_types has layers that are neither {FULL} nor {SLIDING}")
     if SLIDING not in kinds:
-        if any(kind != FULL for kind in kinds):
-            raise config.error("layer_types has layers that are neither of the kinds known")
         return keys
-    expected = [
-        FULL if (layer + 1) % _GLOBAL_EVERY == 0 else SLIDING for layer in range(len(kinds))
-    ]
-    if kinds != expected:
-        raise config.error("layer_types isn't three of sliding_attention to one of full_attention")
     local = rope_parameters(config, SLIDING)
     return {
         **keys,
         "attention.sliding_window": config.positive("sliding_window"),
+        "attention.sliding_window_pattern": np.array([kind == SLIDING for kind in kinds]),
         "rope.freq_base_swa": local.get("rope_theta", float, 10000.0),
     }
 
