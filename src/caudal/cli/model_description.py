@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,16 +11,15 @@ from caudal.backends.registry import find_backend
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.gguf_metadata import StringArray
-from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
-from caudal.formats.safetensors import SafetensorsFile
+from caudal.formats.huggingface.checkpoint import open_checkpoint
+from caudal.formats.model_folder import CONFIG, ModelFolder
+from caudal.formats.safetensors import SafetensorsEntry
 from caudal.formats.tensor_file import TensorInfo
-from caudal.formats.tokenizer import Tokenizer
 from caudal.loading.facts import embedding_text
-from caudal.loading.files import open_weights
+from caudal.loading.files import open_model
 from caudal.loading.options import LoadOptions
 from caudal.loading.planning import plan_run
 from caudal.models import build_program
-from caudal.models.bert import build_encoder
 from caudal.models.program import Program
 from caudal.store import StoredModel
 
@@ -80,6 +80,7 @@ class ModelDescription:
         generates: Whether it continues text; an encoder doesn't.
         kv_memory: None if the model can't be served, or keeps no keys and values.
         obstacle: Why the model can't be served as things are, or None if it can.
+        left_out: Modules that aren't loaded, because they aren't for text.
     """
 
     name: str
@@ -99,6 +100,7 @@ class ModelDescription:
     generates: bool
     kv_memory: DefaultKVPool | None
     obstacle: str | None
+    left_out: tuple[str, ...] = ()
 
 
 def describe_model(model: StoredModel) -> ModelDescription:
@@ -143,16 +145,20 @@ def describe_model(model: StoredModel) -> ModelDescription:
 
 
 def _describe_folder(model: StoredModel, folder: ModelFolder) -> ModelDescription:
-    program, tokenizer, obstacle = None, None, None
-    with SafetensorsFile.open(folder.path(WEIGHTS)) as weights:
-        parameters = sum(tensor.num_elements for tensor in weights.tensors.values())
-        tensor_types = _tensor_types(weights.tensors.values())
+    program, tokenizer, obstacle, kv_memory = None, None, None, None
+    has_template = False
+    left_out: tuple[str, ...] = ()
+    with open_checkpoint(folder) as checkpoint:
+        tensor_types = _entry_types(checkpoint.entry(name) for name in checkpoint)
     try:
-        with open_weights(folder) as (tensors, config):
-            program = build_encoder(tensors, config)
-            tokenizer = Tokenizer.from_folder(folder, lowercase=config.lowercase)
+        with open_model(model) as files:
+            program, tokenizer, left_out = files.program, files.tokenizer, files.left_out
+            has_template = not files.chat_template.is_default
+            kv_memory = None if program.is_encoder else _default_kv_pool(program)
     except ModelLoadError as error:
         obstacle = error.reason
+    except ParameterError as error:
+        obstacle = str(error)
     return ModelDescription(
         name=model.name,
         description=model.description,
@@ -161,16 +167,17 @@ def _describe_folder(model: StoredModel, folder: ModelFolder) -> ModelDescriptio
         licence=model.licence,
         sources=model.sources,
         architecture=folder.read_object(CONFIG).get("model_type", str, "unknown"),
-        parameters=parameters,
+        parameters=sum(share.parameters for share in tensor_types.values()),
         context_length=None if program is None else program.context_length,
         tensor_types=tensor_types,
-        tokenizer="" if tokenizer is None else "WordPiece",
+        tokenizer="" if tokenizer is None else tokenizer.kind,
         vocabulary=None if tokenizer is None else tokenizer.vocab_size,
-        chat_template=False,
+        chat_template=has_template,
         embedding=_embedding(program),
-        generates=False,
-        kv_memory=None,
+        generates=program is None or not program.is_encoder,
+        kv_memory=kv_memory,
         obstacle=obstacle,
+        left_out=left_out,
     )
 
 
@@ -191,16 +198,27 @@ def _embedding(program: Program | None) -> str:
 
 
 def _tensor_types(file_tensors: Iterable[TensorInfo]) -> dict[str, TensorTypeShare]:
+    return _shares(
+        (tensor.type.name, tensor.num_elements, tensor.nbytes) for tensor in file_tensors
+    )
+
+
+def _entry_types(entries: Iterable[SafetensorsEntry]) -> dict[str, TensorTypeShare]:
+    return _shares((entry.dtype, math.prod(entry.shape), entry.nbytes) for entry in entries)
+
+
+def _shares(tensors: Iterable[tuple[str, int, int]]) -> dict[str, TensorTypeShare]:
+    """By type, from each tensor's type, number of weights and bytes."""
     groups = defaultdict(list)
-    for tensor in file_tensors:
-        groups[tensor.type.name].append(tensor)
+    for name, parameters, size in tensors:
+        groups[name].append((parameters, size))
     shares = {
         name: TensorTypeShare(
-            tensors=len(tensors),
-            parameters=sum(tensor.num_elements for tensor in tensors),
-            bytes=sum(tensor.nbytes for tensor in tensors),
+            tensors=len(group),
+            parameters=sum(parameters for parameters, _ in group),
+            bytes=sum(size for _, size in group),
         )
-        for name, tensors in groups.items()
+        for name, group in groups.items()
     }
     return dict(sorted(shares.items(), key=lambda item: item[1].bytes, reverse=True))
 

@@ -22,6 +22,8 @@ PLAIN_MAX_TOKENS = 256
 """Most tokens of a continuation by a base model, which seldom ends by itself."""
 
 
+_TEMPERATURE = 0.7
+
 Think = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -35,8 +37,13 @@ def run(
         ),
     ] = None,
     temperature: Annotated[
-        float, typer.Option(help="0 always takes the likeliest token; higher is more varied.")
-    ] = 0.7,
+        float | None,
+        typer.Option(
+            help="0 always takes the likeliest token; higher is more varied.  [default: as the "
+            "model's maker recommends, else 0.7]",
+            show_default=False,
+        ),
+    ] = None,
     think: Annotated[
         Think | None,
         typer.Option(
@@ -124,7 +131,7 @@ class _Chat:
 
     Args:
         service: The model.
-        temperature: Of its answers.
+        temperature: Of its answers; None: as the model's maker recommends.
         think: How much it is to think; None leaves it to its template.
         hide_thinking: Whether what it thinks isn't shown.
     """
@@ -132,7 +139,7 @@ class _Chat:
     def __init__(
         self,
         service: ModelService,
-        temperature: float,
+        temperature: float | None,
         *,
         think: Think | None = None,
         hide_thinking: bool = False,
@@ -142,7 +149,10 @@ class _Chat:
         self._service = service
         service.check_task("generate")
         self.is_plain = not service.has_chat_template
-        self._params = SamplingParams(temperature=temperature, max_tokens=None)
+        chosen = {"temperature": _TEMPERATURE, **service.facts.loaded.sampling.values()}
+        if temperature is not None:
+            chosen["temperature"] = temperature
+        self._params = SamplingParams(**chosen, max_tokens=None)
         self._think = think
         self._hide_thinking = hide_thinking
         self._messages: list[Message] = []

@@ -277,6 +277,8 @@ def _banner(served: ModelService, address: str, *, needs_key: bool) -> str:
         f"threads, activations {executor.activations}, keys and values {executor.kv_type}",
         "embeddings": loaded.embedding_text,
     }
+    if loaded.left_out:
+        lines["left out"] = f"{', '.join(loaded.left_out)} (text is what is loaded)"
     generates = "generate" in served.tasks
     if loaded.chat_template is not None:
         calls = f"tool calls as {facts.tool_parser}"

@@ -83,6 +83,8 @@ def _model_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:
         yield "chat template", "yes" if model.chat_template else "no"
     if model.embedding:
         yield "embeddings", model.embedding
+    if model.left_out:
+        yield "left out", f"{', '.join(model.left_out)} (text is what is loaded)"
     yield "licence", model.licence or "unknown"
     if model.sources:
         yield "from", ", ".join(model.sources)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WHITE_SPACE = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 
@@ -75,8 +75,8 @@ class PreTokenizer:
     nfc: bool = False
 
 
-_PLAIN_GPT2 = PreTokenizer((_GPT2,))
-_DIGITWISE_GPT2 = PreTokenizer((r"\p{N}", _GPT2))
+_PLAIN_GPT2 = PreTokenizer((GPT2_PATTERN,))
+_DIGITWISE_GPT2 = PreTokenizer((r"\p{N}", GPT2_PATTERN))
 _LLAMA3 = PreTokenizer((_llama3_like(r"\p{N}{1,3}"),), ignore_merges=True, add_bos=True)
 _LLAMA3_PATTERN_ONLY = PreTokenizer(_LLAMA3.patterns)
 _QWEN2 = PreTokenizer((_llama3_like(r"\p{N}"),), nfc=True)
@@ -106,8 +106,8 @@ _DEEPSEEK_CODER = PreTokenizer(
     (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", rf"{_DEEPSEEK_CJK}+", r"\p{N}")
 )
 _DEEPSEEK_V3 = PreTokenizer((r"\p{N}{1,3}", rf"{_DEEPSEEK3_CJK}+", _DEEPSEEK3_WORDS))
-_FALCON = PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]"))
-_DEFAULT = PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"))
+_FALCON = PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", GPT2_PATTERN, "[0-9][0-9][0-9]"))
+_DEFAULT = PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", GPT2_PATTERN, r"\p{N}+", "[0-9][0-9][0-9]"))
 _BLOOM = PreTokenizer((r" ?[^(\s|.,!?…。，、।۔،)]+",))
 _BAILING = PreTokenizer(
     (
@@ -190,3 +190,19 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "bailingmoe2": _BAILING,
     "seed-coder": _SEED_CODER,
 }
+
+_KNOWN = frozenset(pattern for rules in PRE_TOKENIZERS.values() for pattern in rules.patterns)
+# As published, and as it is here: the same matches.
+_SPELT_OTHERWISE = {
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": GPT2_PATTERN,
+    r"\s+$": r"(?<!\s)\s++$",
+    "[一-龥ࠀ-一가-퟿]+": f"{_DEEPSEEK_CJK}+",
+    "[一-龥぀-ゟ゠-ヿ]+": f"{_DEEPSEEK3_CJK}+",
+}
+
+
+def known_pattern(written: str) -> str | None:
+    """The pattern that a `tokenizer.json` means, where it is one of those above; else None."""
+    if written in _KNOWN:
+        return written
+    return _SPELT_OTHERWISE.get(written)

@@ -31,8 +31,8 @@ class MarkedTemplate:
         for token in tokenizer.user_defined_tokens:
             if looks_like_markup(token) and token in source:
                 written[token] = typed.pop(token)
-        self._written = SpecialTokenSplitter(written)
-        self._typed = SpecialTokenSplitter(typed)
+        self._written = SpecialTokenSplitter(written, tokenizer.vocabulary.edges)
+        self._typed = SpecialTokenSplitter(typed, tokenizer.vocabulary.edges)
         inspected_strings = "\0".join(facts.inspected_strings)
         inspected = [
             token

@@ -19,6 +19,7 @@ TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"
 CHAT_TEMPLATE = "chat_template.jinja"
+CHAT_TEMPLATE_JSON = "chat_template.json"
 GENERATION_CONFIG = "generation_config.json"
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ def is_part_of_model(name: str) -> bool:
         TOKENIZER_CONFIG,
         SPECIAL_TOKENS,
         CHAT_TEMPLATE,
+        CHAT_TEMPLATE_JSON,
         GENERATION_CONFIG,
         "modules.json",
         "sentence_bert_config.json",

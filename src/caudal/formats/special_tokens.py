@@ -8,8 +8,13 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordLevel
 
+from caudal.formats.vocabulary import TokenEdges
+
 _TEXT = ""
 """The matcher's only ordinary token: it stands for a stretch of text without matches."""
+
+
+_PLAIN = TokenEdges()
 
 
 class SpecialTokenSplitter:
@@ -20,16 +25,21 @@ class SpecialTokenSplitter:
 
     Args:
         tokens: Ids by text; the empty text is ignored.
+        edges: By id, what counts beside the texts of some.
     """
 
-    def __init__(self, tokens: Mapping[str, int]) -> None:
+    def __init__(
+        self, tokens: Mapping[str, int], edges: Mapping[int, TokenEdges] | None = None
+    ) -> None:
         contents = [text for text in tokens if text != _TEXT]
         self._matcher: Backend | None = None
         self._ids: dict[int, int] = {}
         if contents:
             # A tokenizer whose model knows nothing: all it does is to find its added tokens.
             self._matcher = Backend(WordLevel({_TEXT: 0}, unk_token=_TEXT))
-            self._matcher.add_tokens([AddedToken(text, normalized=False) for text in contents])
+            self._matcher.add_tokens(
+                [_added(text, (edges or {}).get(tokens[text], _PLAIN)) for text in contents]
+            )
             for text in contents:
                 found = self._matcher.token_to_id(text)
                 assert found is not None  # it has just been added
@@ -46,3 +56,13 @@ class SpecialTokenSplitter:
             self._ids[token] if token in self._ids else text[start:end]
             for token, (start, end) in zip(found.ids, found.offsets, strict=True)
         ]
+
+
+def _added(text: str, edges: TokenEdges) -> AddedToken:
+    return AddedToken(
+        text,
+        normalized=False,
+        lstrip=edges.lstrip,
+        rstrip=edges.rstrip,
+        single_word=edges.single_word,
+    )

@@ -9,6 +9,7 @@ score of what it makes. With distinct scores both give the same tokens.
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import numpy as np
 from tokenizers import Tokenizer as Backend
@@ -20,6 +21,10 @@ from caudal.formats.vocabulary import TokenKind, Vocabulary, library_errors
 
 SPACE = "\u2581"
 """What SentencePiece writes for a space."""
+
+SpacePrefix = Literal["never", "first", "always"]
+"""Whether a space is put before a text: not at all, at its beginning, or also behind each special
+token."""
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -57,6 +62,11 @@ def build_spm(file: ModelFile, vocabulary: Vocabulary) -> Backend:
                 vocab=ids, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True
             )
         )
+
+
+def is_byte_token(text: str) -> bool:
+    """Whether a token's text is of the form `<0xNN>`."""
+    return _BYTE_TOKEN.fullmatch(text) is not None
 
 
 def spm_token_bytes(text: str, kind: TokenKind, source: str) -> bytes:

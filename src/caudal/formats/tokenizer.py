@@ -14,7 +14,7 @@ from caudal.formats.bpe import bpe_token_bytes, build_bpe, pre_tokenizer_of
 from caudal.formats.model_file import ModelFile
 from caudal.formats.model_folder import ModelFolder
 from caudal.formats.special_tokens import SpecialTokenSplitter
-from caudal.formats.spm import SPACE, build_spm, spm_token_bytes
+from caudal.formats.spm import SPACE, SpacePrefix, build_spm, spm_token_bytes
 from caudal.formats.vocabulary import TokenKind, Vocabulary
 from caudal.formats.wordpiece import (
     build_wordpiece,
@@ -26,13 +26,14 @@ from caudal.formats.wordpiece import (
 COUNTED_CHARS = 2**20
 """Text up to this length is tokenised even if it can't fit the context."""
 
+_KINDS = {"gpt2": "byte-level BPE", "llama": "SentencePiece BPE", "bert": "WordPiece"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Tokenizer:
     """Encodes and decodes for one model. Immutable, and safe to use from several threads.
 
-    Use `from_gguf` or `from_folder`. Text never becomes a control token (`<|im_start|>`, `</s>` …)
+    Text never becomes a control token (`<|im_start|>`, `</s>` …)
     unless `parse_special` says so; user-defined tokens are always found, longest first, before
     anything else looks at the text.
 
@@ -41,8 +42,7 @@ class Tokenizer:
         backend: Encodes text that holds no special tokens.
         add_bos: Whether BOS begins a prompt.
         add_eos: Whether EOS ends a text to encode.
-        add_space_prefix: SentencePiece only: a space precedes the text, and the text after each
-            special token.
+        space_prefix: SentencePiece only: where a space is put before text.
 
     Attributes:
         vocabulary: Tokens and roles.
@@ -59,13 +59,13 @@ class Tokenizer:
         *,
         add_bos: bool,
         add_eos: bool,
-        add_space_prefix: bool,
+        space_prefix: SpacePrefix,
     ) -> None:
         self.vocabulary = vocabulary
         self.add_bos = add_bos
         self.add_eos = add_eos
         self._backend = backend
-        self._add_space_prefix = add_space_prefix
+        self._space_prefix = space_prefix
         self._is_spm = vocabulary.model == "llama"
         texts = vocabulary.texts
         control = vocabulary.ids_of_kind(TokenKind.CONTROL, TokenKind.UNKNOWN)
@@ -78,9 +78,11 @@ class Tokenizer:
             texts[token]: token for token in user_defined
         }
         self._longest_token = max(map(len, texts))
-        self._user_defined_splitter = SpecialTokenSplitter(self.user_defined_tokens)
+        self._user_defined_splitter = SpecialTokenSplitter(
+            self.user_defined_tokens, vocabulary.edges
+        )
         self._special_splitter = SpecialTokenSplitter(
-            {**self.user_defined_tokens, **self.special_tokens}
+            {**self.user_defined_tokens, **self.special_tokens}, vocabulary.edges
         )
 
     @classmethod
@@ -96,11 +98,12 @@ class Tokenizer:
             return cls._framed(
                 spelt := with_continuations(vocabulary, file), build_wordpiece(spelt)
             )
-        add_space_prefix = False
+        space_prefix: SpacePrefix = "never"
         if vocabulary.model == "llama":
             backend = build_spm(file, vocabulary)
             default_bos = vocabulary.bos_id is not None
-            add_space_prefix = file.get_bool("tokenizer.ggml.add_space_prefix", True)
+            if file.get_bool("tokenizer.ggml.add_space_prefix", True):
+                space_prefix = "always"
         else:
             backend = build_bpe(file, vocabulary)
             default_bos = pre_tokenizer_of(vocabulary).add_bos and vocabulary.bos_id is not None
@@ -121,12 +124,14 @@ class Tokenizer:
             backend,
             add_bos=add_bos,
             add_eos=add_eos,
-            add_space_prefix=add_space_prefix,
+            space_prefix=space_prefix,
         )
 
     @classmethod
     def from_folder(cls, folder: ModelFolder, *, lowercase: bool = False) -> Self:
-        """Build the tokenizer of a Hugging Face folder's `tokenizer.json`; WordPiece only.
+        """Build the tokenizer of an encoder's `tokenizer.json`: WordPiece.
+
+        Those of decoders are read by formats/huggingface/tokenizer.py.
 
         Args:
             folder: The model.
@@ -140,7 +145,15 @@ class Tokenizer:
     @classmethod
     def _framed(cls, vocabulary: Vocabulary, backend: Backend) -> Self:
         """BERT's: [CLS] before and [SEP] after every text."""
-        return cls(vocabulary, backend, add_bos=True, add_eos=True, add_space_prefix=False)
+        return cls(vocabulary, backend, add_bos=True, add_eos=True, space_prefix="never")
+
+    @property
+    def kind(self) -> str:
+        """The tokenizer's family, e.g. `gpt2 (smollm)` by a GGUF file's names."""
+        vocabulary = self.vocabulary
+        if vocabulary.pre:
+            return f"{vocabulary.model} ({vocabulary.pre})"
+        return _KINDS[vocabulary.model]
 
     @property
     def vocab_size(self) -> int:
@@ -202,11 +215,14 @@ class Tokenizer:
             pieces: Token ids, and texts in which no special token is looked for.
         """
         ids: list[int] = []
+        prefixed = self._space_prefix != "never"
         for piece in pieces:
             if isinstance(piece, int):
                 ids.append(piece)
             elif piece:
-                ids += self._encode_text(piece, add_space_prefix=self._add_space_prefix)
+                ids += self._encode_text(piece, add_space_prefix=prefixed)
+            if self._space_prefix == "first":
+                prefixed = False
         return ids
 
     def with_bos(self, ids: list[int]) -> list[int]:

@@ -1,7 +1,8 @@
 """Which steps of a `tokenizer.json` are taken: those that no text, and no file, makes costly.
 
 The format can describe normalizers that multiply a text's length without bound, and regular
-expressions that take for ever on some texts. BERT's tokenizers need neither.
+expressions that take for ever on some texts. BERT's tokenizers need neither; those of decoders are
+read in huggingface/bpe_steps.py.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ def check_steps(source: str, content: Mapping[str, Any]) -> None:
     Raises:
         ModelLoadError: Names the step, or the number, and what is supported.
     """
-    normalizers = list(_steps(source, content, "normalizer", "normalizers"))
+    normalizers = list(steps_of(source, content, "normalizer", "normalizers"))
     for step in normalizers:
         kind = step.get("type")
         if kind == "Replace":
             _check_replace(source, step)
         elif kind not in _NORMALIZERS:
-            raise _unsupported(source, "normalizer", kind, {*_NORMALIZERS, "Replace"})
-    for step in _steps(source, content, "pre_tokenizer", "pretokenizers"):
+            raise unsupported(source, "normalizer", kind, {*_NORMALIZERS, "Replace"})
+    for step in steps_of(source, content, "pre_tokenizer", "pretokenizers"):
         kind = step.get("type")
         if kind not in _PRE_TOKENIZERS:
-            raise _unsupported(source, "pre_tokenizer", kind, _PRE_TOKENIZERS)
+            raise unsupported(source, "pre_tokenizer", kind, _PRE_TOKENIZERS)
     longest = content["model"].get("max_input_chars_per_word", 100)
     if type(longest) is not int or not 0 < longest <= MAX_WORD_CHARACTERS:
         raise ModelLoadError(
@@ -64,10 +65,14 @@ def check_steps(source: str, content: Mapping[str, Any]) -> None:
         )
 
 
-def _steps(
+def steps_of(
     source: str, content: Mapping[str, Any], name: str, members: str
 ) -> Iterator[Mapping[str, Any]]:
-    """The steps under a key of the file, those in sequences one by one."""
+    """The steps under a key of the file, those in sequences one by one.
+
+    Raises:
+        ModelLoadError: There are too many, or one is no object with a type.
+    """
     left = [] if content.get(name) is None else [content[name]]
     seen = 0
     while left:
@@ -104,7 +109,8 @@ def _check_replace(source: str, step: Mapping[str, Any]) -> None:
         )
 
 
-def _unsupported(source: str, name: str, kind: Any, known: frozenset[str] | set[str]) -> Exception:
+def unsupported(source: str, name: str, kind: Any, known: frozenset[str] | set[str]) -> Exception:
+    """What to raise about a step that isn't taken."""
     return ModelLoadError(
         source,
         f"{name} {kind!r:.50} is not supported; supported are {', '.join(sorted(known))}",

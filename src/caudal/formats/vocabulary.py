@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -78,6 +78,21 @@ _ID_KEYS = {
 _SENTENCEPIECE_IDS = {"bos": 1, "eos": 2, "unk": 0}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenEdges:
+    """What counts at the edges of a token that is looked for in text.
+
+    Attributes:
+        lstrip: White space before it belongs to it.
+        rstrip: White space behind it does.
+        single_word: It is found only where no letter or digit is beside it.
+    """
+
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """Tokens by id, and the ids with a role.
@@ -85,14 +100,16 @@ class Vocabulary:
     Attributes:
         source: The file's name, for errors.
         model: `tokenizer.ggml.model`: `gpt2`, `llama` or `bert`.
-        pre: `tokenizer.ggml.pre`, the pre-tokenizer's name; only byte-level BPE has one.
-        texts: Token texts by id, as they are in the file.
+        pre: `tokenizer.ggml.pre`, the pre-tokenizer's name; empty where it isn't from GGUF.
+        texts: Token texts by id, as they are in the file; those that fill up to the embedding's
+            rows are left out.
         kinds: A `TokenKind` per id.
         bos_id: Begins a sequence.
         eos_id: Ends a sequence.
         unk_id: Stands for what can't be expressed.
         pad_id: Fills batches; never in a prompt.
         eos_ids: Every token that ends an answer.
+        edges: Of tokens that are looked for in text otherwise than by their text alone.
     """
 
     source: str
@@ -105,6 +122,7 @@ class Vocabulary:
     unk_id: int | None
     pad_id: int | None
     eos_ids: frozenset[int]
+    edges: Mapping[int, TokenEdges] = field(default_factory=dict)
 
     @classmethod
     def from_gguf(cls, file: ModelFile) -> Vocabulary:
@@ -126,8 +144,10 @@ class Vocabulary:
             raise ModelLoadError(source, "tokenizer.ggml.tokens is empty")
         check_token_lengths(source, "tokenizer.ggml.tokens", texts)
         kinds = _read_kinds(file, source, len(texts))
+        texts = texts[: _without_padding(texts, kinds)]
+        kinds = kinds[: len(texts)]
         ids = _read_ids(file, source, model, len(texts))
-        ends = _find_ends(texts, kinds)
+        ends = find_ends(texts, kinds)
         ends.update(i for i in (ids["eos"], ids["eot"], ids["eom"]) if i is not None)
         for token in ends | {i for role, i in ids.items() if i is not None and role != "unk"}:
             kinds[token] = TokenKind.CONTROL  # never text, whatever the file says
@@ -205,6 +225,19 @@ def _read_kinds(file: ModelFile, source: str, size: int) -> bytearray:
     return result.replace(b"\0", bytes([TokenKind.NORMAL]))
 
 
+def _without_padding(texts: Sequence[str], kinds: Sequence[int]) -> int:
+    """How many tokens there are but for the last ones that only fill up the embedding's rows.
+
+    Converters name these by their ids.
+    """
+    count = len(texts)
+    while count > 1 and kinds[count - 1] == TokenKind.UNUSED:
+        if texts[count - 1] != f"[PAD{count - 1}]":
+            break
+        count -= 1
+    return count
+
+
 def _read_ids(file: ModelFile, source: str, model: str, size: int) -> dict[str, int | None]:
     ids: dict[str, int | None] = {}
     for role, key in _ID_KEYS.items():
@@ -218,7 +251,7 @@ def _read_ids(file: ModelFile, source: str, model: str, size: int) -> dict[str, 
     return ids
 
 
-def _find_ends(texts: list[str], kinds: bytearray) -> set[int]:
+def find_ends(texts: list[str], kinds: bytearray) -> set[int]:
     """Ids of well-known end tokens; a normal token of the same text is only text."""
     kinds_by_text: dict[str, tuple[TokenKind, ...]] = dict.fromkeys(
         _END_TEXTS, (TokenKind.CONTROL, TokenKind.USER_DEFINED)

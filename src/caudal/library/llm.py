@@ -110,6 +110,10 @@ class LLM:
         """Whether the model's file says how to chat; a base model's does not."""
         return self._service.has_chat_template
 
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What is sampled with where no parameters are given: what the model's maker recommends."""
+        return SamplingParams(**self._service.facts.loaded.sampling.values())
+
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
@@ -120,7 +124,8 @@ class LLM:
 
         Args:
             prompts: Text, `{"prompt": text}`, `{"prompt_token_ids": ids}`, or a list of these.
-            sampling_params: For all prompts, or one per prompt; `SamplingParams()` by default.
+            sampling_params: For all prompts, or one per prompt; by default
+                `get_default_sampling_params()`.
             use_tqdm: Show a progress bar on stderr, where that is a terminal.
 
         Returns:
@@ -131,7 +136,7 @@ class LLM:
         """
         self._service.check_task("generate")
         each = as_list(prompts)
-        own = _own_params(sampling_params, len(each))
+        own = _own_params(sampling_params or self.get_default_sampling_params(), len(each))
         work = [
             continuation(prompt, params, _where(index, is_one=each is not prompts))
             for index, (prompt, params) in enumerate(zip(each, own, strict=True))
@@ -150,8 +155,9 @@ class LLM:
         Args:
             messages: One conversation, or a list of conversations, in the form of OpenAI's chat
                 API: a message may have parts, `reasoning` and `tool_calls`, or be a tool's.
-            sampling_params: For all conversations, or one per conversation. Their
-                `structured_outputs` are demanded of the content; the model may think first.
+            sampling_params: For all conversations, or one per conversation; by default
+                `get_default_sampling_params()`. Their `structured_outputs` are demanded of the
+                content; the model may think first.
             use_tqdm: Show a progress bar on stderr, where that is a terminal.
             options: See `ChatOptions`.
 
@@ -168,7 +174,7 @@ class LLM:
         """
         self._service.check_task("generate")
         conversations = _read(messages, options)
-        own = _own_params(sampling_params, len(conversations))
+        own = _own_params(sampling_params or self.get_default_sampling_params(), len(conversations))
         work = [Chat(each, params) for each, params in zip(conversations, own, strict=True)]
         ignored = [field for each in conversations for field in each.ignored]
 
@@ -194,7 +200,7 @@ class LLM:
                 at once, else by the first iteration.
         """
         self._service.check_task("generate")
-        params = sampling_params or SamplingParams()
+        params = sampling_params or self.get_default_sampling_params()
         return self._answers.stream(continuation(prompt, params, "prompt"))
 
     def stream_chat(
@@ -217,7 +223,7 @@ class LLM:
             raise ParameterError(
                 "messages", "messages must be one conversation: a stream answers no more."
             )
-        params = sampling_params or SamplingParams()
+        params = sampling_params or self.get_default_sampling_params()
         return self._answers.stream_chat(Chat(conversations[0], params))
 
     def embed(
@@ -343,15 +349,13 @@ def _read(
 
 
 def _own_params(
-    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+    params: SamplingParams | Sequence[SamplingParams], count: int
 ) -> Sequence[SamplingParams]:
     """The parameters of each of so many prompts.
 
     Raises:
         ParameterError: They are none, or not as many.
     """
-    if params is None:
-        params = SamplingParams()
     if isinstance(params, SamplingParams):
         return [params] * count
     if not isinstance(params, Sequence) or not all(

@@ -9,6 +9,7 @@ from caudal.backends.backend import PagedKV
 from caudal.backends.facts import ExecutorFacts
 from caudal.models.pooling import Pooling
 from caudal.models.program import Task
+from caudal.sampling_params import NO_RECOMMENDATION, RecommendedSampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class ModelFacts:
         context_length: Tokens the model was trained for.
         executor: What runs it.
         chat_template: Where the chat template is from; None for a model that doesn't generate.
+        left_out: Modules of the model that aren't loaded, because they aren't for text.
+        sampling: What requests that don't say otherwise are sampled with.
         kv: The pool of keys and values; None for a model that keeps none.
     """
 
@@ -44,6 +47,8 @@ class ModelFacts:
     executor: ExecutorFacts
     chat_template: str | None
     kv: PagedKV | None
+    left_out: tuple[str, ...] = ()
+    sampling: RecommendedSampling = NO_RECOMMENDATION
 
     @property
     def tensors_text(self) -> str:

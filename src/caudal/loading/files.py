@@ -10,17 +10,24 @@ from dataclasses import dataclass, replace
 from caudal.errors import ModelLoadError
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
-from caudal.formats.model_folder import WEIGHTS, ModelFolder
+from caudal.formats.huggingface.model import FolderModel, open_folder
+from caudal.formats.huggingface.tokenizer import read_tokenizer
+from caudal.formats.model_file import ModelFile
+from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
 from caudal.formats.renamed_tensors import RenamedTensors
 from caudal.formats.safetensors import SafetensorsFile
 from caudal.formats.tensor_file import TensorFile
 from caudal.formats.tensor_names import BERT, BERT_PAIRS, DENSE
 from caudal.formats.tokenizer import Tokenizer
+from caudal.loading.recommended_sampling import recommended_sampling
 from caudal.models import build_program
 from caudal.models.bert import build_encoder
 from caudal.models.encoder_config import EncoderConfig
 from caudal.models.program import Program
+from caudal.sampling_params import NO_RECOMMENDATION, RecommendedSampling
 from caudal.store import StoredModel
+
+_EMBEDDING = "token_embd.weight"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +39,16 @@ class ModelFiles:
         program: Its computation.
         tokenizer: Text to ids and back.
         chat_template: Conversations to ids.
-        tokenizer_kind: The tokenizer's family, e.g. `gpt2 (smollm)`.
+        left_out: Modules that aren't loaded, because they aren't for text.
+        sampling: What the model's maker recommends.
     """
 
     weights: TensorFile
     program: Program
     tokenizer: Tokenizer
     chat_template: ChatTemplate
-    tokenizer_kind: str
+    left_out: tuple[str, ...] = ()
+    sampling: RecommendedSampling = NO_RECOMMENDATION
 
     @property
     def matrices(self) -> dict[str, int]:
@@ -60,14 +69,17 @@ def open_model(stored: StoredModel, *, chat_template: str | None = None) -> Iter
         ModelLoadError: The files can't be used; names what is wrong.
     """
     folder = stored.folder
-    with _open_gguf(stored) if folder is None else _open_folder(folder) as files:
+    if folder is not None and is_encoder(folder):
+        opened = _open_encoder(folder)
+    else:
+        opened = _open_model_file(stored)
+    with opened as files:
         tokens, rows = files.tokenizer.vocab_size, files.program.vocab_size
-        # More rows than tokens would let the model choose ids that stand for no text.
+        # More rows than tokens have been left out where they are padding.
         if tokens != rows:
             raise ModelLoadError(
                 str(stored.path),
-                f"the tokenizer has {tokens} tokens, but token_embd.weight has {rows} rows; they "
-                "must be equal",
+                f"the tokenizer has {tokens} tokens, but token_embd.weight has {rows} rows",
             )
         if chat_template is not None:
             template = ChatTemplate.given(chat_template, files.tokenizer)
@@ -92,23 +104,60 @@ def open_weights(folder: ModelFolder) -> Iterator[tuple[TensorFile, EncoderConfi
         yield RenamedTensors.of("bert", files), config
 
 
+def is_encoder(folder: ModelFolder) -> bool:
+    """Whether a folder's model is one of those that `EncoderConfig` reads.
+
+    Raises:
+        ModelLoadError: config.json can't be read.
+    """
+    return folder.read_object(CONFIG).get("model_type", str, "") == "bert"
+
+
 @contextlib.contextmanager
-def _open_gguf(stored: StoredModel) -> Iterator[ModelFiles]:
-    with GGUFFile.open(stored.path) as file:
-        program = build_program(file)
-        tokenizer = Tokenizer.from_gguf(file)
-        family = file.get_str("tokenizer.ggml.model")
+def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
+    """Open a model that is no encoder's folder, and close its files at the end.
+
+    Rows of the embedding and of the output matrix behind those of the tokenizer's tokens stand for
+    nothing, and are left out.
+
+    Raises:
+        ModelLoadError: The files can't be used; names what is wrong.
+    """
+    folder = stored.folder
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            file: ModelFile = stack.enter_context(GGUFFile.open(stored.path))
+            tokenizer = Tokenizer.from_gguf(file)
+        else:
+            file = stack.enter_context(open_folder(folder))
+            tokenizer = read_tokenizer(folder, file.tensor(_EMBEDDING).shape[0])
+        _leave_padding_out(file, tokenizer.vocab_size)
+        yield file, tokenizer
+
+
+def _leave_padding_out(file: ModelFile, tokens: int) -> None:
+    """Limit what has a row for each token to so many, where it has more."""
+    for name in (_EMBEDDING, "output.weight", "output.bias"):
+        tensor = file.tensors.get(name)
+        if tensor is not None and tensor.shape[0] > tokens:
+            file.limit_rows(name, tokens)
+
+
+@contextlib.contextmanager
+def _open_model_file(stored: StoredModel) -> Iterator[ModelFiles]:
+    with open_source(stored) as (file, tokenizer):
         yield ModelFiles(
             weights=file,
-            program=program,
+            program=build_program(file),
             tokenizer=tokenizer,
             chat_template=ChatTemplate.from_gguf(file, tokenizer),
-            tokenizer_kind=f"{family} ({file.get_str('tokenizer.ggml.pre', 'default')})",
+            left_out=file.left_out if isinstance(file, FolderModel) else (),
+            sampling=recommended_sampling(file),
         )
 
 
 @contextlib.contextmanager
-def _open_folder(folder: ModelFolder) -> Iterator[ModelFiles]:
+def _open_encoder(folder: ModelFolder) -> Iterator[ModelFiles]:
     with open_weights(folder) as (weights, config):
         program = build_encoder(weights, config)
         tokenizer = Tokenizer.from_folder(folder, lowercase=config.lowercase)
@@ -117,5 +166,4 @@ def _open_folder(folder: ModelFolder) -> Iterator[ModelFiles]:
             program=program,
             tokenizer=tokenizer,
             chat_template=ChatTemplate.default(tokenizer),
-            tokenizer_kind="WordPiece",
         )

@@ -20,6 +20,7 @@ from caudal.loading.files import ModelFiles, open_model
 from caudal.loading.options import LoadOptions
 from caudal.loading.planning import RunPlan, plan_run
 from caudal.models.program import Program, Task
+from caudal.sampling_params import NO_RECOMMENDATION
 from caudal.store import Store
 
 
@@ -101,24 +102,28 @@ def load_model(
             program=files.program,
             executor=executor,
             engine_config=plan.engine,
-            facts=_facts(name, files, plan, executor),
+            facts=_facts(name, options, files, plan, executor),
         )
 
 
-def _facts(name: str, files: ModelFiles, plan: RunPlan, executor: Executor) -> ModelFacts:
+def _facts(
+    name: str, options: LoadOptions, files: ModelFiles, plan: RunPlan, executor: Executor
+) -> ModelFacts:
     program = files.program
     return ModelFacts(
         model=name,
         architecture=files.weights.architecture,
         tasks=program.tasks,
         matrices=files.matrices,
-        tokenizer=files.tokenizer_kind,
+        tokenizer=files.tokenizer.kind,
         vocab_size=files.tokenizer.vocab_size,
         pooling=program.pooling,
         embedding_width=program.state.width,
         max_model_len=plan.engine.max_model_len,
         context_length=program.context_length,
         executor=executor.info.facts,
+        left_out=files.left_out,
+        sampling=files.sampling if options.generation_config == "auto" else NO_RECOMMENDATION,
         chat_template=None if program.is_encoder else files.chat_template.origin,
         kv=None if program.is_encoder else plan.memory.kv,
     )

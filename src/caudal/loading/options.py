@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from caudal.backends.backend import BackendOptions
 from caudal.backends.registry import find_backend
 from caudal.engine.config import Batching, ScheduleOrder
 from caudal.errors import ParameterError
+
+GenerationConfig = Literal["auto", "none"]
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)(i?B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -38,6 +40,8 @@ class LoadOptions(BackendOptions):
         embedding_batch_size: See `EngineConfig`.
         embedding_queue_delay: See `EngineConfig`.
         chat_template: A Jinja template to use instead of the model's.
+        generation_config: `auto`: what the model's maker recommends for sampling holds for requests
+            that don't say otherwise; `none`: it doesn't.
     """
 
     backend: str = "native"
@@ -57,6 +61,7 @@ class LoadOptions(BackendOptions):
     embedding_batch_size: int | None = None
     embedding_queue_delay: float | None = None
     chat_template: str | None = None
+    generation_config: GenerationConfig = "auto"
 
     def __post_init__(self) -> None:
         """Check what doesn't depend on a model.
@@ -98,6 +103,7 @@ class LoadOptions(BackendOptions):
             ("schedule", get_args(ScheduleOrder)),
             ("batching", get_args(Batching)),
             ("prefix_cache", (True, False)),
+            ("generation_config", get_args(GenerationConfig)),
         ):
             if getattr(self, name) not in allowed:
                 options = " or ".join(map(repr, allowed))

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from caudal.errors import ModelNotFoundError, StoreError
-from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
+from caudal.formats.model_folder import CONFIG, WEIGHTS, WEIGHTS_INDEX, ModelFolder
 from caudal.formats.split_names import SplitName
 from caudal.store.disk import exclusive_lock, explained_os_errors
 from caudal.store.known_models import KnownModel, find_known_model, known_names
@@ -330,12 +330,12 @@ def _model_file(name: str, path: Path) -> StoredModel:
     if path.is_dir():
         folder = ModelFolder.scan(path)
         if folder.is_complete:
-            weights = folder.path(WEIGHTS)
-            return _outside(name, {WEIGHTS: weights, **folder.files})
+            first = WEIGHTS if WEIGHTS in folder else WEIGHTS_INDEX
+            return _outside(name, {first: folder.path(first), **folder.files})
         inside = ", ".join(sorted(file.name for file in path.glob("*.gguf"))[:5])
         raise ModelNotFoundError(
-            f"{name} is a directory, but not a model's: it lacks config.json, model.safetensors or "
-            "tokenizer.json; name a .gguf file in it"
+            f"{name} is a directory, but not a model's: it lacks config.json, tokenizer.json, or "
+            "model.safetensors or its index; name a .gguf file in it"
             + (f": {inside}" if inside else ", but it has none")
         )
     if not path.is_file():

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from caudal.formats.gguf_metadata import MetadataValue
+from caudal.formats.huggingface.chat_templates import chat_template_keys
 from caudal.formats.huggingface.checkpoint import open_checkpoint
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families import find_family
 from caudal.formats.huggingface.family import Tensors
 from caudal.formats.huggingface.methods import find_method
+from caudal.formats.huggingface.sampling_keys import sampling_keys
 from caudal.formats.model_file import ModelFile
 from caudal.formats.model_folder import ModelFolder
 
@@ -63,7 +65,11 @@ def open_folder(folder: ModelFolder) -> Iterator[FolderModel]:
     family = find_family(config)
     config = config.with_defaults(family.defaults)
     method = find_method(config)
-    metadata = family.metadata(config)
+    metadata = {
+        **family.metadata(config),
+        **chat_template_keys(folder),
+        **sampling_keys(folder),
+    }
     with open_checkpoint(folder) as checkpoint:
         tensors = family.tensors(config, checkpoint, method)
         yield FolderModel(Path(checkpoint.source), metadata, tensors)

@@ -40,7 +40,7 @@ async def create_message(
         return _no_thread(request)
     prompts = PromptMaker(asked)
     prompts.note_fields()
-    params = body.sampling_params()
+    params = body.sampling_params(asked.model.facts.loaded.sampling)
     edited = await prompts.edit()
 
     async def start(conversation: Conversation) -> RunningChat:

@@ -10,7 +10,12 @@ from pydantic import Field
 
 from caudal.chat.conversation import Conversation, Message, ReasoningEffort, Tool
 from caudal.errors import ParameterError
-from caudal.sampling_params import MAX_STOP_LENGTH, MAX_STOP_STRINGS, SamplingParams
+from caudal.sampling_params import (
+    MAX_STOP_LENGTH,
+    MAX_STOP_STRINGS,
+    RecommendedSampling,
+    SamplingParams,
+)
 from caudal.server.anthropic.content import MessageObject, SystemPart, without_effect
 from caudal.server.anthropic.context_edits import edits_without_effect
 from caudal.server.anthropic.effort import nearest_effort
@@ -247,8 +252,11 @@ class MessageRequest(CountTokensRequest, GenerationRequestBody):
         if self.thread is not None:
             yield "thread"
 
-    def sampling_params(self) -> SamplingParams:
+    def sampling_params(self, recommended: RecommendedSampling) -> SamplingParams:
         """Check the values and return them under the engine's names.
+
+        Args:
+            recommended: Holds where the body says nothing.
 
         Raises:
             ParameterError: Names the offending field.
@@ -263,7 +271,7 @@ class MessageRequest(CountTokensRequest, GenerationRequestBody):
         given = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return SamplingParams(
-            **chosen,
+            **(recommended.values() | chosen),
             max_tokens=None if self.max_tokens == -1 else self.max_tokens,
             stop=self.stop_sequences or (),
             structured_outputs=self.form,

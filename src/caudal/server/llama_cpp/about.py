@@ -24,7 +24,7 @@ async def props(request: Request) -> dict[str, Any]:
     return {
         "default_generation_settings": {
             "n_ctx": model.max_model_len,
-            "params": settings(default_params()),
+            "params": settings(default_params(model.facts.loaded.sampling)),
         },
         "total_slots": info.limits.max_num_seqs,
         "model_alias": model.names[0],

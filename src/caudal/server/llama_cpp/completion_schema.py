@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from caudal.errors import ParameterError
-from caudal.sampling_params import MAX_LOGIT_BIAS, MAX_LOGPROBS, SamplingParams
+from caudal.sampling_params import MAX_LOGIT_BIAS, MAX_LOGPROBS, RecommendedSampling, SamplingParams
 from caudal.server.llama_cpp.fields import LlamaCppFields
 from caudal.server.openai.schema import MAX_CHOICES
 from caudal.server.openai.structured import FormFields
@@ -84,11 +84,11 @@ class NativeCompletionRequest(LlamaCppFields, FormFields, GenerationRequestBody)
         """
         given = {
             ours: value
-            for theirs, ours, default in _SAMPLING
-            if (value := _or(getattr(self, theirs), default)) is not None
+            for theirs, ours, _ in _SAMPLING
+            if (value := getattr(self, theirs)) is not None
         }
         return SamplingParams(
-            **given,
+            **(_defaults(model.facts.loaded.sampling) | given),
             n=self.n_cmpl or 1,
             max_tokens=None if self.n_predict in (None, -1) else self.n_predict,
             seed=None if self.seed == -1 else self.seed,
@@ -121,14 +121,15 @@ _FIELD_NAMES: Mapping[str, str] = {
 """What llama.cpp calls the engine's parameters, where it differs."""
 
 
-def default_params() -> SamplingParams:
+def default_params(recommended: RecommendedSampling) -> SamplingParams:
     """What a request that says nothing is sampled with."""
-    defaults = {ours: value for _, ours, value in _SAMPLING if value is not None}
-    return SamplingParams(**defaults, max_tokens=None)
+    return SamplingParams(**_defaults(recommended), max_tokens=None)
 
 
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value
+def _defaults(recommended: RecommendedSampling) -> dict[str, Any]:
+    """What holds where a request says nothing: the model's, else llama.cpp's."""
+    theirs = {ours: value for _, ours, value in _SAMPLING if value is not None}
+    return theirs | recommended.values()
 
 
 def _is_pieces(value: list[Any]) -> bool:

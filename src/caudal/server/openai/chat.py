@@ -36,7 +36,7 @@ async def create_chat_completion(
 ) -> Response:
     """Answer a conversation, whole or as a stream of chunks."""
     body, model, name = asked.body, asked.model, asked.name
-    params = body.sampling_params()
+    params = body.sampling_params(asked.model.facts.loaded.sampling)
     conversation = body.conversation()
     asked.note_ignored(body.without_effect())
     work = ChatWork(

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from caudal.errors import ParameterError
 from caudal.reading.openai.conversation import ConversationFields, tool_field
-from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
+from caudal.sampling_params import MAX_LOGPROBS, RecommendedSampling, SamplingParams
 from caudal.server.openai.peer_fields import same_meaning
 from caudal.server.openai.schema import GenerationFields
 from caudal.server.openai.shared_fields import EndUserFields, Metadata, TokenLimit
@@ -72,8 +72,11 @@ class ChatCompletionRequest(GenerationFields, EndUserFields, ChatFields):
             "structured_outputs": self.form_field,
         }
 
-    def sampling_params(self) -> SamplingParams:
+    def sampling_params(self, recommended: RecommendedSampling) -> SamplingParams:
         """Check the values and return them under the engine's names.
+
+        Args:
+            recommended: Holds where the body says nothing.
 
         Raises:
             ParameterError: Names the offending field.
@@ -85,6 +88,7 @@ class ChatCompletionRequest(GenerationFields, EndUserFields, ChatFields):
         if max_tokens == 0:
             raise ParameterError(name, f"{name} must be at least 1, but is 0.")
         return self._sampling_params(
+            recommended,
             max_tokens=max_tokens,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             prompt_logprobs=self.prompt_logprobs,

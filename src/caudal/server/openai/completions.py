@@ -28,7 +28,7 @@ async def create_completion(
 ) -> Response:
     """Continue one prompt or several, whole or as a stream of chunks."""
     body, model = asked.body, asked.model
-    prompts, params = body.prompts(), body.sampling_params()
+    prompts, params = body.prompts(), body.sampling_params(asked.model.facts.loaded.sampling)
     work = CompletionWork(
         prompts=prompts,
         params=params,

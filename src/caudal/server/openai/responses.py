@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from caudal.errors import CaudalError, ParameterError
+from caudal.sampling_params import SamplingParams
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
 from caudal.server.openai.answer import obfuscated
@@ -66,11 +67,12 @@ async def create_response(
     read = given.read
     asked.note_ignored([*read.ignored, *body.ignored_includes])
     asked.name_fields(body.field_names_with(read.tools.values()))
-    work = ChatWork(conversation=read.conversation, params=body.sampling_params())
+    params = body.sampling_params(model.facts.loaded.sampling)
+    work = ChatWork(conversation=read.conversation, params=params)
     chat = await model.chat(work, asked.context)
     asked.note_ignored(chat.ignored)
     writer = ResponseWriter(
-        _repeated(body, asked.name),
+        _repeated(body, asked.name, params),
         chat,
         read.tools,
         with_logprobs=body.includes_logprobs,
@@ -190,7 +192,7 @@ def _read_input(body: InputFields, kept: ResponsesState) -> _Input:
     return _Input(conversation, before, items, read)
 
 
-def _repeated(body: ResponseRequest, model: str) -> dict[str, Any]:
+def _repeated(body: ResponseRequest, model: str, params: SamplingParams) -> dict[str, Any]:
     """What a response repeats of its request."""
     given = body.model_dump(exclude_none=True, by_alias=True)
     tools = [
@@ -217,7 +219,7 @@ def _repeated(body: ResponseRequest, model: str) -> dict[str, Any]:
         "safety_identifier": body.safety_identifier,
         "service_tier": "default",
         "store": body.store is not False,
-        "temperature": 1.0 if body.temperature is None else body.temperature,
+        "temperature": params.temperature,
         "text": {
             "format": given.get("text", {}).get("format", {"type": "text"}),
             "verbosity": "medium",
@@ -225,7 +227,7 @@ def _repeated(body: ResponseRequest, model: str) -> dict[str, Any]:
         "tool_choice": given.get("tool_choice", "auto"),
         "tools": tools,
         "top_logprobs": body.top_logprobs or 0,
-        "top_p": 1.0 if body.top_p is None else body.top_p,
+        "top_p": params.top_p,
         "truncation": "disabled",
         "user": body.user,
     }

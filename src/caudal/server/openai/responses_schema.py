@@ -12,7 +12,7 @@ from caudal.chat.conversation import Conversation, Message, ReasoningEffort
 from caudal.errors import ParameterError
 from caudal.reading.fields import RequestObject
 from caudal.reading.openai.tools import MAX_TOOLS, ToolMode
-from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
+from caudal.sampling_params import MAX_LOGPROBS, RecommendedSampling, SamplingParams
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_history import HistoryReader
 from caudal.server.openai.responses_items import AnyItem, InputItem, MessageItem
@@ -280,8 +280,11 @@ class ResponseRequest(
         """What `include` has that there is nothing of, as it is said to the client."""
         return [f"include[{name}]" for name in self.include or () if name in _OTHER_INCLUDABLE]
 
-    def sampling_params(self) -> SamplingParams:
+    def sampling_params(self, recommended: RecommendedSampling) -> SamplingParams:
         """Check the values and return them under the engine's names.
+
+        Args:
+            recommended: Holds where the body says nothing.
 
         Raises:
             ParameterError: Names the offending field.
@@ -303,7 +306,7 @@ class ResponseRequest(
         if self.top_logprobs and not self.includes_logprobs:
             raise ParameterError("top_logprobs", f"top_logprobs needs include to have {LOGPROBS}.")
         return SamplingParams(
-            **self.given_sampling(),
+            **(recommended.values() | self.given_sampling()),
             max_tokens=None if self.max_output_tokens == -1 else self.max_output_tokens,
             logprobs=(self.top_logprobs or 0) if self.includes_logprobs else None,
             structured_outputs=self.form(),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from caudal.errors import ParameterError
-from caudal.sampling_params import MAX_LOGPROBS, SamplingParams
+from caudal.sampling_params import MAX_LOGPROBS, RecommendedSampling, SamplingParams
 from caudal.server.openai.peer_fields import PeerFields, same_meaning
 from caudal.server.openai.shared_fields import (
     PaddingOptions,
@@ -69,7 +69,12 @@ class GenerationFields(
         )
 
     def _sampling_params(
-        self, *, max_tokens: int | None, logprobs: int | None, prompt_logprobs: int | None = None
+        self,
+        recommended: RecommendedSampling,
+        *,
+        max_tokens: int | None,
+        logprobs: int | None,
+        prompt_logprobs: int | None = None,
     ) -> SamplingParams:
         self.check_prompt_logprobs(stream=bool(self.stream))
         given = self.given_sampling() | {
@@ -83,7 +88,7 @@ class GenerationFields(
         if self.logit_bias is not None:
             given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
         return SamplingParams(
-            **given,
+            **(recommended.values() | given),
             max_tokens=max_tokens,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
@@ -159,8 +164,11 @@ class CompletionRequest(GenerationFields):
         """
         return read_texts_or_tokens("prompt", self.prompt)
 
-    def sampling_params(self) -> SamplingParams:
+    def sampling_params(self, recommended: RecommendedSampling) -> SamplingParams:
         """Check the values and return them under the engine's names.
+
+        Args:
+            recommended: Holds where the body says nothing.
 
         Raises:
             ParameterError: Names the offending field.
@@ -173,6 +181,7 @@ class CompletionRequest(GenerationFields):
         if max_tokens == 0 and not self.echo and not scored:
             raise ParameterError(name, f"{name} 0 needs echo: it scores the prompt.")
         return self._sampling_params(
+            recommended,
             max_tokens=max_tokens,
             logprobs=self.logprobs,
             prompt_logprobs=max(scored, default=None),

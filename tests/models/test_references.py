@@ -1,0 +1,20 @@
+"""Folders of every family against what transformers was recorded to say; see tests/references."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from references.checks import check_invariance, open_reference
+from references.reference import Recorded
+from references.weights import write_folder
+
+
+@pytest.mark.parametrize("name", Recorded.names())
+def test_says_what_transformers_said(name: str, tmp_path: Path) -> None:
+    recorded = Recorded.read(name)
+    with open_reference(write_folder(recorded, tmp_path / name)) as file:
+        ours = check_invariance(file, quick=True)
+    np.testing.assert_allclose(ours, recorded.logprobs, atol=recorded.tolerance)
