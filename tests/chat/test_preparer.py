@@ -172,6 +172,42 @@ def test_reasoning_effort(tokenizer: Tokenizer, reads: str, effort: Any, written
     assert prompt_of(tokenizer, template, [ASK], reasoning_effort=effort) == written
 
 
+PICKY = (
+    "{% if reasoning_effort not in ['no_think', 'low', 'high'] %}"
+    "{{ raise_exception('should be no_think, low or high') }}{% endif %}{{ reasoning_effort }}"
+)
+BOTH = "{{ thinking }} {{ reasoning_effort }}"
+IN_TEXT = "{% if '/no_think' in messages[0].content %}off{% else %}on{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "effort", "written"),
+    [
+        (PICKY, "none", "no_think"),
+        (PICKY, "minimal", "low"),
+        (PICKY, "low", "low"),
+        (PICKY, "medium", "high"),
+        (PICKY, "max", "high"),
+        ("{{ 1 if reasoning_effort == 'low' else reasoning_effort }}", "medium", "medium"),
+        (BOTH, "none", "False none"),
+        (BOTH, "minimal", "True minimal"),
+        ("{{ reasoning_strength }}", "high", "high"),
+        ("{{ thinking_budget }}", "none", "0"),
+        ("{{ thinking_budget }}", "high", ""),
+        (IN_TEXT, "none", "off"),
+        (IN_TEXT, "high", "on"),
+        ("{% if '<|channel|><|message|>' %}{% endif %}{{ reasoning_effort }}", "none", "low"),
+        ("{% if '<|channel|><|message|>' %}{% endif %}{{ reasoning_effort }}", "max", "high"),
+    ],
+)
+def test_reasoning_effort_in_the_templates_own_words(
+    tokenizer: Tokenizer, template: str, effort: Any, written: str
+):
+    assert prompt_of(tokenizer, template, [ASK], reasoning_effort=effort) == written
+    system = Message(role="system", content="Be brief.")
+    assert prompt_of(tokenizer, template, [system, ASK], reasoning_effort=effort) == written
+
+
 @pytest.mark.parametrize(
     ("template", "effort", "ignored"),
     [

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from caudal.chat.calls.formats import TOOL_FORMATS
 from caudal.chat.calls.json_calls import MAX_DEPTH
+from caudal.chat.calls.typed_values import value_of
+from caudal.chat.conversation import Tool
 from caudal.chat.events import ContentDelta, ToolCallArgumentsDelta, ToolCallBegin, ToolCallEnd
 from support.answers import answer_of, cut, events_of, joined, new_parser
 
@@ -113,20 +115,25 @@ def write(tool_format: str, calls: list[Call]) -> str:
             return "\n".join(
                 f"<function={name}>{json.dumps(args)}</function>" for name, args in calls
             )
-        case "glm45":
-            return "\n".join(
-                f"<tool_call>{name}\n"
+        case "glm45" | "glm47":
+            line = "\n" if tool_format == "glm45" else ""
+            return line.join(
+                f"<tool_call>{name}{line}"
                 + "".join(
-                    f"<arg_key>{key}</arg_key>\n<arg_value>"
-                    f"{value if isinstance(value, str) else json.dumps(value)}</arg_value>\n"
+                    f"<arg_key>{key}</arg_key>{line}<arg_value>"
+                    f"{value if isinstance(value, str) else json.dumps(value)}</arg_value>{line}"
                     for key, value in args.items()
                 )
                 + "</tool_call>"
                 for name, args in calls
             )
-        case "minimax_m2" | "deepseek_v32":
+        case "minimax_m2" | "deepseek_v32" | "deepseek_v4":
             dsml = "" if tool_format == "minimax_m2" else "｜DSML｜"
-            block = f"{dsml}function_calls" if dsml else "minimax:tool_call"
+            block = {
+                "minimax_m2": "minimax:tool_call",
+                "deepseek_v32": "｜DSML｜function_calls",
+                "deepseek_v4": "｜DSML｜tool_calls",
+            }[tool_format]
 
             def parameter(key: str, value: Any) -> str:
                 text = isinstance(value, str)
@@ -154,6 +161,8 @@ def write(tool_format: str, calls: list[Call]) -> str:
                 for place, (name, args) in enumerate(calls)
             )
             return f"<|START_ACTION|>[\n{inner}\n]<|END_ACTION|>"
+        case "phi4_mini":
+            return f"<|tool_call|>[{', '.join(bodies)}]<|/tool_call|>"
         case "nemotron":
             return f"<TOOLCALL>[{', '.join(bodies)}]</TOOLCALL>"
         case "apriel":
@@ -167,7 +176,8 @@ quoted_text = st.text(max_size=8).filter(
     lambda text: not any(mark in text for mark in ("<", "｜", "[", "`"))
 )
 UNQUOTED = (
-    "qwen3_coder", "functiongemma", "gemma4", "seed_oss", "glm45", "minimax_m2", "deepseek_v32",
+    "qwen3_coder", "functiongemma", "gemma4", "seed_oss", "glm45", "glm47", "minimax_m2",
+    "deepseek_v32", "deepseek_v4",
 )  # fmt: skip
 
 
@@ -370,6 +380,37 @@ def test_a_parameter_ends_where_the_next_begins_or_the_call_ends(text: str, piec
     text = f"<tool_call>\n<function=weather>\n{text}</function>\n</tool_call>"
     events = events_of(new_parser("qwen3_coder"), cut(text, pieces))
     assert_calls(events, [("weather", {"city": "Rome", "days": 3})])
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "string"}, "3", "3"),
+        ({"type": ["string", "null"]}, "3", "3"),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": ["string", "null"]}, '"3"', "3"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "3", "3"),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "3", 3),
+        ({"anyOf": [{"type": "array"}, {}]}, "3", 3),
+        ({"enum": ["3", "4"]}, "3", "3"),
+        ({"allOf": [{"const": "3"}], "title": "N"}, "3", "3"),
+        ({"$ref": "#/$defs/N"}, "3", "3"),
+        ({"type": "object"}, '{"a": [1, {"b": null}]}', {"a": [1, {"b": None}]}),
+        ({"type": "object"}, "{'a': [1, True, None]}", {"a": [1, True, None]}),
+        ({"type": "boolean"}, "False", False),
+        ({"type": "array"}, "[__import__('os')]", "[__import__('os')]"),
+        ({}, "True", "True"),
+        ({}, "3", 3),
+    ],
+)
+def test_schemas_say_what_an_unquoted_argument_is(schema: Any, text: str, value: Any):
+    parameters = {
+        "type": "object",
+        "properties": {"x": schema},
+        "$defs": {"N": {"type": "string"}},
+    }
+    tool = Tool(name="f", parameters=parameters)
+    assert value_of(text, tool.properties["x"]) == value
 
 
 def test_an_enforced_parameter_may_hold_what_begins_another():

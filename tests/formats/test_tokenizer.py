@@ -109,6 +109,20 @@ def test_end_of_message_is_no_end_of_answer(tmp_path: Path) -> None:
     assert {tokenizer.token_text(i) for i in tokenizer.eos_ids} == {"<|endoftext|>", "<|end|>"}
 
 
+@pytest.mark.parametrize(
+    ("control", "ends"),
+    [
+        (["<eos>", "<turn|>", "<|tool_response>", "<|turn>"], 3),
+        (["<|endoftext|>", "<|user|>", "<|observation|>", "<|assistant|>"], 3),
+        (["<|endoftext|>", "<|user|>", "<|assistant|>"], 1),
+        (["<|end_of_text|>", "<|eot|>", "<|eom|>"], 2),
+    ],
+)
+def test_what_ends_an_answer_in_each_family(control: list[str], ends: int, tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(tmp_path, bpe_metadata(control=control))
+    assert {tokenizer.token_text(i) for i in tokenizer.eos_ids} == set(control[:ends])
+
+
 def test_one_bos_only(tmp_path: Path) -> None:
     tokenizer = make_tokenizer(tmp_path, spm_metadata({"▁": -1.0, "a": -2.0}))
     assert tokenizer.add_bos

@@ -93,6 +93,12 @@ class FakeTemplate:
     def reads(self, variable: str) -> bool:
         return variable in self.variables
 
+    def choices(self, variable: str) -> frozenset[str]:
+        return frozenset()
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+        raise TemplateError("this template makes tokens only")
+
     def start(self) -> None:
         """Nothing runs elsewhere."""
 

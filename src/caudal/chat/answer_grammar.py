@@ -14,11 +14,10 @@ from typing import Any
 
 from caudal.chat.calls.formats import CallSyntax
 from caudal.chat.conversation import Tool
-from caudal.chat.member_grammar import member_rules
+from caudal.chat.member_grammar import ANY_TEXT, member_rules
 from caudal.structured_outputs import StructuredOutputsParams, json_rule, lark_literal
 from caudal.subschemas import closed
 
-_ANY = "(.|\\n)*"
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
 _THOUGHT_SPACE = "/[ \\n]{1,4}/"
 
@@ -80,17 +79,18 @@ class AnswerGrammar:
             return self._write(f"{_any_call(tools)} | answer", [*rules, answer])
         if bare:
             rules = self._call_rules(syntax, tools, parallel, "")
-            other = f"answer: | OTHER\nOTHER: /[^\\s\\{bare}]{_ANY}/\n"
+            other = f"answer: | OTHER\nOTHER: /[^\\s\\{bare}]{ANY_TEXT}/\n"
             return self._write(f"{_any_call(tools)} | answer", [*rules, other])
         trigger = self._trigger(syntax)
         rules = self._call_rules(syntax, tools, parallel, trigger)
-        if trigger in self.special_tokens:
+        place = self._special_in(trigger)
+        if place == 0:
             rules.append(f"free: TEXT {self._literal(trigger)}\n")
-        elif place := self._special_within(trigger):
+        elif place > 0:
             # No text holds a control token, so this is the end of it.
             before = re.escape(trigger[:place]).replace("/", "\\/")
             rules.append(f"free: BEFORE {self._literal(trigger[place:])}\n")
-            rules.append(f"BEFORE: /{_ANY}{before}/\n")
+            rules.append(f"BEFORE: /{ANY_TEXT}{before}/\n")
         else:
             # Lazy: it ends where the trigger first occurs.
             rules.append(f"free[lazy]: TEXT {self._literal(trigger)}\n")
@@ -127,10 +127,10 @@ class AnswerGrammar:
         return self._write(f"{_any_call(tools)} | answer", [*calls, *rules])
 
     def _write(self, body: str, rules: Iterable[str]) -> StructuredOutputsParams:
-        lines = [f"start: {self._thought()} ({body})\n", *rules, f"TEXT: /{_ANY}/\n"]
+        lines = [f"start: {self._thought()} ({body})\n", *rules, f"TEXT: /{ANY_TEXT}/\n"]
         if self.reasoning is not None:
             begin, end = self.reasoning.begin, self.reasoning.end
-            if self._is_special(end):
+            if self._special_in(end) == 0:
                 ending = f"thought_end: TEXT {self._literal(end)}\n"
             else:
                 ending = f"thought_end[lazy]: TEXT {self._literal(end)}\n"
@@ -171,7 +171,7 @@ class AnswerGrammar:
                     schema,
                     syntax.members,
                     literal=self._literal,
-                    is_special=self._is_special,
+                    special_in=self._special_in,
                 )
             if trigger and not syntax.begin:
                 rest = self._literal(head.removeprefix(trigger))
@@ -226,13 +226,10 @@ class AnswerGrammar:
         end = text.find(">")
         return text[: end + 1] if end >= 0 else text
 
-    def _is_special(self, text: str) -> bool:
-        return any(text.startswith(special) for special in self.special_tokens)
-
-    def _special_within(self, text: str) -> int:
-        """Where a control token begins within a text, 0 where none does."""
-        places = [place for special in self.special_tokens if (place := text.find(special)) > 0]
-        return min(places, default=0)
+    def _special_in(self, text: str) -> int:
+        """Where in a text the first control token begins; -1 where it has none."""
+        places = [place for special in self.special_tokens if (place := text.find(special)) >= 0]
+        return min(places, default=-1)
 
     def _literal(self, text: str) -> str:
         return lark_literal(text, self.special_tokens)

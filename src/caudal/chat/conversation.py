@@ -81,9 +81,14 @@ class Tool:
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """The schemas of its arguments by name, where `parameters` lists any."""
+        """The schemas of its arguments by name, where `parameters` lists any.
+
+        Those that are nothing but a reference into `parameters` are what that refers to.
+        """
         properties = self.parameters.get("properties")
-        return properties if isinstance(properties, Mapping) else {}
+        if not isinstance(properties, Mapping):
+            return {}
+        return {key: _resolved(schema, self.parameters) for key, schema in properties.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,3 +150,16 @@ class Conversation:
             return ()
         names = self.tool_choice.names
         return [tool for tool in self.tools if names is None or tool.name in names]
+
+
+def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
+    """What a schema refers to, by a path from the root such as `#/$defs/Unit`."""
+    for _ in range(8):
+        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            break
+        found: Any = root
+        for step in reference[2:].split("/"):
+            found = found.get(step) if isinstance(found, Mapping) else None
+        schema = found
+    return schema

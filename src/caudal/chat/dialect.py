@@ -10,15 +10,21 @@ from caudal.chat.calls.formats import HERMES, TOOL_FORMATS, ToolFormat
 from caudal.chat.reasoning import REASONING_FORMATS, ReasoningFormat
 from caudal.errors import ParameterError
 
+NONE_KNOWN = "none known"
+"""In place of a format's name, where a template takes tools and shows none that is known."""
+
 _TOOL_SIGNS = (
     ("deepseek_v31", ("<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>", "thinking")),
     ("deepseek_v3", ("<｜tool▁calls▁begin｜>",)),
     ("mistral_args", ("[TOOL_CALLS]", "[ARGS]")),
     ("mistral", ("[TOOL_CALLS]",)),
+    ("deepseek_v4", ("｜DSML｜", "'tool_calls>")),
     ("deepseek_v32", ("｜DSML｜",)),
     ("kimi_k2", ("<|tool_calls_section_begin|>",)),
     ("minimax_m2", ("<minimax:tool_call>",)),
     ("seed_oss", ("<seed:tool_call>",)),
+    (NONE_KNOWN, ("]<]minimax[>[",)),  # MiniMax M3
+    ("glm47", ("<tool_call>", "</arg_key><arg_value>")),
     ("glm45", ("<tool_call>", "<arg_key>")),
     ("cohere", ("<|START_ACTION|>",)),
     ("nemotron", ("<TOOLCALL>",)),
@@ -29,6 +35,7 @@ _TOOL_SIGNS = (
     ("lfm2", ("<|tool_list_start|>",)),
     ("qwen3_coder", ("<function=", "<parameter=")),
     ("functionary", ("<function=",)),
+    ("phi4_mini", ("<|tool_call|>", "<|/tool_call|>")),
     ("granite", ("<|tool_call|>",)),
     ("hermes", ("<tool_call>",)),
     ("pythonic", ("<|python_start|>",)),
@@ -37,13 +44,11 @@ _TOOL_SIGNS = (
 )
 """Texts in a template that give a format away; the first that has all of its texts counts."""
 
-_TOKEN_SIGNS = (("lfm2", "<|tool_call_start|>"),)
+_TOKEN_SIGNS = (("lfm2", "<|tool_call_start|>"), ("phi4_mini", "<|/tool_call|>"))
 """Control tokens that do where the template doesn't."""
 
-NONE_KNOWN = "none known"
-"""In place of a format's name, where a template takes tools and shows none of those above."""
-
 _TOOL_ALIASES = {
+    "phi4_mini_json": "phi4_mini",
     "qwen3_xml": "qwen3_coder",
     "llama4_json": "llama3_json",
     "llama4_pythonic": "pythonic",
@@ -98,6 +103,11 @@ class Dialect:
         if self.harmony_reasoning:
             return harmony.NAME
         return "none" if self.reasoning is None else self.reasoning.name
+
+    @property
+    def efforts(self) -> Sequence[str]:
+        """How much the model knows to think; empty where its template is to decide."""
+        return harmony.EFFORTS if self.is_harmony else ()
 
     @property
     def markers(self) -> Sequence[str]:

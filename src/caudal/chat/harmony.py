@@ -35,6 +35,8 @@ CONSTRAIN = "<|constrain|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
 MARKERS = (START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS)
 
+EFFORTS = ("low", "medium", "high")
+
 SYNTAX = CallSyntax(
     head=f"{CHANNEL}commentary to=functions.NAME {CONSTRAIN}json{MESSAGE}",
     tail="",

@@ -7,12 +7,16 @@ other values are JSON. Schemas that say more than which arguments there are can'
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from caudal.grammars.json_schema import ANNOTATIONS, ENFORCED_FORMATS
 from caudal.structured_outputs import json_rule
+
+ANY_TEXT = "(.|\\n)*"
+"""The pattern of any text, which matches no control token."""
 
 _PLAIN = ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
 _PLAIN_STRING = ANNOTATIONS | {"type", "enum"}
@@ -27,12 +31,14 @@ class TextSyntax:
         end: After it; the first that occurs ends it.
         pad: What models write between the text and its end, and readers drop.
         tail: After the end.
+        head: In place of the argument's `head`, where that says that a text follows.
     """
 
     begin: str
     end: str
     pad: str = ""
     tail: str = ""
+    head: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +79,7 @@ def member_rules(
     syntax: MemberSyntax,
     *,
     literal: Callable[[str], str],
-    is_special: Callable[[str], bool],
+    special_in: Callable[[str], int],
 ) -> list[str]:
     """Lark rules for arguments in the order of the schema, optional ones left out or not.
 
@@ -82,7 +88,7 @@ def member_rules(
         schema: Of an object for which `can_write` holds.
         syntax: How arguments are written.
         literal: What matches a text in the grammar.
-        is_special: Whether a text begins with a control token.
+        special_in: Where in a text the first control token begins; -1 where it has none.
     """
     properties: Mapping[str, Any] = schema.get("properties", {})
     required = set(schema.get("required", ()))
@@ -91,7 +97,7 @@ def member_rules(
     rules = [f"{rule}: {rule}_first0\n", f'{rule}_first{count}: ""\n', f'{rule}_rest{count}: ""\n']
     for place, (key, value) in enumerate(properties.items()):
         member = f"{rule}_member{place}"
-        rules += _value_rules(member, key, value, syntax, literal, is_special)
+        rules += _value_rules(member, key, value, syntax, literal, special_in)
         for name, before in (("first", ""), ("rest", separator)):
             skip = "" if key in required else f" | {rule}_{name}{place + 1}"
             rules.append(f"{rule}_{name}{place}: {before} {member} {rule}_rest{place + 1}{skip}\n")
@@ -104,20 +110,23 @@ def _value_rules(
     schema: Any,
     syntax: MemberSyntax,
     literal: Callable[[str], str],
-    is_special: Callable[[str], bool],
+    special_in: Callable[[str], int],
 ) -> list[str]:
-    head, text = syntax.head.replace("KEY", key), syntax.text
+    text = syntax.text
     if text is None or not _is_string(schema):
+        head = syntax.head.replace("KEY", key)
         return [
             f"{member}: {literal(head)} {member}_value {literal(syntax.tail)}\n",
             f"{member}_value: {json_rule(schema)}\n",
         ]
+    head = (syntax.head if text.head is None else text.head).replace("KEY", key)
     begin, tail = literal(head + text.begin), literal(text.tail)
     if "enum" in schema:
         choices = " | ".join(map(literal, schema["enum"]))
         return [f"{member}: {begin} ({choices}) {literal(text.pad + text.end)} {tail}\n"]
-    if is_special(text.end):
-        return [f"{member}: {begin} TEXT {literal(text.end)} {tail}\n"]
+    if (place := special_in(text.end)) >= 0:  # no text holds it, so that is the end of this one
+        before, end = re.escape(text.end[:place]).replace("/", "\\/"), text.end[place:]
+        return [f"{member}: {begin} /{ANY_TEXT}{before}/ {literal(end)} {tail}\n"]
     return [
         f"{member}: {begin} {member}_text {tail}\n",
         f"{member}_text[lazy]: TEXT {literal(text.end)}\n",  # it ends where its end first occurs

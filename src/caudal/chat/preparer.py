@@ -9,7 +9,9 @@ from typing import Any
 
 from caudal.chat.conversation import Conversation
 from caudal.chat.dialect import Dialect, choose_dialect
+from caudal.chat.effort import LEVELS, EffortWords, effort_words
 from caudal.chat.prompt import AnswerPlan, ChatPrompt
+from caudal.chat.template_habits import TemplateHabits, learn_habits
 from caudal.chat.template_messages import template_messages
 from caudal.chat.tool_prompt import tool_object
 from caudal.errors import ParameterError
@@ -32,14 +34,14 @@ class _Asked:
         template: The model's, or the request's.
         dialect: How the answer will be written.
         messages: As the template takes them.
-        effort: The variables that say how much the model is to think; None if it doesn't listen.
+        hears_effort: Whether it listens to how much the model is to think.
         options: What else the template is told.
     """
 
     template: ChatTemplate
     dialect: Dialect
     messages: Sequence[Mapping[str, Any]]
-    effort: Mapping[str, Any] | None
+    hears_effort: bool
     options: TemplateOptions
 
 
@@ -78,6 +80,8 @@ class ChatPreparer:
         )
         self._choose("", template_takes_tools=False)  # which refuses wrong names
         self._own_template = lru_cache(CACHED_TEMPLATES)(self._compile)
+        self._habits = lru_cache(CACHED_TEMPLATES + 1)(learn_habits)
+        self._effort_words = lru_cache(CACHED_TEMPLATES + 16)(effort_words)
 
     @cached_property
     def dialect(self) -> Dialect:
@@ -124,7 +128,7 @@ class ChatPreparer:
             self._tokenizer, dialect, conversation, conversation.offered_tools, tokens, content_form
         )
         # A model that never thinks does what `none` asks for.
-        unheard = asked.effort is None and (
+        unheard = not asked.hears_effort and (
             conversation.reasoning_effort != "none" or dialect.reasoning_parser != "none"
         )
         ignored = ["reasoning_effort"] if unheard else []
@@ -158,15 +162,28 @@ class ChatPreparer:
                 "tools: the tool parser is none, which reads no tool calls and can't enforce any.",
             )
         native = _takes_tools(template)
-        messages = template_messages(conversation, template, with_tools_as_text=not native)
-        effort = _effort(conversation, template)
+        words: EffortWords | None = EffortWords(variables={})
+        if (effort := conversation.reasoning_effort) and not any(
+            level in conversation.template_kwargs for level in LEVELS
+        ):
+            words = self._effort_words(effort, template, trained=dialect.efforts)
+        told = conversation if words is None else words.said_in(conversation)
+        habits = TemplateHabits()
+        if any(message.tool_calls or message.reasoning for message in told.messages):
+            habits = self._habits(template)
+        messages = template_messages(
+            told, template, habits, tool_format=dialect.tools, with_tools_as_text=not native
+        )
+        variables = {} if words is None else words.variables
         options: TemplateOptions = {
             "tools": [tool_object(tool) for tool in tools] if tools and native else None,
             "add_generation_prompt": conversation.add_generation_prompt,
             "continue_final_message": conversation.continue_final_message,
-            "template_kwargs": {**(effort or {}), **conversation.template_kwargs},
+            "template_kwargs": {**variables, **conversation.template_kwargs},
         }
-        return _Asked(template, dialect, messages, effort, options)
+        if not habits.writes_calls and dialect.tools is not None:
+            options["assistant_markers"] = dialect.tools.markers
+        return _Asked(template, dialect, messages, words is not None, options)
 
     def _compile(self, source: str) -> tuple[ChatTemplate, Dialect]:
         if self._request_templates is None:
@@ -220,22 +237,3 @@ def _check(conversation: Conversation) -> None:
 def _takes_tools(template: ChatTemplate) -> bool:
     """Whether tools go through the template. One that is wrong refuses conversations by itself."""
     return template.reads("tools")
-
-
-def _effort(conversation: Conversation, template: ChatTemplate) -> Mapping[str, Any] | None:
-    """How much the model is to think, under the name that its template reads.
-
-    A template with a mere switch turns thinking on for any level but the lowest.
-
-    Returns:
-        The template's variables; None where it reads none.
-    """
-    effort = conversation.reasoning_effort
-    if effort is None or "reasoning_effort" in conversation.template_kwargs:
-        return {}
-    if template.reads("reasoning_effort"):
-        return {"reasoning_effort": effort}
-    for switch in ("enable_thinking", "thinking"):
-        if template.reads(switch):
-            return None if effort == "minimal" else {switch: effort != "none"}
-    return None

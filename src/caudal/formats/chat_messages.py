@@ -66,10 +66,20 @@ def _normalize_content(
         raise ParameterError(
             "messages", f"{where}.content must be a string or a list of parts, not {content!r:.40}."
         )
-    texts = [_text_of(part, f"{where}.content[{i}]") for i, part in enumerate(content)]
-    if takes_parts:
-        return [{"type": "text", "text": text} for text in texts]
-    return "\n".join(texts)
+    takes_thoughts = takes_parts and message["role"] == "assistant"
+    parts = [
+        _part_of(part, f"{where}.content[{i}]", takes_thoughts) for i, part in enumerate(content)
+    ]
+    return parts if takes_parts else "\n".join(part["text"] for part in parts)
+
+
+def _part_of(part: Any, where: str, takes_thoughts: bool) -> dict[str, Any]:
+    """A part of text, or of an assistant's thoughts, as Mistral's templates know them."""
+    if takes_thoughts and isinstance(part, Mapping) and part.get("type") == "thinking":
+        if not isinstance(part.get("thinking"), str):
+            raise ParameterError("messages", f"{where}.thinking must be a string.")
+        return {"type": "thinking", "thinking": part["thinking"]}
+    return {"type": "text", "text": _text_of(part, where)}
 
 
 def _text_of(part: Any, where: str) -> str:

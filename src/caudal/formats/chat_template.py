@@ -33,20 +33,23 @@ class TemplateOptions(TypedDict, total=False):
         continue_final_message: End within the final message, for the model to continue it;
             nothing begins another one then.
         template_kwargs: Further variables for the template, e.g. `enable_thinking`.
+        assistant_markers: Texts in whose place an assistant's content may have control tokens,
+            beside what the template looks for there.
     """
 
     tools: Sequence[Mapping[str, Any]] | None
     add_generation_prompt: bool
     continue_final_message: bool
     template_kwargs: Mapping[str, Any] | None
+    assistant_markers: Sequence[str]
 
 
 class ChatTemplate:
     """Renders chat messages as the model was trained to read them.
 
     Special tokens in the messages stay text: only those the template itself writes become control
-    tokens. The one exception is what the template looks for in an assistant's content, such as the
-    `</think>` behind its reasoning.
+    tokens. The exceptions are what the template looks for in an assistant's content, such as the
+    `</think>` behind its reasoning, and `assistant_markers`.
 
     Templates are strangers' programs: they are compiled and run by `TemplateWorkers`, in other
     processes. That happens when one is first used, so that a broken one refuses chats and not the
@@ -183,6 +186,14 @@ class ChatTemplate:
         """Whether a variable makes a difference; see `variables`."""
         return variable in self.variables
 
+    def choices(self, variable: str) -> frozenset[str]:
+        """The texts that a variable is compared with; none where the template is wrong."""
+        found: frozenset[str] = frozenset()
+        for source in self.sources:
+            with contextlib.suppress(TemplateError):
+                found |= self._compile(source).facts.choices.get(variable, frozenset())
+        return found
+
     @property
     def _default(self) -> MarkedTemplate:
         return self._compile(self.source)
@@ -251,6 +262,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        assistant_markers: Sequence[str] = (),
     ) -> tuple[MarkedTemplate, str, Marks]:
         """The template used, and the prompt with marks still in it."""
         if tools and not self.supports_tools:
@@ -274,7 +286,7 @@ class ChatTemplate:
 
         request = map_strings(request, clean)
         marks = choose_marks(strings)
-        guarded = template.guard(request, marks)
+        guarded = template.guard(request, marks, assistant_markers)
         if continue_final_message:
             _append_to_content(guarded["messages"][-1], marks.end + " ")
         variables = {
@@ -299,7 +311,7 @@ def _append_to_content(message: dict[str, Any], text: str) -> None:
     content = message["content"]
     if isinstance(content, str):
         message["content"] = content + text
-    elif content:
+    elif content and content[-1]["type"] == "text":
         content[-1]["text"] += text
     else:
         content.append({"type": "text", "text": text})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from caudal.formats.special_tokens import SpecialTokenSplitter
@@ -44,14 +45,23 @@ class MarkedTemplate:
         # find, and what it doesn't look up it writes as a key of its own choosing.
         self._kept_keys = _MESSAGE_KEYS | facts.names
 
-    def guard(self, request: dict[str, Any], marks: Marks) -> dict[str, Any]:
-        """The request's values with guards in all their strings."""
+    def guard(
+        self, request: dict[str, Any], marks: Marks, assistant_markers: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """The request's values with guards in all their strings.
+
+        Args:
+            request: The values.
+            marks: What guards them.
+            assistant_markers: Texts that an assistant's content may have as control tokens.
+        """
+        rules = self._rules.keeping(assistant_markers)
 
         def guard(text: str) -> str:
             return self._rules.guard(text, marks.guard)
 
         def guard_assistant(text: str) -> str:
-            return self._rules.guard_assistant_content(text, marks.guard)
+            return rules.guard_assistant_content(text, marks.guard)
 
         def guard_in(value: Any) -> Any:
             return map_strings(value, guard, kept_keys=self._kept_keys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,6 +20,7 @@ class TemplateFacts:
         inspected_strings: Literals it compares content with or passes to functions, like the
             `</think>` of `content.split('</think>')`.
         joins_arguments: It joins a call's arguments to other texts, so that they have to be one.
+        choices: Literals that each of `variables` is compared with.
     """
 
     variables: frozenset[str]
@@ -27,6 +29,7 @@ class TemplateFacts:
     takes_text: bool
     inspected_strings: frozenset[str]
     joins_arguments: bool
+    choices: Mapping[str, frozenset[str]]
 
     def to_json(self) -> str:
         """For another process."""
@@ -38,6 +41,7 @@ class TemplateFacts:
                 "takes_text": self.takes_text,
                 "inspected_strings": sorted(self.inspected_strings),
                 "joins_arguments": self.joins_arguments,
+                "choices": {name: sorted(texts) for name, texts in self.choices.items()},
             }
         )
 
@@ -47,4 +51,5 @@ class TemplateFacts:
         facts = json.loads(text)
         for name in ("variables", "names", "inspected_strings"):
             facts[name] = frozenset(facts[name])
+        facts["choices"] = {name: frozenset(texts) for name, texts in facts["choices"].items()}
         return cls(**facts)

@@ -10,10 +10,11 @@ like work as ever.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from caudal.errors import ParameterError
 from caudal.formats.special_tokens import SpecialTokenSplitter
@@ -114,7 +115,18 @@ class GuardRules:
         # would be in the way of what templates do with words.
         self._words = [token for token in tokens if token[0] not in firsts]
         self._word_splitter = SpecialTokenSplitter({t: i for i, t in enumerate(self._words)})
+        self._tokens = tokens
+        self._kept_tokens = kept_for_assistant
         self._kept = _any_of(kept_for_assistant)
+
+    def keeping(self, texts: Collection[str]) -> Self:
+        """Rules by which an assistant's content may have the tokens of these texts, too."""
+        if not texts:
+            return self
+        more = [token for token in self._tokens if any(token in text for text in texts)]
+        rules = copy.copy(self)
+        rules._kept = _any_of({*self._kept_tokens, *more})
+        return rules
 
     def guard(self, text: str, guard: str) -> str:
         """The text with guards."""

@@ -34,15 +34,17 @@ class TemplateSource:
         """
         tree = environment.parse(source)
         compiled = environment.from_string(source)
+        variables = frozenset(meta.find_undeclared_variables(tree))
         takes_parts = _loops_over_content(tree)
         facts = TemplateFacts(
-            variables=frozenset(meta.find_undeclared_variables(tree)),
+            variables=variables,
             names=_names(tree),
             takes_parts=takes_parts,
             takes_text=not takes_parts
             or any(t.name == "string" for t in tree.find_all(nodes.Test)),
             inspected_strings=_inspected_strings(tree),
             joins_arguments=_joins_arguments(tree),
+            choices=_choices(tree, variables),
         )
         return cls(compiled, facts)
 
@@ -101,3 +103,20 @@ def _inspected_strings(tree: nodes.Template) -> frozenset[str]:
             if isinstance(argument, nodes.Const) and isinstance(argument.value, str):
                 found.add(argument.value)
     return frozenset(found)
+
+
+def _choices(tree: nodes.Template, variables: frozenset[str]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for compare in tree.find_all(nodes.Compare):
+        compared = compare.expr
+        while isinstance(compared, nodes.Filter) and compared.node is not None:
+            compared = compared.node
+        if not isinstance(compared, nodes.Name) or compared.name not in variables:
+            continue
+        texts = found.setdefault(compared.name, set())
+        for operand in compare.ops:
+            for node in (operand.expr, *operand.expr.find_all(nodes.Const)):
+                if isinstance(node, nodes.Const):  # Jinja makes one of a list of them
+                    values = node.value if isinstance(node.value, list | tuple) else [node.value]
+                    texts.update(value for value in values if isinstance(value, str))
+    return {name: frozenset(texts) for name, texts in found.items() if texts}

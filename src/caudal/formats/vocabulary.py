@@ -44,7 +44,10 @@ _END_TEXTS = (
     "<|call|>",
     "<|flush|>",
     "<|calls|>",
+    "<|eot|>",
     "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",  # Gemma 4 asks for a result by beginning it
     "<|endoftext|>",
     "<|eom_id|>",
     "<EOT>",
@@ -66,6 +69,9 @@ _CONTROL_END_TEXT = "</s>"
 # Harmony-like formats end a message with <|end|>, and an answer with one of these instead.
 _MESSAGE_END = "<|end|>"
 _ANSWER_ENDS = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"})
+
+# GLM, which has both, ends an answer by beginning the next message.
+_NEXT_MESSAGES = ("<|user|>", "<|observation|>")
 
 _ID_KEYS = {
     "bos": "tokenizer.ggml.bos_token_id",
@@ -254,7 +260,7 @@ def _read_ids(file: ModelFile, source: str, model: str, size: int) -> dict[str, 
 def find_ends(texts: list[str], kinds: bytearray) -> set[int]:
     """Ids of well-known end tokens; a normal token of the same text is only text."""
     kinds_by_text: dict[str, tuple[TokenKind, ...]] = dict.fromkeys(
-        _END_TEXTS, (TokenKind.CONTROL, TokenKind.USER_DEFINED)
+        (*_END_TEXTS, *_NEXT_MESSAGES), (TokenKind.CONTROL, TokenKind.USER_DEFINED)
     )
     kinds_by_text[_CONTROL_END_TEXT] = (TokenKind.CONTROL,)
     found = {
@@ -262,6 +268,9 @@ def find_ends(texts: list[str], kinds: bytearray) -> set[int]:
         for token, text in enumerate(texts)
         if text in kinds_by_text and kinds[token] in kinds_by_text[text]
     }
+    if not found.keys() >= set(_NEXT_MESSAGES):
+        for text in _NEXT_MESSAGES:
+            found.pop(text, None)
     if any(ends <= found.keys() for ends in _ANSWER_ENDS):
         found.pop(_MESSAGE_END, None)
     return set(found.values())

@@ -247,8 +247,7 @@ def test_effort_where_the_template_has_levels(server: RunningServer, seen: SeenP
 def test_thinking_between_tools_only(server: RunningServer, seen: SeenPrompts):
     thinking = {"type": "between_tools"}
     ask(server, thinking=thinking)
-    assert "enable_thinking" not in seen.kwargs
-    assert seen.kwargs["reasoning_effort"] == "none"
+    assert seen.kwargs == {"enable_thinking": False, "reasoning_effort": "none"}
     result = {"type": "tool_result", "tool_use_id": "t", "content": "5"}
     messages = [
         USER,

@@ -159,6 +159,52 @@ def _function_tags(name: str, tag: str, *, pad: str = "") -> ToolFormat:
     )
 
 
+def _glm(name: str, *, line: str) -> ToolFormat:
+    """Tags for keys and values by turns, each in a line of its own or not."""
+    tags = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+    begin, end, key, key_end, value, value_end = tags
+    return ToolFormat(
+        name=name,
+        read=read_glm,
+        begins=(begin,),
+        markers=tags,
+        syntax=CallSyntax(
+            head=f"{begin}NAME{line}",
+            tail=end,
+            separator=line,
+            members=MemberSyntax(
+                head=f"{key}KEY{key_end}{line}{value}",
+                tail=f"{value_end}{line}",
+                text=TextSyntax(begin="", end=value_end, tail=line),
+            ),
+        ),
+    )
+
+
+def _dsml(name: str, block: str, other_block: str) -> ToolFormat:
+    """DeepSeek's markup, whose parameters say whether they are text or JSON."""
+    head = f'<{DSML}parameter name="KEY" string='
+    end = f"</{DSML}parameter>"
+    return ToolFormat(
+        name=name,
+        read=invoked(DSML, (block, other_block)),
+        begins=(f"<{block}>", f"<{other_block}>"),
+        markers=(DSML,),
+        syntax=CallSyntax(
+            begin=f"<{block}>\n",
+            head=f'<{DSML}invoke name="NAME">\n',
+            tail=f"</{DSML}invoke>",
+            separator="\n",
+            end=f"\n</{block}>",
+            members=MemberSyntax(
+                head=f'{head}"false">',
+                tail=f"{end}\n",
+                text=TextSyntax(begin="", end=end, tail="\n", head=f'{head}"true">'),
+            ),
+        ),
+    )
+
+
 def _deepseek(name: str, head: str, tail: str, separator: str) -> ToolFormat:
     """A block of calls, as DeepSeek's V3 marks it."""
     return ToolFormat(
@@ -214,25 +260,8 @@ _ALL = (
         begins=(FUNCTION,),
         syntax=CallSyntax(head=f"{FUNCTION}NAME>", tail=FUNCTION_END),
     ),
-    ToolFormat(
-        name="glm45",
-        read=read_glm,
-        begins=("<tool_call>",),
-        markers=(
-            "<tool_call>",
-            "</tool_call>",
-            "<arg_key>",
-            "</arg_key>",
-            "<arg_value>",
-            "</arg_value>",
-        ),
-        syntax=CallSyntax(
-            head="<tool_call>NAME\n",
-            tail="</tool_call>",
-            separator="\n",
-            members=_tagged_members("<arg_key>KEY</arg_key>\n<arg_value>", "</arg_value>"),
-        ),
-    ),
+    _glm("glm45", line="\n"),
+    _glm("glm47", line=""),
     ToolFormat(
         name="minimax_m2",
         read=invoked("", ("minimax:tool_call",)),
@@ -247,22 +276,8 @@ _ALL = (
             members=_tagged_members('<parameter name="KEY">', "</parameter>"),
         ),
     ),
-    ToolFormat(
-        name="deepseek_v32",
-        read=invoked(DSML, (f"{DSML}function_calls", f"{DSML}tool_calls")),
-        begins=(f"<{DSML}function_calls>", f"<{DSML}tool_calls>"),
-        markers=(DSML,),
-        syntax=CallSyntax(
-            begin=f"<{DSML}function_calls>\n",
-            head=f'<{DSML}invoke name="NAME">\n',
-            tail=f"</{DSML}invoke>",
-            separator="\n",
-            end=f"\n</{DSML}function_calls>",
-            members=MemberSyntax(
-                head=f'<{DSML}parameter name="KEY" string="false">', tail=f"</{DSML}parameter>\n"
-            ),
-        ),
-    ),
+    _dsml("deepseek_v32", f"{DSML}function_calls", f"{DSML}tool_calls"),
+    _dsml("deepseek_v4", f"{DSML}tool_calls", f"{DSML}function_calls"),
     ToolFormat(
         name="kimi_k2",
         read=read_kimi,
@@ -338,6 +353,12 @@ _ALL = (
         begins=("<|tool_call|>", "<tool_call>"),
         markers=("<|tool_call|>", "<tool_call>"),
         syntax=_json_list("<|tool_call|>"),
+    ),
+    _tagged(
+        "phi4_mini",
+        "<|tool_call|>",
+        "<|/tool_call|>",
+        _json_list("<|tool_call|>", "<|/tool_call|>"),
     ),
     ToolFormat(
         name="gemma",

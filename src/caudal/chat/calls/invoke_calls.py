@@ -7,7 +7,8 @@ from typing import Any
 
 from caudal.chat.calls.json_calls import whole_call
 from caudal.chat.calls.reading import BrokenCallError, CallContext, Chars, Reader, Reading
-from caudal.chat.calls.tag_calls import MAX_VALUE, value_of
+from caudal.chat.calls.tag_calls import MAX_VALUE
+from caudal.chat.calls.typed_values import value_of
 
 DSML = "｜DSML｜"
 

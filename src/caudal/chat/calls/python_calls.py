@@ -94,14 +94,33 @@ def _read_brackets(chars: Chars, context: CallContext) -> Reading[str]:
     raise BrokenCallError
 
 
-def _parse_calls(code: str, context: CallContext) -> list[tuple[str, str]]:
+def parse_literal(text: str) -> Any:
+    """The value of a literal of Python's, which JSON has a word for.
+
+    Raises:
+        BrokenCallError: It is none, or too long.
+    """
+    if len(text) > MAX_CODE:
+        raise BrokenCallError
+    match _parse(text).body:
+        case [ast.Expr(value=node)]:
+            return _literal(node)
+        case _:
+            raise BrokenCallError
+
+
+def _parse(code: str) -> ast.Module:
     try:
         with warnings.catch_warnings():  # about escapes that Python doesn't know
             warnings.simplefilter("ignore")
-            module = ast.parse(code)
+            return ast.parse(code)
     # SystemError: Python 3.11's parser can trip over another thread that parses at the same time.
     except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError) as error:
         raise BrokenCallError from error
+
+
+def _parse_calls(code: str, context: CallContext) -> list[tuple[str, str]]:
+    module = _parse(code)
     calls: list[ast.expr] = []
     for statement in module.body:
         if isinstance(statement, ast.Assign | ast.Expr):

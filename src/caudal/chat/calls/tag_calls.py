@@ -6,6 +6,7 @@ from typing import Any
 
 from caudal.chat.calls.json_calls import MAX_DEPTH, parse_json, read_call, read_json, whole_call
 from caudal.chat.calls.reading import BrokenCallError, CallContext, Chars, Reader, Reading
+from caudal.chat.calls.typed_values import value_of
 
 FUNCTION = "<function="
 PARAMETER = "<parameter="
@@ -49,19 +50,6 @@ def function_tags(end: str) -> Reader:
         yield from chars.optional(end)
 
     return read
-
-
-def value_of(text: str, schema: Any) -> Any:
-    """An argument's value: text, unless its schema says that it is something else."""
-    kind = schema.get("type") if isinstance(schema, dict) else None
-    if kind == "string":
-        return text
-    try:
-        return parse_json(text.strip())
-    except BrokenCallError:
-        if kind == "boolean" and text.strip().lower() in ("true", "false"):
-            return text.strip().lower() == "true"
-        return text
 
 
 def gemma(quote: str, end: str) -> Reader:

@@ -1,0 +1,62 @@
+"""Calls as a model would have written them: for templates that write none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from caudal.chat.calls.formats import CallSyntax, ToolFormat
+from caudal.chat.conversation import ToolCall
+from caudal.chat.member_grammar import MemberSyntax
+
+
+def write_calls(tool_format: ToolFormat, calls: Sequence[ToolCall]) -> str:
+    """Calls in a format, as its grammar would have them.
+
+    No marker of the format stands within what the calls hold.
+    """
+    syntax, markers = tool_format.syntax, tool_format.markers
+    written = [_call(syntax, call, markers) for call in calls]
+    if syntax.separator is None:
+        return "".join(f"{syntax.begin}{call}{syntax.end}" for call in written)
+    return syntax.begin + syntax.separator.join(written) + syntax.end
+
+
+def _call(syntax: CallSyntax, call: ToolCall, markers: Collection[str]) -> str:
+    return syntax.head.replace("NAME", call.name) + _arguments(syntax, call, markers) + syntax.tail
+
+
+def _arguments(syntax: CallSyntax, call: ToolCall, markers: Collection[str]) -> str:
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return _without(markers, call.arguments)  # what the model wrote, though it isn't JSON
+    if syntax.members is None or not isinstance(arguments, dict):
+        return _json(arguments, markers)
+    members = (_member(syntax.members, key, value, markers) for key, value in arguments.items())
+    return syntax.members.separator.join(members)
+
+
+def _member(syntax: MemberSyntax, key: str, value: Any, markers: Collection[str]) -> str:
+    text = syntax.text
+    if text is not None and isinstance(value, str):
+        head = syntax.head if text.head is None else text.head
+        end = f"{text.pad}{text.end}{text.tail}"
+        written = f"{text.begin}{_without((*markers, text.end), value)}{end}"
+        return head.replace("KEY", key) + written
+    return syntax.head.replace("KEY", key) + _json(value, markers) + syntax.tail
+
+
+def _json(value: Any, markers: Collection[str]) -> str:
+    """JSON, in whose strings markers are escaped: nowhere else they can be."""
+    text = json.dumps(value, ensure_ascii=False)
+    for marker in markers:
+        text = text.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
+    return text
+
+
+def _without(markers: Collection[str], text: str) -> str:
+    for marker in markers:
+        text = text.replace(marker, "")
+    return text
