@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class Harness:
             assert len(tokens) < limit
             forced = list(matcher.forced())
             if not forced and draw.random() < 0.1:
-                forced = self.nudge(matcher)
+                forced = self.nudge(matcher, draw)
             if not forced:
                 allowed = [
                     token
@@ -78,14 +79,15 @@ class Harness:
             matcher.accept(forced)
         return tokens
 
-    def nudge(self, matcher: LLMatcher) -> list[int]:
-        """The end of an argument of Qwen3-Coder, which no chance would write."""
-        matcher, tokens = matcher.fork(), []
-        for token in b"\n</parameter>\n":
+    def nudge(self, matcher: LLMatcher, draw: random.Random) -> list[int]:
+        """The end of an argument or a thought, which no chance would write."""
+        text = draw.choice(("\n</parameter>\n", "</｜DSML｜parameter>\n", "</think>"))
+        matcher = matcher.fork()
+        tokens = self.tokenizer.encode(text, add_special=False, parse_special=True)
+        for token in tokens:
             if not matcher.allowed()[token // 8] >> token % 8 & 1:
                 return []
             matcher.accept([token])
-            tokens.append(token)
         return tokens
 
     def read(self, prompt: ChatPrompt, tokens: Sequence[int]) -> Answer:
@@ -256,6 +258,55 @@ def test_enforced_calls_are_written_as_the_model_knows_them(
     check(read)
     assert read.reasoning == reasoning
     assert read.content == ""
+
+
+QWEN_CALL = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
+GEMMA_CALL = '<|tool_call>call:weather{city:"Rome",days:3,note:<|"|>a<|"|>}<tool_call|>'
+GLM_CALL = (
+    '<tool_call>weather<arg_key>city</arg_key><arg_value>"Rome"</arg_value>'
+    "<arg_key>days</arg_key><arg_value>3</arg_value></tool_call>"
+)
+DSML_CALL = (
+    '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="weather">\n'
+    '<｜DSML｜parameter name="city" string="false">"Rome"</｜DSML｜parameter>\n'
+    '<｜DSML｜parameter name="days" string="false">3</｜DSML｜parameter>\n'
+    '<｜DSML｜parameter name="note" string="true">a < b</｜DSML｜parameter>\n'
+    "</｜DSML｜invoke>\n</｜DSML｜tool_calls>"
+)
+FAMILIES = {  # how each thinks and calls, with thinking turned on and off
+    "qwen3.5": ("Hm\n</think>\n\n", QWEN_CALL),
+    "glm47": ("Hm</think>", GLM_CALL),
+    "deepseek_v4": ("Hm</think>\n\n", DSML_CALL),
+    "gemma4": ("<|channel>thought\nHm\n<channel|>", GEMMA_CALL),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("thinking", [True, False])
+def test_calls_and_forms_are_enforced_behind_thinking_that_is_on_or_off(
+    name: str, thinking: bool, tmp_path: Path
+):
+    model = Harness(name, tmp_path)
+    thought, call = FAMILIES[name]
+    thought = thought if thinking else ""
+    strict = [Tool(name=t.name, parameters=t.parameters, strict=True) for t in TOOLS]
+    form = StructuredOutputsParams(json={"enum": [7]})
+    effort: Any = "high" if thinking else "none"
+    asked = Conversation(messages=ASK, tools=strict, reasoning_effort=effort)
+    required = replace(asked, tool_choice=REQUIRED)
+    for prompt in (model.chat.prepare(required), model.chat.prepare(asked)):
+        assert model.accepts(prompt, thought + call)
+        assert not model.accepts(prompt, thought + call.replace("weather", "x").replace("now", "x"))
+        tokens = model.tokenizer.encode(thought + call, add_special=False, parse_special=True)
+        answer = model.read(prompt, tokens)
+        assert [found.name for found in answer.tool_calls] == [
+            "now" if "now" in call else "weather"
+        ]
+        assert (answer.reasoning, answer.content) == ("Hm" if thinking else "", "")
+        check(answer)
+    prompt = model.chat.prepare(replace(asked, tools=()), form)
+    assert model.accepts(prompt, thought + "7")
+    assert not model.accepts(prompt, thought + "8")
 
 
 def test_a_schema_that_the_models_own_format_cannot_hold_is_enforced_in_hermes(tmp_path: Path):

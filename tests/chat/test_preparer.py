@@ -315,6 +315,11 @@ def test_a_harmony_message_can_be_continued(tmp_path: Path):
         ("apriel", "apriel", "none"),
         ("functionary", "functionary", "none"),
         ("unknown", "none known", "none"),
+        ("qwen3.5", "qwen3_coder", "think"),
+        ("glm47", "glm47", "think"),
+        ("deepseek_v4", "deepseek_v4", "think"),
+        ("phi4_mini", "phi4_mini", "none"),
+        ("gemma4", "gemma4", "gemma4"),
     ],
 )
 def test_the_template_shows_the_dialect(tmp_path: Path, name: str, tools: str, reasoning: str):

@@ -144,7 +144,34 @@ MODELS = {
     "unknown": SmallModel(["<|im_end|>"], _TOOLS + _TURNS),
     "gemma4": SmallModel(
         ["<turn|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"],
-        _marked("<|tool_call>", "<channel|>"),
+        _marked("<|tool_call>", "<channel|>") + "{% if add_generation_prompt and "
+        "enable_thinking is false %}<|channel>thought\n<channel|>{% endif %}",
+    ),
+    "qwen3.5": SmallModel(
+        ["<|im_end|>"],
+        _marked("<tool_call>", "<function=", "<parameter=", "</think>")
+        + "{% if add_generation_prompt %}assistant: <think>\n"
+        "{% if enable_thinking is false %}\n</think>\n\n{% endif %}{% endif %}",
+        ["<tool_call>", "</tool_call>", "<think>", "</think>"],
+    ),
+    "glm47": SmallModel(
+        ["<|endoftext|>", "<|user|>", "<|observation|>"],
+        _marked("<tool_call>", "</arg_key><arg_value>", "</think>")
+        + "{% if add_generation_prompt %}"
+        "{{ '</think>' if enable_thinking is false else '<think>' }}{% endif %}",
+        [
+            "<think>", "</think>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>",
+            "<arg_value>", "</arg_value>",
+        ],
+    ),
+    "deepseek_v4": SmallModel(
+        ["<｜end▁of▁sentence｜>", "｜DSML｜"],
+        _marked("｜DSML｜", "</think>") + "{% set block = 'tool_calls>' %}"
+        "{% if add_generation_prompt %}{{ '<think>' if thinking else '</think>' }}{% endif %}",
+        ["<think>", "</think>"],
+    ),
+    "phi4_mini": SmallModel(
+        ["<|end|>", "<|tool_call|>", "<|/tool_call|>"], _marked("<|tool_call|>", "<|/tool_call|>")
     ),
     "gemma": SmallModel(["<end_of_turn>"], _TOOLS + _TURNS),
     "plain": SmallModel(["<|im_end|>"], _TURNS),
