@@ -14,7 +14,9 @@ namespace caudal::CAUDAL_ISA {
 
 static ActivationKind preferred_activations(TensorType type) {
     const Encoding encoding = encoding_of(type);
-    if (encoding.scales == Scales::None) return ActivationKind::F32;
+    if (encoding.scales == Scales::None || encoding.scales == Scales::Float) {
+        return ActivationKind::F32;
+    }
     return panel_layout(type).wide ? ActivationKind::Int16 : ActivationKind::Int8;
 }
 
@@ -71,6 +73,20 @@ static void multiply_integers(const PackedMatrix& matrix, const std::byte* activ
             return run(Int16Kernel<TensorType::IQ4_NL>{});
         case TensorType::IQ4_XS:
             return run(Int16Kernel<TensorType::IQ4_XS>{});
+        case TensorType::INT4_G32:
+            return run(Int8Kernel<TensorType::INT4_G32>{});
+        case TensorType::INT4_G64:
+            return run(Int8Kernel<TensorType::INT4_G64>{});
+        case TensorType::INT4_G128:
+            return run(Int8Kernel<TensorType::INT4_G128>{});
+        case TensorType::NVFP4_ROW:
+            return run(Int8Kernel<TensorType::NVFP4_ROW>{});
+        case TensorType::INT8_ROW:
+            return run(Int16Kernel<TensorType::INT8_ROW>{});
+        case TensorType::INT8_G32:
+        case TensorType::FP8_G32:
+        case TensorType::FP8_G128:
+        case TensorType::NF4_G64:
         case TensorType::F32:
         case TensorType::F16:
         case TensorType::BF16:

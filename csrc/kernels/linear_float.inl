@@ -139,10 +139,59 @@ static void multiply_few_floats(const PackedMatrix& matrix, const float* x, int6
     rest(std::integral_constant<int, 1>{});
 }
 
+// A float for each of a panel's rows, of codes that are looked up or small integers.
+template <FloatCodes floats>
+CAUDAL_INLINE f32w floats_of(const std::byte* codes, int shift) {
+    if constexpr (floats == FloatCodes::None) {
+        return to_floats(widen_s8_wide(codes));
+    } else if constexpr (floats == FloatCodes::E4m3) {
+        const i32w bits = widen_u8_wide(codes);
+        return (f32w)((bits & 0x7f) << 20 | (bits & 0x80) << 24) * splat_wide(0x1p120f);
+    } else {
+        return look_up_floats(kNf4Codebook, (widen_u8_wide(codes) >> shift) & 15);
+    }
+}
+
+// Columns [begin, end) of a panel of a type with float scales.
+template <TensorType type>
+static void columns_to_floats(const std::byte* panel, int64_t begin, int64_t end, float* out) {
+    constexpr Encoding encoding = encoding_of(type);
+    constexpr PanelLayout layout = panel_layout(type);
+    for (int64_t k = begin; k < end; ++k) {
+        const int64_t group = k / kGroup;
+        const int64_t line = encoding.bits == 4 ? k % kGroup / 2 : k % kGroup;
+        const std::byte* column = panel + layout.group_at(group) + line * kPanelRows;
+        for (int half = 0; half < kHalves; ++half) {
+            const auto* scales =
+                reinterpret_cast<const float*>(panel + layout.header_at(group)) + half * kWideLanes;
+            store(out + half * kWideLanes,
+                  floats_of<encoding.floats>(column + half * kWideLanes, k % 2 == 0 ? 0 : 4) *
+                      load_wide(scales));
+        }
+        out += kPanelRows;
+    }
+}
+
 // Columns [begin, end) of a panel as floats, in `scratch` unless they are floats already.
 static const std::byte* float_columns(const PackedMatrix& matrix, const std::byte* panel,
                                       int64_t begin, int64_t end, float* scratch) {
     if (matrix.type == TensorType::F32) return panel + begin * kPanelRows * 4;
+    const auto convert = [&]<TensorType type>(std::integral_constant<TensorType, type>) {
+        columns_to_floats<type>(panel, begin, end, scratch);
+        return reinterpret_cast<const std::byte*>(scratch);
+    };
+    switch (matrix.type) {
+        case TensorType::INT8_G32:
+            return convert(std::integral_constant<TensorType, TensorType::INT8_G32>{});
+        case TensorType::FP8_G32:
+            return convert(std::integral_constant<TensorType, TensorType::FP8_G32>{});
+        case TensorType::FP8_G128:
+            return convert(std::integral_constant<TensorType, TensorType::FP8_G128>{});
+        case TensorType::NF4_G64:
+            return convert(std::integral_constant<TensorType, TensorType::NF4_G64>{});
+        default:
+            break;
+    }
     if (matrix.type != TensorType::F16 && matrix.type != TensorType::BF16) {
         dequantize_panel(matrix.type, panel, begin, end, scratch);
         return reinterpret_cast<const std::byte*>(scratch);

@@ -149,7 +149,9 @@ struct PackedGroup16 {
 #endif
 
     CAUDAL_INLINE f32w scale(int half) const {
-        if constexpr (kEncoding.scales == Scales::Half) {
+        if constexpr (kEncoding.scales == Scales::Row) {
+            return splat_wide(1);
+        } else if constexpr (kEncoding.scales == Scales::Half) {
             return load_wide(reinterpret_cast<const Half*>(group + half * kWideLanes * 2));
         } else {
             return load_wide(reinterpret_cast<const Half*>(header + half * kWideLanes * 2)) *

@@ -37,6 +37,7 @@ constexpr int centre_of(const Encoding& encoding) {
         }
         return largest;
     }
+    if (encoding.zero) return 8;
     return encoding.bits == 5 ? 16 : encoding.offset;
 }
 
@@ -131,7 +132,10 @@ struct PackedGroup8 {
     // halves come with the integers of `minimum_factor`.
     CAUDAL_INLINE f32w minimum(int half) const {
         constexpr int64_t field = 2 * kPanelRows;
-        if constexpr (kEncoding.scales == Scales::Half) {
+        if constexpr (kEncoding.zero) {
+            const f32w zero = to_floats(widen_u8_wide(header + field + half * kWideLanes));
+            return recentred(-(zero * scale(half)), half);
+        } else if constexpr (kEncoding.scales == Scales::Half) {
             return recentred(load_halves(group + field + half * kWideLanes * 2), half);
         } else {
             const f32w minimum = times_unit<kEncoding.minimum_unit>(
@@ -188,7 +192,7 @@ struct alignas(kWideBytes) UnpackedGroup8 {
     static constexpr Encoding kEncoding = encoding_of(type);
     static constexpr int kScales = kEncoding.scales == Scales::Fp8 ? 2 : 1;
     static constexpr int kFactors = kEncoding.scales == Scales::Super16 ? 2 : 0;
-    static constexpr int kMinimums = kEncoding.minimum ? 1 : 0;
+    static constexpr int kMinimums = kEncoding.shifted() ? 1 : 0;
 #if defined(CAUDAL_NEON)
     static constexpr bool kJoined = kUnpackJoined;
 #endif
@@ -226,10 +230,10 @@ struct alignas(kWideBytes) UnpackedGroup8 {
             unrolled<kScales>([&](auto part) CAUDAL_INLINE_BODY {
                 stored_scale[part][half] = packed.template scale<part>(half);
             });
-            if constexpr (kEncoding.minimum) stored_minimum[0][half] = packed.minimum(half);
+            if constexpr (kEncoding.shifted()) stored_minimum[0][half] = packed.minimum(half);
             for (int part = 0; part < kFactors; ++part) {
                 stored_factor[part][half] = packed.factor(part, half);
-                if constexpr (kEncoding.minimum) {
+                if constexpr (kEncoding.shifted()) {
                     stored_minimum_factor[part][half] = packed.minimum_factor(part, half);
                 }
             }
@@ -375,7 +379,7 @@ CAUDAL_INLINE void multiply_group8(const Sources& sources, const Activations& a,
     for (int v = 0; v < vectors; ++v) {
         const int half = v % kHalves;
         add_scaled(sources.of(v), half, a, totals[v], sums[v]);
-        if constexpr (encoding.minimum) {
+        if constexpr (encoding.shifted()) {
             add_minimum<encoding.scales>(sources.of(v), half, a, sums[v]);
         }
     }

@@ -19,7 +19,19 @@ struct Output {
         __builtin_prefetch(y + row * stride + panel * kPanelRows, 1);
     }
 
-    // Writes the sums of one row of y for one panel.
+    // Writes the sums of one row of y for one panel, each times a scale if there are any.
+    CAUDAL_INLINE void write(int64_t panel, int64_t row, const f32w (&sums)[kHalves],
+                             const std::byte* scales) const {
+        f32w scaled[kHalves];
+        for (int half = 0; half < kHalves; ++half) {
+            scaled[half] = sums[half];
+            if (scales != nullptr) {
+                scaled[half] = scaled[half] * load_wide(reinterpret_cast<const float*>(scales) +
+                                                        half * kWideLanes);
+            }
+        }
+        write(panel, row, scaled);
+    }
     CAUDAL_INLINE void write(int64_t panel, int64_t row, const f32w (&sums)[kHalves]) const {
         const int64_t first = panel * kPanelRows;
         float* to = y + row * stride + first;
@@ -38,12 +50,13 @@ struct Output {
             store(to + half * kWideLanes, value);
         }
     }
-    CAUDAL_INLINE void write(int64_t panel, int64_t row, const float* sums) const {
+    CAUDAL_INLINE void write(int64_t panel, int64_t row, const float* sums,
+                             const std::byte* scales = nullptr) const {
         f32w values[kHalves];
         for (int half = 0; half < kHalves; ++half) {
             values[half] = load_wide(sums + half * kWideLanes);
         }
-        write(panel, row, values);
+        write(panel, row, values, scales);
     }
 
   private:

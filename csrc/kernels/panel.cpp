@@ -20,8 +20,13 @@ struct CodeLocation {
     int high_shift;
 };
 
-CodeLocation locate_code(const Encoding& encoding, bool wide, int64_t row, int64_t k) {
-    if (wide) {
+CodeLocation locate_code(const Encoding& encoding, const PanelLayout& layout, int64_t row,
+                         int64_t k) {
+    if (layout.columns) {
+        if (encoding.bits == 8) return {k * kPanelRows + row, 0, 0, 0};
+        return {k / 2 * kPanelRows + row, static_cast<int>(k % 2 * 4), 0, 0};
+    }
+    if (layout.wide) {
         const int64_t pair = k / 2;
         const int64_t lane = (row % 8 * 2 + k % 2) * 2 + row / 8;
         if (encoding.bits == 8) return {pair * kVectorBytes + lane, 0, 0, 0};
@@ -63,7 +68,7 @@ class GroupPacker {
         low_bits_ = encoding_.bits < 4 ? 2 : low_bits;
         for (int64_t row = 0; row < kPanelRows; ++row) {
             for (int64_t k = 0; k < kGroup; ++k) {
-                locations_[row][k] = locate_code(encoding_, layout_.wide, row, k);
+                locations_[row][k] = locate_code(encoding_, layout_, row, k);
             }
         }
     }
@@ -75,9 +80,15 @@ class GroupPacker {
         uint8_t* low = scales + layout_.scale_bytes;
         uint8_t* high = low + layout_.low_bytes;
         uint8_t* halves = encoding_.has_header() ? header : scales;
+        if (encoding_.row_scale) {
+            std::memcpy(panel + row * 4, &group.float_scale, sizeof(group.float_scale));
+        }
+        if (encoding_.zero) header[2 * kPanelRows + row] = group.zero;
         if (encoding_.scales == Scales::Exponent) {
             scales[row] = static_cast<uint8_t>(group.scale);
-        } else if (encoding_.scales != Scales::Fp8) {
+        } else if (encoding_.scales == Scales::Float) {
+            std::memcpy(header + row * 4, &group.float_scale, sizeof(group.float_scale));
+        } else if (has_halves()) {
             put_u16(halves + row * 2, group.scale);
             if (encoding_.minimum) put_u16(halves + 2 * kPanelRows + row * 2, group.minimum);
         }
@@ -106,9 +117,15 @@ class GroupPacker {
         const uint8_t* high = low + layout_.low_bytes;
         const uint8_t* halves = encoding_.has_header() ? header : scales;
         Group group;
+        if (encoding_.row_scale) {
+            std::memcpy(&group.float_scale, panel + row * 4, sizeof(group.float_scale));
+        }
+        if (encoding_.zero) group.zero = header[2 * kPanelRows + row];
         if (encoding_.scales == Scales::Exponent) {
             group.scale = scales[row];
-        } else if (encoding_.scales != Scales::Fp8) {
+        } else if (encoding_.scales == Scales::Float) {
+            std::memcpy(&group.float_scale, header + row * 4, sizeof(group.float_scale));
+        } else if (has_halves()) {
             group.scale = get_u16(halves + row * 2);
             if (encoding_.minimum) group.minimum = get_u16(halves + 2 * kPanelRows + row * 2);
         }
@@ -133,6 +150,9 @@ class GroupPacker {
     }
 
   private:
+    bool has_halves() const {
+        return encoding_.scales != Scales::Fp8 && encoding_.scales != Scales::Row;
+    }
     // Bytes of a row that a group has besides its half-precision numbers.
     int64_t factors() const {
         if (encoding_.scales == Scales::Super32) return 1;
@@ -140,7 +160,9 @@ class GroupPacker {
     }
 
     // Adds 128 to the signed bytes of rows 0…7.
-    int flip(int64_t row) const { return encoding_.bits == 8 && row < 8 ? 0x80 : 0; }
+    int flip(int64_t row) const {
+        return layout_.wide && encoding_.bits == 8 && row < 8 ? 0x80 : 0;
+    }
 
     Encoding encoding_;
     PanelLayout layout_;
@@ -167,7 +189,7 @@ void pack_float_panel(TensorType type, const std::byte* source, int64_t rows, in
 int64_t panel_bytes(TensorType type, int64_t cols) {
     if (is_float(type)) return cols * kPanelRows * block_geometry(type).bytes;
     const PanelLayout layout = panel_layout(type);
-    return cols / (kGroup * layout.groups_per_header) * layout.stride();
+    return layout.prefix_bytes + cols / (kGroup * layout.groups_per_header) * layout.stride();
 }
 
 size_t packed_bytes(TensorType type, int64_t rows, int64_t cols) {

@@ -2,12 +2,13 @@
 //
 // A panel of a float type is [k][16 rows]. A panel of a quantised type is a sequence of groups,
 // each with its scales and then its codes, and, where several share a scale (the K types and their
-// like: eight), a header before the first of them:
+// like: eight), a header before the first of them. Where rows have a scale, 16 floats come first.
 //
-//   header             Block:    16 half scales
+//   header             Block:    16 half scales, [16 zeros of a byte]
+//                      Float:    16 float scales
 //                      Super…:   16 half scales, [16 half minimums]
 //   scales             Half:     16 half scales, [16 half minimums]
-//                      Block:    none
+//                      Block, Row, Float: none
 //                      Exponent: 16 exponents
 //                      Fp8:      2 × 16 floats of eight bits (first half of k, second)
 //                      Super32:  16 factors, [16 minimum factors]
@@ -26,6 +27,8 @@
 //                                  16-bit lanes, rows 8…15 in the upper bytes; 16 a group
 //     8 bits:  byte vectors (p); signed, plus 128 in rows 0…7
 //     4 bits:  byte vectors (p % 8), shifted by 4 · (p / 8)
+//   columns (multiplied as floats) 16 rows of a column, then the next; of 4 bits, of two columns,
+//                                  shifted by 4 · (k % 2)
 #pragma once
 
 #include <cstddef>
@@ -41,18 +44,20 @@ namespace caudal {
 constexpr int64_t kVectorBytes = 32;
 
 struct PanelLayout {
+    int64_t prefix_bytes;  // of the whole panel
     int64_t header_bytes;
     int64_t groups_per_header;
     int64_t scale_bytes;
     int64_t low_bytes;   // codes: the low 2, 4 or 8 bits
     int64_t high_bytes;  // codes: the remaining 1 or 2 bits
     bool wide;
+    bool columns;
 
     constexpr int64_t group_bytes() const { return scale_bytes + low_bytes + high_bytes; }
     constexpr int64_t stride() const { return header_bytes + groups_per_header * group_bytes(); }
     // Where header and group `index` begin within a panel.
     constexpr int64_t header_at(int64_t index) const {
-        return index / groups_per_header * stride();
+        return prefix_bytes + index / groups_per_header * stride();
     }
     constexpr int64_t group_at(int64_t index) const {
         return header_at(index) + header_bytes + index % groups_per_header * group_bytes();
@@ -64,11 +69,16 @@ constexpr PanelLayout panel_layout(TensorType type) {
     const Encoding encoding = encoding_of(type);
     const int64_t fields = encoding.minimum ? 2 : 1;
     PanelLayout layout{};
+    layout.prefix_bytes = encoding.row_scale ? 4 * kPanelRows : 0;
     layout.header_bytes = encoding.has_header() ? fields * 2 * kPanelRows : 0;
+    if (encoding.zero) layout.header_bytes += kPanelRows;
+    if (encoding.scales == Scales::Float) layout.header_bytes = 4 * kPanelRows;
     layout.groups_per_header = encoding.block_groups;
     switch (encoding.scales) {
         case Scales::None:
         case Scales::Block:
+        case Scales::Row:
+        case Scales::Float:
             break;
         case Scales::Half:
             layout.scale_bytes = fields * 2 * kPanelRows;
@@ -89,7 +99,8 @@ constexpr PanelLayout panel_layout(TensorType type) {
     const int low_bits = encoding.bits >= 8 ? 8 : encoding.bits >= 4 ? 4 : 2;
     layout.low_bytes = low_bits * kGroup * kPanelRows / 8;
     layout.high_bytes = (encoding.bits - low_bits) * kGroup * kPanelRows / 8;
-    layout.wide = encoding.bits == 8 || encoding.codebook == Codebook::Iq4;
+    layout.columns = encoding.scales == Scales::Float;
+    layout.wide = !layout.columns && (encoding.bits == 8 || encoding.codebook == Codebook::Iq4);
     return layout;
 }
 

@@ -53,13 +53,14 @@ struct TileSums {
         for_each([&](int v, int t)
                      CAUDAL_INLINE_BODY { store(to + offset(v, t, panel_stride), values[v][t]); });
     }
-    CAUDAL_INLINE void write(const Output& output, int64_t panel, int64_t row, int64_t rows) const {
+    CAUDAL_INLINE void write(const Output& output, int64_t panel, int64_t row, int64_t rows,
+                             const std::byte* scales) const {
         static_assert(panels == 1);
         unrolled<tokens>([&](auto t) CAUDAL_INLINE_BODY {
             if (t >= rows) return;
             f32w sums[kHalves];
             for (int half = 0; half < kHalves; ++half) sums[half] = values[half][t];
-            output.write(panel, row + t, sums);
+            output.write(panel, row + t, sums, scales);
         });
     }
 
@@ -102,7 +103,14 @@ CAUDAL_INLINE void multiply_stretch(const GroupAt& group_at, int64_t count,
 template <class Kernel>
 CAUDAL_INLINE int64_t bytes_of_panel(const PackedMatrix& matrix) {
     constexpr PanelLayout layout = Kernel::Packed::kLayout;
-    return matrix.cols / kGroup / layout.groups_per_header * layout.stride();
+    return layout.prefix_bytes +
+           matrix.cols / kGroup / layout.groups_per_header * layout.stride();
+}
+
+// The scales of a panel's rows, if the type has any.
+template <class Kernel>
+CAUDAL_INLINE const std::byte* row_scales(const std::byte* panel) {
+    return Kernel::Packed::kEncoding.row_scale ? panel : nullptr;
 }
 
 // Rows that meet a packed panel at once, of `left`: 1 or 2; 3 to 6 in a tile of 4, of which what is
@@ -153,7 +161,7 @@ static void multiply_packed(const PackedMatrix& matrix, const typename Kernel::A
                                              terms * groups, sums);
                 }
             }
-            sums.write(output, panel, row, some);
+            sums.write(output, panel, row, some, row_scales<Kernel>(data));
             row += some;
         };
         const int64_t tokens = rows_at_once<Kernel>(end - row);
@@ -216,7 +224,8 @@ static void multiply_panels(const PackedMatrix& matrix, const typename Kernel::A
     }
     for (int which = 0; which < panels; ++which) {
         for (int64_t row = first * kTileRows; row < last * kTileRows && row < rows; ++row) {
-            output.write(panel + which, row, sums[which] + (row - first * kTileRows) * kPanelRows);
+            output.write(panel + which, row, sums[which] + (row - first * kTileRows) * kPanelRows,
+                         row_scales<Kernel>(matrix.data + (panel + which) * bytes));
         }
     }
 }

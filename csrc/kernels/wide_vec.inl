@@ -94,6 +94,9 @@ CAUDAL_INLINE i32w look_up(const int8_t* table, i32w indices) {
         _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
     return (i32w)_mm512_shuffle_epi8(all, (__m512i)indices);
 }
+CAUDAL_INLINE f32w look_up_floats(const float (&table)[16], i32w indices) {
+    return (f32w)_mm512_permutexvar_ps((__m512i)indices, _mm512_loadu_ps(table));
+}
 
 #else
 
@@ -136,6 +139,19 @@ CAUDAL_INLINE i32w widen_u8_wide(const void* from) {
 }
 CAUDAL_INLINE i32w widen_u16_wide(const void* from) {
     return widen_u16(from);
+}
+CAUDAL_INLINE f32w look_up_floats(const float (&table)[16], i32w indices) {
+#if defined(__AVX2__)
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)indices);
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), (__m256i)indices);
+    return select(indices > 7, (f32w)high, (f32w)low);
+#else
+    int32_t lanes[kWideLanes];
+    float values[kWideLanes];
+    std::memcpy(lanes, &indices, sizeof(lanes));
+    for (int lane = 0; lane < kWideLanes; ++lane) values[lane] = table[lanes[lane]];
+    return load_wide(values);
+#endif
 }
 
 #endif

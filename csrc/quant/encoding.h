@@ -4,6 +4,9 @@
 // back into numbers: value = scale · (code − offset) [± minimum]. The types differ in the width of
 // a code, in how scale and minimum are stored, and in whether a code is a number or looks one up.
 //
+// Encodings with float scales (Row, Float) are those of checkpoints other than GGUF files. What is
+// multiplied as floats has codes that are looked up or small integers, times the scale.
+//
 // The encoding is that of a packed matrix. Files may store the same numbers more densely: an index
 // into a grid of combinations (the IQ1, IQ2 and IQ3 types), or five codes in a byte (TQ1_0).
 #pragma once
@@ -24,11 +27,16 @@ enum class Scales : uint8_t {
     Block,     // a half-precision scale (and zero) for all groups of a block
     Exponent,  // each group: a power of two (E8M0)
     Fp8,       // each half of a group: an 8-bit float (E4M3 without a sign)
+    Row,       // a float for a whole row
+    Float,     // a float for all groups of a block
     Super32,   // half scale (and minimum) a superblock, times an integer a group
     Super16,   // the same, with an integer for each half of a group
 };
 
 enum class Codebook : uint8_t { None, Iq4, Mxfp4, Iq1, Iq2, Iq3Xxs, Iq3 };
+
+// Codes that stand for floats rather than for integers.
+enum class FloatCodes : uint8_t { None, E4m3, Nf4 };
 
 struct Encoding {
     Scales scales = Scales::None;
@@ -39,10 +47,33 @@ struct Encoding {
     float unit = 1;          // multiplies the scale; a power of two
     float minimum_unit = 1;  // and the minimum
     int block_groups = 1;    // groups of a block that share what a panel's header holds
+    bool zero = false;       // whether a block has an integer that is subtracted from its codes
+    bool row_scale = false;  // whether all of a row is multiplied by a float besides
+    FloatCodes floats = FloatCodes::None;
 
     constexpr bool super() const { return scales == Scales::Super32 || scales == Scales::Super16; }
-    constexpr bool has_header() const { return super() || scales == Scales::Block; }
+    constexpr bool has_header() const {
+        return super() || scales == Scales::Block || scales == Scales::Float;
+    }
+    // Whether something is added to the products that is in proportion to the activations' sum.
+    constexpr bool shifted() const { return minimum || zero; }
 };
+
+// The encoding of 4-bit integers with a zero.
+constexpr Encoding with_zero(int block_groups) {
+    Encoding encoding{Scales::Block, 4};
+    encoding.block_groups = block_groups;
+    encoding.zero = true;
+    return encoding;
+}
+
+// The encoding of a type that is multiplied as floats.
+constexpr Encoding small_floats(int bits, int block_groups, FloatCodes floats) {
+    Encoding encoding{Scales::Float, bits};
+    encoding.block_groups = block_groups;
+    encoding.floats = floats;
+    return encoding;
+}
 
 // The encoding of a type with superblocks.
 constexpr Encoding super(Scales scales, int bits, int offset, bool minimum = false,
@@ -82,6 +113,30 @@ constexpr Encoding encoding_of(TensorType type) {
             return {Scales::Exponent, 4, 0, false, Codebook::Mxfp4};
         case TensorType::NVFP4:
             return {Scales::Fp8, 4, 0, false, Codebook::Mxfp4, 0.5f};
+        case TensorType::NVFP4_ROW: {
+            Encoding encoding{Scales::Fp8, 4, 0, false, Codebook::Mxfp4, 0.5f};
+            encoding.row_scale = true;
+            return encoding;
+        }
+        case TensorType::INT8_ROW: {
+            Encoding encoding{Scales::Row, 8};
+            encoding.row_scale = true;
+            return encoding;
+        }
+        case TensorType::INT4_G32:
+            return with_zero(1);
+        case TensorType::INT4_G64:
+            return with_zero(2);
+        case TensorType::INT4_G128:
+            return with_zero(4);
+        case TensorType::INT8_G32:
+            return small_floats(8, 1, FloatCodes::None);
+        case TensorType::FP8_G32:
+            return small_floats(8, 1, FloatCodes::E4m3);
+        case TensorType::FP8_G128:
+            return small_floats(8, 4, FloatCodes::E4m3);
+        case TensorType::NF4_G64:
+            return small_floats(4, 2, FloatCodes::Nf4);
         case TensorType::IQ1_S:  // scale · factor · (digit ± 1/8), with digits of 0, 1, 2 less 1
             return super(Scales::Super32, 2, 0, true, Codebook::None, 1, 0.125f);
         case TensorType::IQ1_M:
@@ -107,6 +162,26 @@ constexpr Encoding encoding_of(TensorType type) {
     }
     return {};
 }
+
+// The numbers that NF4's codes stand for: bitsandbytes' table.
+constexpr float kNf4Codebook[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
 
 using CodebookTable = std::array<int8_t, 16>;
 

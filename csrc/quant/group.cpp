@@ -147,9 +147,40 @@ void read_nvfp4(const uint8_t* block, int index, Group& group) {
     }
 }
 
+// Nibbles in order, the lower first.
+void read_ordered_nibbles(const uint8_t* nibbles, uint8_t* codes) {
+    for (int i = 0; i < kGroup / 2; ++i) {
+        codes[2 * i] = nibbles[i] & 15;
+        codes[2 * i + 1] = nibbles[i] >> 4;
+    }
+}
+
+float read_scale(const uint8_t* bytes) {
+    return std::bit_cast<float>(read_u32(bytes));
+}
+
 // An 8-bit float (E4M3) without a sign.
 float fp8_scale(int8_t bits) {
     return std::bit_cast<float>(static_cast<uint32_t>(bits & 0x7f) << 20) * 0x1p120f;
+}
+
+// An 8-bit float (E4M3).
+float signed_fp8(uint8_t bits) {
+    const float magnitude = fp8_scale(static_cast<int8_t>(bits));
+    return bits < 0x80 ? magnitude : -magnitude;
+}
+
+// What a code of eight bits, or one that stands for a float, is.
+float float_of(const Encoding& encoding, uint8_t code) {
+    switch (encoding.floats) {
+        case FloatCodes::None:
+            return static_cast<float>(static_cast<int8_t>(code));
+        case FloatCodes::E4m3:
+            return signed_fp8(code);
+        case FloatCodes::Nf4:
+            return kNf4Codebook[code];
+    }
+    return 0;
 }
 
 // A power of two, halved because the codebook's numbers are doubled.
@@ -245,6 +276,28 @@ Group read_group(TensorType type, const std::byte* row, int64_t index) {
         case TensorType::NVFP4:
             read_nvfp4(block, in_block, group);
             return group;
+        case TensorType::INT4_G32:
+        case TensorType::INT4_G64:
+        case TensorType::INT4_G128:
+            group.scale = read_u16(block);
+            group.zero = block[2];
+            read_ordered_nibbles(block + 3 + in_block * (kGroup / 2), group.codes);
+            return group;
+        case TensorType::NVFP4_ROW:
+            group.float_scale = read_scale(block);
+            read_nvfp4(block + 4, in_block, group);
+            return group;
+        case TensorType::INT8_ROW:
+        case TensorType::INT8_G32:
+        case TensorType::FP8_G32:
+        case TensorType::FP8_G128:
+            group.float_scale = read_scale(block);
+            std::memcpy(group.codes, block + 4 + in_block * kGroup, kGroup);
+            return group;
+        case TensorType::NF4_G64:
+            group.float_scale = read_scale(block);
+            read_ordered_nibbles(block + 4 + in_block * (kGroup / 2), group.codes);
+            return group;
         case TensorType::F32:
         case TensorType::F16:
         case TensorType::BF16:
@@ -268,12 +321,17 @@ void dequantize_group(TensorType type, const Group& group, float* out) {
         } else {
             scale *= half_to_float(Half{group.scale});
         }
-        int number = group.codes[i] - encoding.offset;
+        if (encoding.scales == Scales::Float || encoding.scales == Scales::Row) {
+            out[i] = float_of(encoding, group.codes[i]) * group.float_scale;
+            continue;
+        }
+        int number = group.codes[i] - encoding.offset - group.zero;
         if (encoding.bits == 8) number = static_cast<int8_t>(group.codes[i]);
         if (encoding.codebook != Codebook::None) number = table[group.codes[i]];
         if (!encoding.super()) {
             out[i] = scale * static_cast<float>(number);
             if (encoding.minimum) out[i] += minimum;
+            if (encoding.row_scale) out[i] *= group.float_scale;
         } else {
             out[i] = scale * static_cast<float>(group.factor[half]) * static_cast<float>(number);
             if (encoding.minimum) {

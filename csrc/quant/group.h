@@ -14,9 +14,11 @@ namespace caudal {
 struct Group {
     uint8_t codes[kGroup] = {};
     uint16_t scale = 0;         // half-precision bits, or the exponent of E8M0
+    float float_scale = 1;      // of a row or of a block
     uint16_t minimum = 0;       // half-precision bits
     int8_t factor[2] = {1, 1};  // integers that multiply the scale, or bits of 8-bit floats
     uint8_t minimum_factor[2] = {1, 1};  // and the minimum
+    uint8_t zero = 0;                    // subtracted from the codes
 };
 
 // Reads group `index` of a row of GGUF blocks. The row must hold it.

@@ -61,6 +61,24 @@ BlockGeometry block_geometry(TensorType type) {
             return {"NVFP4", 64, 36};
         case TensorType::Q1_0:
             return {"Q1_0", 128, 18};
+        case TensorType::INT4_G32:
+            return {"INT4_G32", 32, 19};
+        case TensorType::INT4_G64:
+            return {"INT4_G64", 64, 35};
+        case TensorType::INT4_G128:
+            return {"INT4_G128", 128, 67};
+        case TensorType::INT8_ROW:
+            return {"INT8_ROW", 32, 36};
+        case TensorType::NVFP4_ROW:
+            return {"NVFP4_ROW", 64, 40};
+        case TensorType::INT8_G32:
+            return {"INT8_G32", 32, 36};
+        case TensorType::FP8_G32:
+            return {"FP8_G32", 32, 36};
+        case TensorType::FP8_G128:
+            return {"FP8_G128", 128, 132};
+        case TensorType::NF4_G64:
+            return {"NF4_G64", 64, 36};
     }
     throw std::invalid_argument("tensor type " + std::to_string(static_cast<uint32_t>(type)) +
                                 " is not supported");

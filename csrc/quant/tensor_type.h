@@ -1,4 +1,5 @@
-// The tensor types of GGUF files and their block geometry (ggml's numbering).
+// The tensor types of GGUF files (ggml's numbering) and their block geometry; and, from 256 on,
+// those that other checkpoints' weights are read as, in blocks of our own.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +36,23 @@ enum class TensorType : uint32_t {
     MXFP4 = 39,
     NVFP4 = 40,
     Q1_0 = 41,
+    // Half-precision scale, zero (a byte), and 32, 64 or 128 codes in nibbles, in order, the lower
+    // first: scale · (code − zero).
+    INT4_G32 = 256,
+    INT4_G64 = 257,
+    INT4_G128 = 258,
+    // A float scale, the same for a whole row, and 32 signed bytes.
+    INT8_ROW = 259,
+    // A float scale, the same for a whole row, and a block of NVFP4.
+    NVFP4_ROW = 260,
+    // A float scale and 32 signed bytes.
+    INT8_G32 = 261,
+    // A float scale and 32 or 128 floats of eight bits (E4M3).
+    FP8_G32 = 262,
+    FP8_G128 = 263,
+    // A float scale and 64 nibbles, in order, the lower first, that stand for the normal float
+    // numbers of QLoRA (arXiv 2305.14314).
+    NF4_G64 = 264,
 };
 
 // How many weights a block holds and how many bytes it takes; a row is whole blocks.

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from caudal._native import kernels
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tensor_types import SUPPORTED_TYPES, TensorType
@@ -210,3 +211,27 @@ def test_large_vocabulary_opens_fast(tmp_path: Path) -> None:
         assert file.get_strings("tokenizer.ggml.tokens") == tokens
     assert opened - start < 0.3
     assert time.process_time() - opened < 1.0
+
+
+def test_scales_beside_nvfp4_matrices_are_read_with_their_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    kind, shape, raw = random_tensor(rng, TensorType.NVFP4, (3, 4, 64))
+    scales = np.array([0.5, 3.0, 0.25], "<f4")
+    tensors: dict[str, Tensor] = {
+        "up.weight": (kind, shape, raw),
+        "up.scale": (TensorType.F32, (3,), scales.tobytes()),
+        "up.input_scale": (TensorType.F32, (1,), bytes(4)),
+        "down.weight": (kind, shape, raw),
+    }
+    with GGUFFile.open(write_gguf(tmp_path / "m.gguf", {}, tensors)) as file:
+        assert list(file.tensors) == ["up.weight", "down.weight"]
+        assert file.tensors["up.weight"].type is TensorType.NVFP4_ROW
+        assert file.tensor_place("up.weight") is None
+        assert file.tensor_place("down.weight") is not None
+        plain = kernels.dequantize(int(kind), file.tensor_bytes("down.weight")).reshape(shape)
+        rows = [file.tensor_rows("up.weight", first, count) for first, count in ((0, 5), (5, 7))]
+        scaled = kernels.dequantize(int(TensorType.NVFP4_ROW), np.concatenate(rows))
+        np.testing.assert_array_equal(scaled.reshape(shape), plain * scales[:, None, None])
+    tensors["up.scale"] = (TensorType.F32, (2,), bytes(8))
+    with pytest.raises(ModelLoadError, match=r"up\.scale is F32 of shape \[2\], not 3 F32 for up"):
+        GGUFFile.open(write_gguf(tmp_path / "m.gguf", {}, tensors))

@@ -113,6 +113,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "no dimension": (with_tensors(info([])), "tensor t has 0 dimensions"),
     "five dimensions": (with_tensors(info([1, 1, 1, 1, 8])), "tensor t has 5 dimensions; 1 to 4"),
     "unknown type": (with_tensors(info([8], 99)), "tensor t has unknown type 99"),
+    "type of our own": (with_tensors(info([256], 258)), "tensor t has unknown type 258"),
     "unsupported type": (with_tensors(info([256], 26)), "tensor t has type I32, .* Q4_K"),
     "intermediate type": (with_tensors(info([256], 9)), "type Q8_1, which holds activations"),
     "removed type": (with_tensors(info([256], 4)), "type Q4_2, .* convert the model anew"),

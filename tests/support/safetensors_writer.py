@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_DTYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "uint16": "BF16"}
+_DTYPES = {
+    **{"float32": "F32", "float16": "F16", "uint16": "BF16"},
+    **{"int64": "I64", "int32": "I32", "int8": "I8", "uint8": "U8"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """An array of another type of numbers, such as F8_E4M3."""
+
+    dtype: str
+    array: NDArray[Any]
 
 
 def encode_header(header: Any) -> bytes:
@@ -19,14 +31,15 @@ def encode_header(header: Any) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> Path:
+def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any] | Bits]) -> Path:
     """Write a file; arrays of uint16 are taken for the bits of BF16."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
-    for name, values in tensors.items():
+    for name, given in tensors.items():
+        values = given.array if isinstance(given, Bits) else given
         raw = values.tobytes()
         header[name] = {
-            "dtype": _DTYPES[values.dtype.name],
+            "dtype": given.dtype if isinstance(given, Bits) else _DTYPES[values.dtype.name],
             "shape": list(values.shape),
             "data_offsets": [len(data), len(data) + len(raw)],
         }

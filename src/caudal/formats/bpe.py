@@ -83,6 +83,13 @@ def _read_merges(
     file: ModelFile, vocabulary: Vocabulary, ids: dict[str, int]
 ) -> list[tuple[str, str]]:
     key = "tokenizer.ggml.merges"
+    if key not in file.metadata:
+        raise ModelLoadError(
+            vocabulary.source,
+            f"metadata key {key} is missing, without which its tokens can't be found in a text: "
+            "the file was made by an old converter, or without its tokenizer; convert the model "
+            "anew",
+        )
     known = None
     merges: list[tuple[str, str]] = []
     for index, line in enumerate(file.get_strings(key)):

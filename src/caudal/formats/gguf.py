@@ -15,6 +15,7 @@ from caudal.formats.byte_file import ByteFile
 from caudal.formats.gguf_header import Header, parse_header
 from caudal.formats.gguf_metadata import TypedMetadata
 from caudal.formats.model_file import ModelFile
+from caudal.formats.scaled_tensors import ScaledTensors
 from caudal.formats.split_names import SplitName
 
 
@@ -34,7 +35,8 @@ class GGUFFile(ModelFile):
     def __init__(self, path: Path, parts: list[tuple[ByteFile, Header]]) -> None:
         first = parts[0][1]
         tensors = {name: tensor for _, header in parts for name, tensor in header.tensors.items()}
-        super().__init__(path, first.metadata, first.types, tensors)
+        self._scaled = ScaledTensors(str(path), tensors)
+        super().__init__(path, first.metadata, first.types, self._scaled.tensors)
         self.version = first.version
         self._stored = tensors
         self._files = [file for file, _ in parts]
@@ -104,19 +106,31 @@ class GGUFFile(ModelFile):
 
     def tensor_rows(self, name: str, first: int, count: int) -> npt.NDArray[np.uint8]:
         """The bytes of some rows; see `ModelFile.tensor_rows`."""
-        row_bytes = self.tensor(name).row_bytes
+        self.tensor(name)
         stored = self._stored[name]
+        row_bytes = stored.row_bytes
         offset = stored.offset + first * row_bytes
-        return np.frombuffer(self._files[stored.part].read(offset, count * row_bytes), np.uint8)
+        data = np.frombuffer(self._files[stored.part].read(offset, count * row_bytes), np.uint8)
+        if name not in self._scaled.scales or not count:
+            return data
+        place = self._stored[self._scaled.scales[name].name]
+        scales = self._files[place.part].read(place.offset, place.nbytes)
+        return ScaledTensors.joined(
+            data.reshape(count, -1), np.frombuffer(scales, "<f4"), first, stored.shape[-2]
+        )
 
-    def tensor_place(self, name: str) -> tuple[int, int]:
+    def tensor_place(self, name: str) -> tuple[int, int] | None:
         """The descriptor of the open file that holds a tensor, and where in it the tensor begins.
+
+        None where it has scales besides (`ScaledTensors`).
 
         Raises:
             ModelLoadError: There is no such tensor.
             ValueError: The file has been closed.
         """
         self.tensor(name)
+        if name in self._scaled.scales:
+            return None
         stored = self._stored[name]
         return self._files[stored.part].descriptor, stored.offset
 

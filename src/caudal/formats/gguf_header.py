@@ -17,7 +17,12 @@ from caudal.formats.gguf_cursor import Cursor
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.gguf_values import parse_value
 from caudal.formats.tensor_file import StoredTensor
-from caudal.formats.tensor_types import REFUSALS, SUPPORTED_TYPES, TensorType
+from caudal.formats.tensor_types import (
+    FIRST_OWN_TYPE,
+    REFUSALS,
+    SUPPORTED_TYPES,
+    TensorType,
+)
 
 MAGIC = b"GGUF"
 SUPPORTED_VERSIONS = (2, 3)
@@ -163,10 +168,9 @@ def _parse_tensor(cursor: Cursor, index: int, alignment: int, part: int) -> Stor
 
 
 def _supported_type(cursor: Cursor, name: str, type_number: int) -> TensorType:
-    try:
-        tensor_type = TensorType(type_number)
-    except ValueError:
-        raise cursor.error(f"tensor {name} has unknown type {type_number}") from None
+    if type_number >= FIRST_OWN_TYPE or type_number not in set(TensorType):
+        raise cursor.error(f"tensor {name} has unknown type {type_number}")
+    tensor_type = TensorType(type_number)
     if tensor_type in REFUSALS:
         raise cursor.error(f"tensor {name} has type {tensor_type.name}, {REFUSALS[tensor_type]}")
     if tensor_type not in SUPPORTED_TYPES:

@@ -1,4 +1,4 @@
-"""Types of tensors, whichever file they come from: ggml's numbers and their blocks' geometry."""
+"""Types of tensors, whichever file they come from, and their blocks' geometry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from enum import IntEnum
 
 
 class TensorType(IntEnum):
-    """Every type number ggml has assigned, also those Caudal refuses, so that errors name them."""
+    """Every type number ggml has assigned, also those Caudal refuses, so that errors name them; and
+    from 256 on the types that other checkpoints' weights are read as.
+
+    Those come in blocks of our own, which csrc/quant/tensor_type.h describes: 4-bit integers with a
+    half-precision scale and a zero for each group of 32, 64 or 128; 8-bit integers, and NVFP4, with
+    a float scale for the row; 8-bit integers, 8-bit floats (E4M3) and NF4 with a float scale for
+    the group.
+    """
 
     F32 = 0
     F16 = 1
@@ -51,6 +58,15 @@ class TensorType(IntEnum):
     MXFP4 = 39
     NVFP4 = 40
     Q1_0 = 41
+    INT4_G32 = 256
+    INT4_G64 = 257
+    INT4_G128 = 258
+    INT8_ROW = 259
+    NVFP4_ROW = 260
+    INT8_G32 = 261
+    FP8_G32 = 262
+    FP8_G128 = 263
+    NF4_G64 = 264
 
     @property
     def block_elements(self) -> int:
@@ -99,10 +115,25 @@ BLOCK_GEOMETRY: dict[TensorType, BlockGeometry] = {
     TensorType.TQ1_0: BlockGeometry(256, 54),
     TensorType.TQ2_0: BlockGeometry(256, 66),
     TensorType.Q1_0: BlockGeometry(128, 18),
+    TensorType.INT4_G32: BlockGeometry(32, 19),
+    TensorType.INT4_G64: BlockGeometry(64, 35),
+    TensorType.INT4_G128: BlockGeometry(128, 67),
+    TensorType.INT8_ROW: BlockGeometry(32, 36),
+    TensorType.NVFP4_ROW: BlockGeometry(64, 40),
+    TensorType.INT8_G32: BlockGeometry(32, 36),
+    TensorType.FP8_G32: BlockGeometry(32, 36),
+    TensorType.FP8_G128: BlockGeometry(128, 132),
+    TensorType.NF4_G64: BlockGeometry(64, 36),
 }
-"""Geometry of the types Caudal loads; a type that isn't here is refused."""
+"""Geometry of the types Caudal loads."""
 
-SUPPORTED_TYPES: frozenset[TensorType] = frozenset(BLOCK_GEOMETRY)
+FIRST_OWN_TYPE = 256
+"""From this number on, types are Caudal's own, which no GGUF file can have."""
+
+SUPPORTED_TYPES: frozenset[TensorType] = frozenset(
+    kind for kind in BLOCK_GEOMETRY if kind < FIRST_OWN_TYPE
+)
+"""Types that GGUF files may have; others are refused."""
 
 _INTERMEDIATE = "which holds activations while a matrix is multiplied and is no type for files"
 _REMOVED = (

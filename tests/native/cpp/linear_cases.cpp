@@ -20,15 +20,18 @@ struct TypeCase {
 
 const std::vector<TypeCase>& type_cases() {
     static const std::vector<TypeCase> cases = {
-        {TensorType::F32, {}},      {TensorType::F16, {}},        {TensorType::BF16, {}},
-        {TensorType::Q8_0, {0}},    {TensorType::Q4_0, {0}},      {TensorType::Q4_1, {0, 2}},
-        {TensorType::Q5_0, {0}},    {TensorType::Q5_1, {0, 2}},   {TensorType::IQ4_NL, {0}},
-        {TensorType::MXFP4, {}},    {TensorType::Q2_K, {80, 82}}, {TensorType::Q3_K, {108}},
-        {TensorType::Q4_K, {0, 2}}, {TensorType::Q5_K, {0, 2}},   {TensorType::Q6_K, {208}},
-        {TensorType::IQ4_XS, {0}},  {TensorType::NVFP4, {}},      {TensorType::IQ1_S, {0}},
-        {TensorType::IQ1_M, {}},    {TensorType::IQ2_XXS, {0}},   {TensorType::IQ2_XS, {0}},
-        {TensorType::IQ2_S, {0}},   {TensorType::IQ3_XXS, {0}},   {TensorType::IQ3_S, {0}},
-        {TensorType::TQ1_0, {52}},  {TensorType::TQ2_0, {64}},    {TensorType::Q1_0, {0}},
+        {TensorType::F32, {}},       {TensorType::F16, {}},        {TensorType::BF16, {}},
+        {TensorType::Q8_0, {0}},     {TensorType::Q4_0, {0}},      {TensorType::Q4_1, {0, 2}},
+        {TensorType::Q5_0, {0}},     {TensorType::Q5_1, {0, 2}},   {TensorType::IQ4_NL, {0}},
+        {TensorType::MXFP4, {}},     {TensorType::Q2_K, {80, 82}}, {TensorType::Q3_K, {108}},
+        {TensorType::Q4_K, {0, 2}},  {TensorType::Q5_K, {0, 2}},   {TensorType::Q6_K, {208}},
+        {TensorType::IQ4_XS, {0}},   {TensorType::NVFP4, {}},      {TensorType::IQ1_S, {0}},
+        {TensorType::IQ1_M, {}},     {TensorType::IQ2_XXS, {0}},   {TensorType::IQ2_XS, {0}},
+        {TensorType::IQ2_S, {0}},    {TensorType::IQ3_XXS, {0}},   {TensorType::IQ3_S, {0}},
+        {TensorType::TQ1_0, {52}},   {TensorType::TQ2_0, {64}},    {TensorType::Q1_0, {0}},
+        {TensorType::INT4_G32, {0}}, {TensorType::INT4_G64, {0}},  {TensorType::INT4_G128, {0}},
+        {TensorType::INT8_ROW, {}},  {TensorType::NVFP4_ROW, {}},  {TensorType::INT8_G32, {}},
+        {TensorType::FP8_G32, {}},   {TensorType::FP8_G128, {}},   {TensorType::NF4_G64, {}},
     };
     return cases;
 }
@@ -90,8 +93,21 @@ std::vector<std::byte> tensor(const TypeCase& of, int64_t rows, int64_t cols, in
             const Half half = float_to_half(scale);
             std::memcpy(at + offset, &half, sizeof(half));
         }
-        if (of.type == TensorType::NVFP4) {
-            for (int i = 0; i < 4; ++i) at[i] = static_cast<std::byte>(16 + random.next() % 32);
+        const Encoding encoding = encoding_of(of.type);
+        if (encoding.scales == Scales::Float || encoding.row_scale) {
+            // Of a row or a group: what belongs to a row is the same in all of its blocks.
+            const int64_t owner =
+                encoding.row_scale ? block * geometry.elements / cols * 7 % 31 : block % 31;
+            const auto scale = (static_cast<float>(owner) - 15.5f) * 0.001f;
+            std::memcpy(at, &scale, sizeof(scale));
+        }
+        if (encoding.scales == Scales::Fp8) {
+            std::byte* scales = at + (encoding.row_scale ? 4 : 0);
+            for (int i = 0; i < 4; ++i) scales[i] = static_cast<std::byte>(16 + random.next() % 32);
+        }
+        if (encoding.zero) at[2] = static_cast<std::byte>(3 + random.next() % 2 * 8);
+        if (encoding.floats == FloatCodes::E4m3) {  // no NaN, and small enough to add up
+            for (int64_t i = 4; i < geometry.bytes; ++i) at[i] &= std::byte{0xbf};
         }
         if (of.type == TensorType::IQ1_M) {  // its scale's digits, 0x1850
             at[49] = at[49] & std::byte{0x0f};
@@ -330,7 +346,9 @@ void report_linear(const KernelTable& table, const Report& report) {
     for (const TypeCase& of : type_cases()) {
         report_type(table, report, of);
         report_strange_activations(table, report, of);
-        if (encoding_of(of.type).scales != Scales::None) report_extremes(table, report, of);
+        if (table.linear.preferred_activations(of.type) != ActivationKind::F32) {
+            report_extremes(table, report, of);
+        }
     }
     report_halves(table, report);
 }

@@ -12,6 +12,10 @@ from typing import Protocol
 from caudal.errors import ModelLoadError
 from caudal.formats.huggingface.checkpoint import Checkpoint
 from caudal.formats.huggingface.config import Config
+from caudal.formats.huggingface.quantised.bitsandbytes import BitsAndBytes
+from caudal.formats.huggingface.quantised.compressed import CompressedTensors
+from caudal.formats.huggingface.quantised.floats import FP8, GptOss, ModelOpt
+from caudal.formats.huggingface.quantised.gptq import AWQ, GPTQ
 from caudal.formats.huggingface.rows import Rows
 from caudal.formats.model_folder import JsonObject
 
@@ -46,7 +50,16 @@ class AsStored:
         return checkpoint.rows(name)
 
 
-METHODS: Mapping[str, Callable[[JsonObject], Method]] = {}
+METHODS: Mapping[str, Callable[[JsonObject], Method]] = {
+    "awq": AWQ,
+    "bitsandbytes": BitsAndBytes,
+    "compressed-tensors": CompressedTensors,
+    "fbgemm_fp8": FP8,
+    "fp8": FP8,
+    "gptq": GPTQ,
+    "modelopt": ModelOpt,
+    "mxfp4": GptOss,
+}
 """By `quant_method`: what makes a method of the object `quantization_config`."""
 
 
