@@ -9,13 +9,20 @@ from typing import Any
 
 import pytest
 
-from caudal.backends.executor import Batch, SamplingRow, SequenceStep, TokenLogprob
+from caudal.backends.executor import (
+    Batch,
+    SamplingRow,
+    SequenceStep,
+    StateSlots,
+    TokenLogprob,
+)
 from caudal.backends.native.executor import BLOCK_SIZE, NativeExecutor, NativeOptions
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tensor_types import TensorType
 from caudal.models import build_program
 from caudal.models.program import Attention, Program
 from caudal.sampling_params import SamplingParams
+from support.reference_hybrids import TinyLFM2, TinyQwen35
 from support.reference_model import TinyModel
 
 NUM_BLOCKS = 400
@@ -354,3 +361,49 @@ def test_a_window_table_without_what_is_seen_is_refused(
     for copies in ([[(0, 90)]], [[], [(0, 1)]]):
         with pytest.raises(ValueError, match="bad batch: cop"):
             runner.executor.execute(Batch([good], window_copies=copies))
+
+
+HYBRIDS = {
+    "qwen35 Q8_0": (
+        TinyQwen35(hidden=96, feed_forward=96),
+        TensorType.Q8_0,
+    ),
+    "lfm2 Q4_1": (TinyLFM2(hidden=96, heads=6), TensorType.Q4_1),
+}
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_states_of_recurrent_layers(name: str, tmp_path: Path) -> None:
+    """However a prompt is cut, whatever runs beside it, from slot to slot or in place."""
+    model, quantised = HYBRIDS[name]
+    path = model.write(tmp_path / "tiny.gguf", quantised)
+    runs = []
+    for threads, chunks, slots in (
+        (2, [200], [0]),
+        (2, [1, 60, 139], [1, 2, 1, 0]),
+        (1, [16] * 12 + [8], [3]),
+        (3, [199, 1], [2, 0]),
+    ):
+        with GGUFFile.open(path) as file:
+            options = NativeOptions(
+                num_blocks=40, num_slots=6, max_batch_tokens=256, threads=threads
+            )
+            executor = NativeExecutor(file, build_program(file), options)
+        answer: list[TokenLogprob] = []
+        done, source = 0, None
+        for iteration, size in enumerate([*chunks, *[1] * (ANSWER - 1)]):
+            tokens = PROMPT[:200][done : done + size] or [answer[-1].token]
+            last = done + size >= 200
+            row = SamplingRow(params=PARAMS, seed=5, stream=0, step=len(answer))
+            state = StateSlots(source, slots[iteration % len(slots)])
+            step = SequenceStep(tokens, done, range(14), [row] if last else [], state=state)
+            beside = [SequenceStep([1, 2, iteration], 0, [20], state=StateSlots(None, 5))]
+            result = executor.execute(Batch([*beside[: threads - 1], step]))[-1]
+            if last:
+                assert result.samples[0].logprob is not None
+                answer.append(result.samples[0].logprob)
+            done, source = done + size, state.destination
+        executor.close()
+        runs.append(answer)
+    assert len({token.logprob for token in runs[0]}) > 1, "a constant answer would prove little"
+    assert all(answer == runs[0] for answer in runs)
