@@ -18,7 +18,7 @@ from caudal.formats.gguf import GGUFFile
 from caudal.models import SUPPORTED_ARCHITECTURES, build_program
 from caudal.models.program import KVLayer, kv_bytes_per_token
 from support.gguf_writer import Typed
-from support.reference_hybrids import TinyLFM2, TinyQwen35
+from support.reference_hybrids import TinyGranite, TinyLFM2, TinyQwen35
 from support.reference_model import TinyModel
 
 LENGTH = 80
@@ -38,6 +38,8 @@ MODELS = {
     ),
     "qwen35": TinyQwen35(),
     "lfm2": TinyLFM2(),
+    "granite": TinyGranite(),
+    "granitehybrid": TinyGranite(architecture="granitehybrid", hybrid=True),
 }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caudal.formats.tensor_types import TensorType
 from support.reference_model import Floats, TinyModel
 
 
@@ -192,3 +194,111 @@ class TinyLFM2(TinyModel):
         before, after, values = np.split(normed @ w[f"{block}.in_proj.weight"].T, 3, axis=1)
         mixed = after * convolved(before * values, w[f"{block}.conv.weight"])
         return mixed @ w[f"{block}.out_proj.weight"].T
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyGranite(TinyModel):
+    """Llama with four multipliers; `hybrid`: the middle layer attends, without positions.
+
+    The others are Mamba-2 then, of two groups.
+    """
+
+    architecture: str = "granite"
+    hybrid: bool = False
+    ssm_heads: int = 4
+    ssm_dim: int = 16
+    ssm_state: int = 24
+    ssm_groups: int = 2
+    multipliers: tuple[float, float, float, float] = (3.0, 0.4, 0.3, 2.0)
+
+    def keys(self) -> dict[str, Any]:
+        names = ("embedding_scale", "residual_scale", "attention.scale", "logit_scale")
+        keys: dict[str, Any] = dict(zip(names, self.multipliers, strict=True))
+        if self.hybrid:
+            keys |= {
+                "attention.head_count_kv": np.array([0, 2, 0], np.int32),
+                "rope.scaling.finetuned": False,
+                "ssm.conv_kernel": 4,
+                "ssm.inner_size": self.ssm_heads * self.ssm_dim,
+                "ssm.state_size": self.ssm_state,
+                "ssm.time_step_rank": self.ssm_heads,
+                "ssm.group_count": self.ssm_groups,
+            }
+        return {f"{self.architecture}.{name}": value for name, value in keys.items()}
+
+    def write(self, path: Path, quantised: TensorType | None = None) -> Path:
+        return TinyModel.write(replace(self, metadata=self.keys()), path, quantised)
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        made = super().weights()
+        rng = np.random.default_rng(self.seed + 1)
+        inner, of_groups = self.ssm_heads * self.ssm_dim, self.ssm_groups * self.ssm_state
+
+        def random(*shape: int, scale: float = 1.0) -> Any:
+            return (scale * rng.standard_normal(shape)).astype(np.float32)
+
+        for layer in (0, 2) if self.hybrid else ():
+            block = f"blk.{layer}"
+            for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+                del made[f"{block}.{name}.weight"]
+            mixed = inner + 2 * of_groups
+            made |= {
+                f"{block}.ssm_in.weight": random(inner + mixed + self.ssm_heads, self.hidden) / 8,
+                f"{block}.ssm_conv1d.weight": random(mixed, 4, scale=0.5),
+                f"{block}.ssm_conv1d.bias": random(mixed, scale=0.2),
+                f"{block}.ssm_dt.bias": random(self.ssm_heads),
+                f"{block}.ssm_a": -np.exp(random(self.ssm_heads, 1)),
+                f"{block}.ssm_d": random(self.ssm_heads, 1),
+                f"{block}.ssm_norm.weight": 1 + random(2, inner // 2, scale=0.1),
+                f"{block}.ssm_out.weight": random(self.hidden, inner) / 8,
+            }
+        return made
+
+    def states(self, tokens: list[int], frequencies: Floats | None = None) -> Floats:
+        w = {name: values.astype(np.float64) for name, values in self.weights().items()}
+        embedding, residual, _, _ = self.multipliers
+        x = w["token_embd.weight"][tokens] * embedding
+        for layer in range(self.layers):
+            x = x + residual * self._attention(x, w, layer, frequencies)
+            x = x + residual * self._mlp(x, w, layer)
+        return self._norm(x, w[self.final_norm])
+
+    def logits(self, tokens: list[int], frequencies: Floats | None = None) -> Floats:
+        return super().logits(tokens, frequencies) / self.multipliers[3]
+
+    def _attention(
+        self, x: Floats, w: dict[str, Floats], layer: int, frequencies: Floats | None
+    ) -> Floats:
+        if self.hybrid and layer != 1:
+            return self._mamba(x, w, f"blk.{layer}")
+        # Scores are divided by the root of the head size, which is multiplied away in the queries.
+        scaled = dict(w)
+        scaled[f"blk.{layer}.attn_q.weight"] = w[f"blk.{layer}.attn_q.weight"] * (
+            self.multipliers[2] * math.sqrt(self.head_dim)
+        )
+        if self.hybrid:
+            frequencies = np.zeros(self.head_dim // 2)
+        return super()._attention(x, scaled, layer, frequencies)
+
+    def _mamba(self, x: Floats, w: dict[str, Floats], block: str) -> Floats:
+        count, heads, groups = len(x), self.ssm_heads, self.ssm_groups
+        inner, of_groups = heads * self.ssm_dim, groups * self.ssm_state
+        projected = self._norm(x, w[f"{block}.attn_norm.weight"]) @ w[f"{block}.ssm_in.weight"].T
+        gate, mixed, dt = np.split(projected, [inner, projected.shape[1] - heads], axis=1)
+        mixed = convolved(mixed, w[f"{block}.ssm_conv1d.weight"]) + w[f"{block}.ssm_conv1d.bias"]
+        mixed = mixed * sigmoid(mixed)
+        values, b, c = np.split(mixed, [inner, inner + of_groups], axis=1)
+        values = values.reshape(count, heads, self.ssm_dim)
+        group = [head // (heads // groups) for head in range(heads)]
+        b, c = (part.reshape(count, groups, self.ssm_state)[:, group] for part in (b, c))
+        dt = np.log1p(np.exp(dt + w[f"{block}.ssm_dt.bias"]))
+        state = np.zeros((heads, self.ssm_dim, self.ssm_state))
+        out = np.zeros_like(values)
+        for t in range(count):
+            decay = np.exp(dt[t] * w[f"{block}.ssm_a"][:, 0])
+            state = decay[:, None, None] * state
+            state = state + np.einsum("hp,hn->hpn", dt[t][:, None] * values[t], b[t])
+            out[t] = np.einsum("hpn,hn->hp", state, c[t]) + w[f"{block}.ssm_d"] * values[t]
+        y = (out.reshape(count, inner) * gate * sigmoid(gate)).reshape(count, groups, -1)
+        y = self._norm(y, w[f"{block}.ssm_norm.weight"]).reshape(count, inner)
+        return y @ w[f"{block}.ssm_out.weight"].T

@@ -48,6 +48,10 @@ class TinyModel:
         return self.architecture in ("qwen3", "gemma3")
 
     @property
+    def interleaved(self) -> bool:
+        return self.architecture in ("llama", "granite", "granitehybrid")
+
+    @property
     def final_norm(self) -> str:
         return "output_norm.weight"
 
@@ -200,12 +204,12 @@ class TinyModel:
         rotations = np.exp(1j * angles)
         pairs = (
             x[..., 0:rotated:2] + 1j * x[..., 1:rotated:2]
-            if self.architecture == "llama"
+            if self.interleaved
             else x[..., :half] + 1j * x[..., half:rotated]
         )
         turned = pairs * rotations
         out = x.copy()
-        if self.architecture == "llama":
+        if self.interleaved:
             out[..., 0:rotated:2], out[..., 1:rotated:2] = turned.real, turned.imag
         else:
             out[..., :half], out[..., half:rotated] = turned.real, turned.imag

@@ -66,11 +66,14 @@ class Decoder:
                 eps=config.norm_eps,
             )
 
-    def finish(self, *, logit_cap: float = 0.0, norm: str = "output_norm") -> Program:
+    def finish(
+        self, *, logit_cap: float = 0.0, logit_scale: float = 1.0, norm: str = "output_norm"
+    ) -> Program:
         """The program: after the layers an RMSNorm, and the output matrix.
 
         Args:
             logit_cap: Bound of the logits; 0 for none.
+            logit_scale: Multiplies them before.
             norm: The name of the norm's weight.
 
         Raises:
@@ -86,6 +89,7 @@ class Decoder:
         b.rms_norm(self.hidden, norm, state, eps=config.norm_eps)
         b.begin_head()
         b.linear(state, head, logits)
+        b.scale(logits, logit_scale)
         if logit_cap > 0:
             b.softcap(logits, logit_cap)
         return b.finish(

@@ -65,9 +65,15 @@ class Layer:
         self.b.rms_norm(self.hidden, self.tensor(name), normed, eps=self.eps)
         return normed
 
-    def add(self, x: Buffer, name: str) -> None:
-        """Add a linear layer of x to the residual stream."""
-        self.b.linear(x, self.tensor(name), self.hidden, accumulate=True)
+    def add(self, x: Buffer, name: str, *, scale: float = 1.0) -> None:
+        """Add a linear layer of x, times a number, to the residual stream."""
+        if scale == 1.0:
+            self.b.linear(x, self.tensor(name), self.hidden, accumulate=True)
+            return
+        sublayer = self.b.buffer("sublayer", self.hidden.width)
+        self.b.linear(x, self.tensor(name), sublayer)
+        self.b.scale(sublayer, scale)
+        self.b.add(self.hidden, sublayer, self.hidden)
 
     def add_normed(self, x: Buffer, name: str, norm: str) -> None:
         """Add a linear layer of x, through an RMSNorm of its own, to the residual stream."""

@@ -139,6 +139,34 @@ class Reordered(Rows):
         return picked
 
 
+class ColumnsReordered(Rows):
+    """Columns of a tensor in another order, so many neighbours at a time.
+
+    Args:
+        source: The tensor.
+        order: Which of its groups of columns each group is; all are of one size.
+
+    Raises:
+        ValueError: The groups aren't whole blocks of its type.
+    """
+
+    def __init__(self, source: Rows, order: npt.NDArray[np.int64]) -> None:
+        super().__init__(source.name, source.type, source.shape)
+        columns, rest = divmod(source.shape[-1], len(order))
+        if rest or columns % source.type.block_elements != 0:
+            raise ValueError(
+                f"{source.name}: groups of {columns} columns aren't whole blocks of "
+                f"{source.type.name}"
+            )
+        self._source = source
+        self._order = order
+
+    def read(self, first: int, count: int) -> Bytes:
+        """See `Rows.read`."""
+        groups = self._source.read(first, count).reshape(count, len(self._order), -1)
+        return groups[:, self._order].reshape(count, -1)
+
+
 class Joined(Rows):
     """Tensors of equally long rows, one behind the other.
 

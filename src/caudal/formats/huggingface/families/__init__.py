@@ -6,11 +6,14 @@ from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families import (
     gemma3,
     glm4,
+    granite,
+    lfm2,
     llama,
     olmo2,
     phi3,
     qwen2,
     qwen3,
+    qwen35,
     smollm3,
 )
 from caudal.formats.huggingface.family import Family
@@ -18,6 +21,9 @@ from caudal.formats.huggingface.family import Family
 _ALL = (
     gemma3.FAMILY,
     glm4.FAMILY,
+    granite.FAMILY,
+    granite.HYBRID_FAMILY,
+    lfm2.FAMILY,
     llama.FAMILY,
     olmo2.FAMILY,
     phi3.FAMILY,
@@ -25,6 +31,7 @@ _ALL = (
     qwen2.VISION_FAMILY,
     qwen3.FAMILY,
     qwen3.VISION_FAMILY,
+    qwen35.FAMILY,
     smollm3.FAMILY,
 )
 

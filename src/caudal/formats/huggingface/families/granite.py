@@ -1,0 +1,121 @@
+"""Granite 3 and 4 (dense), with Mamba-2 layers and without."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from caudal.formats.gguf_metadata import MetadataValue
+from caudal.formats.huggingface.config import SILU, Config
+from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys, Table
+from caudal.formats.huggingface.keys import decoder_keys
+from caudal.formats.huggingface.rows import Rows, mapped, reshaped
+from caudal.formats.huggingface.tensor_rules import (
+    Found,
+    Rule,
+    permuted_heads,
+    split,
+    squeezed,
+)
+
+# As transformers has written infinity so far.
+_UNLIMITED = (None, [0.0, math.inf], [0.0, {"__float__": "Infinity"}])
+_ATTENTION: Table = {
+    **ATTENTION,
+    "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
+    "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
+}
+
+
+def _multipliers(config: Config) -> dict[str, MetadataValue]:
+    return {
+        "embedding_scale": config.get("embedding_multiplier", float, 1.0),
+        "residual_scale": config.get("residual_multiplier", float, 1.0),
+        "attention.scale": config.get("attention_multiplier", float, 1.0),
+        "logit_scale": config.get("logits_scaling", float, 1.0),
+    }
+
+
+def _keys(config: Config) -> Keys:
+    config.require("hidden_act", SILU, "silu")
+    return {**decoder_keys(config), **_multipliers(config)}
+
+
+def _hybrid_keys(config: Config) -> Keys:
+    config.require("hidden_act", SILU, "silu")
+    config.require("num_local_experts", (0,), 8)
+    config.require("mamba_proj_bias", (False,), False)
+    config.require("mamba_n_groups", (1,), 1)  # of more, norms would be of all together
+    config.require("position_embedding_type", (None, "nope", "rope"), None)
+    config.require("time_step_limit", _UNLIMITED, None)
+    layers = config.positive("num_hidden_layers")
+    kinds = config.get("layer_types", list, config.get("layers_block_type", list, []))
+    if len(kinds) != layers or not all(kind in _KINDS for kind in kinds):
+        raise config.error(f"layer_types isn't mamba or attention for each of {layers} layers")
+    kv_heads = config.positive("num_key_value_heads", config.positive("num_attention_heads"))
+    heads, of_head = config.positive("mamba_n_heads"), _mamba_head(config)
+    return {
+        **decoder_keys(config),
+        **_multipliers(config),
+        "feed_forward_length": config.positive("shared_intermediate_size"),
+        "attention.head_count_kv": np.array([kv_heads * _KINDS[kind] for kind in kinds], np.int32),
+        "rope.scaling.finetuned": config.get("position_embedding_type", str, "nope") == "rope",
+        "ssm.conv_kernel": config.positive("mamba_d_conv"),
+        "ssm.state_size": config.positive("mamba_d_state"),
+        "ssm.group_count": 1,
+        "ssm.inner_size": heads * of_head,
+        "ssm.time_step_rank": heads,
+    }
+
+
+_KINDS = {"mamba": 0, "linear_attention": 0, "attention": 1, "full_attention": 1}
+"""Names of layers, and whether they attend."""
+
+
+def _mamba_head(config: Config) -> int:
+    if config.content.get("mamba_d_head") in (None, "auto"):
+        inner = config.positive("mamba_expand") * config.positive("hidden_size")
+        return max(inner // config.positive("mamba_n_heads"), 1)
+    return config.positive("mamba_d_head")
+
+
+def _column(name: str, *, decay: bool = False) -> Rule:
+    """A number for each head, as converters write it; `decay`: -exp of it."""
+
+    def rule(found: Found) -> dict[str, Rows]:
+        rows = mapped(found.rows, lambda values: -np.exp(values)) if decay else found.rows
+        return {name: reshaped(rows, (rows.shape[0], 1))}
+
+    return rule
+
+
+def _norm(found: Found) -> dict[str, Rows]:
+    return {found.named("ssm_norm"): reshaped(found.rows, (1, *found.rows.shape))}
+
+
+FAMILY = Family(
+    model_types=("granite",),
+    architecture="granite",
+    keys=_keys,
+    layer={**_ATTENTION, **MLP, **NORMS},
+)
+
+HYBRID_FAMILY = Family(
+    model_types=("granitemoehybrid",),
+    architecture="granitehybrid",
+    keys=_hybrid_keys,
+    layer={
+        **_ATTENTION,
+        **NORMS,
+        "shared_mlp.input_linear": split("ffn_gate", "ffn_up"),
+        "shared_mlp.output_linear": "ffn_down",
+        "mamba.in_proj": "ssm_in",
+        "mamba.conv1d": squeezed("ssm_conv1d"),
+        "mamba.dt_bias": "ssm_dt.bias",
+        "mamba.A_log": _column("ssm_a", decay=True),
+        "mamba.D": _column("ssm_d"),
+        "mamba.norm": _norm,
+        "mamba.out_proj": "ssm_out",
+    },
+)

@@ -1,0 +1,75 @@
+"""LFM2 and LFM2.5 (dense): short convolutions and attention."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from caudal.formats.huggingface.config import Config
+from caudal.formats.huggingface.family import Family, Keys
+from caudal.formats.huggingface.keys import decoder_keys
+from caudal.formats.huggingface.rope_keys import FULL
+from caudal.formats.huggingface.tensor_rules import squeezed
+
+
+def _keys(config: Config) -> Keys:
+    layers = config.positive("num_hidden_layers")
+    kinds = _kinds(config, layers)
+    heads = config.positive("num_key_value_heads", config.positive("num_attention_heads"))
+    of_layers = [heads if kind == FULL else 0 for kind in kinds]
+    return {
+        **decoder_keys(config),
+        "feed_forward_length": _feed_forward(config),
+        "attention.head_count_kv": np.array(of_layers, np.int32),
+        "attention.layer_norm_rms_epsilon": config.get("norm_eps", float, 1e-5),
+        "shortconv.l_cache": config.positive("conv_L_cache", 3),
+    }
+
+
+def _kinds(config: Config, layers: int) -> list[str]:
+    kinds: list[str] = config.get("layer_types", list, [])
+    if not kinds:
+        attending = config.get("full_attn_idxs", list, list(range(layers)))
+        kinds = [FULL if index in attending else "conv" for index in range(layers)]
+    if len(kinds) != layers or not all(kind in (FULL, "conv") for kind in kinds):
+        raise config.error(f"layer_types isn't conv or full_attention for each of {layers} layers")
+    return kinds
+
+
+def _feed_forward(config: Config) -> int:
+    """The width inside MLPs: two thirds of what is said, as a rule, and a round number."""
+    width = config.positive("block_ff_dim", config.positive("intermediate_size", 12288))
+    if not config.get("block_auto_adjust_ff_dim", bool, True):
+        return width
+    width = int(config.get("block_ffn_dim_multiplier", float, 1.0) * int(2 * width / 3))
+    multiple = config.positive("block_multiple_of", 256)
+    return -(-width // multiple) * multiple
+
+
+FAMILY = Family(
+    model_types=("lfm2",),
+    architecture="lfm2",
+    keys=_keys,
+    layer={
+        "operator_norm": "attn_norm",
+        "ffn_norm": "ffn_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.out_proj": "attn_output",
+        "self_attn.q_layernorm": "attn_q_norm",
+        "self_attn.k_layernorm": "attn_k_norm",
+        "feed_forward.w1": "ffn_gate",
+        "feed_forward.w3": "ffn_up",
+        "feed_forward.w2": "ffn_down",
+        "conv.conv": squeezed("shortconv.conv"),
+        "conv.in_proj": "shortconv.in_proj",
+        "conv.out_proj": "shortconv.out_proj",
+    },
+    others={
+        "embed_tokens": "token_embd",
+        "embedding_norm": "token_embd_norm",
+        "lm_head": "output",
+    },
+    defaults={"rope_theta": 1000000.0, "max_position_embeddings": 128000},
+    tied=True,
+)
