@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import caudal.loading.load
-from caudal.backends.backend import PagedKV
+from caudal.backends.backend import MemoryKinds, PagedKV
 from caudal.backends.facts import ExecutorFacts
 from caudal.cli import pull_display
 from caudal.cli.app import app
@@ -40,7 +40,7 @@ FACTS = fake_facts(
         weight_bytes=1,
     ),
     chat_template="from the model file",
-    kv=PagedKV(num_blocks=512, block_size=16, bytes_per_token=23040),
+    memory=MemoryKinds(kv=PagedKV(num_blocks=512, block_size=16, bytes_per_token=23040)),
 )
 TABLE = """
   model          tiny: llama, Q4_1 x210, Q8_0 x1

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from caudal.engine.memory import blocks_of_window
+from caudal.backends.executor import blocks_of_window
 from caudal.engine.request import FinishReason
 from caudal.errors import QueueFullError
 from caudal.models.pooling import PoolingKind

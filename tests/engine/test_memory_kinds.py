@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from caudal.backends.executor import blocks_of_window
 from caudal.engine.checkpoints import Checkpoints
-from caudal.engine.memory import blocks_of_window
 from caudal.engine.request import FinishReason
 from support.engine_harness import Harness
 

@@ -162,7 +162,13 @@ def _use(path: Path) -> None:
 
 def _use_stored(stored: Any) -> None:
     """Load a model, and run it for what its first tokens give."""
-    from caudal.backends.executor import Batch, PooledRows, SamplingRow, SequenceStep
+    from caudal.backends.executor import (
+        Batch,
+        PooledRows,
+        SamplingRow,
+        SequenceStep,
+        StateSlots,
+    )
     from caudal.backends.native.executor import NativeExecutor, NativeOptions
     from caudal.backends.registry import find_backend
     from caudal.loading.files import open_model
@@ -175,21 +181,25 @@ def _use_stored(stored: Any) -> None:
         files.tokenizer.encode(TEXT)
         options = LoadOptions()
         plan_run(program, options, find_backend(options.backend))
-        executor = NativeExecutor(
-            files.weights, program, NativeOptions(num_blocks=2, max_batch_tokens=16, threads=1)
+        sizes = NativeOptions(
+            num_blocks=2,
+            window_blocks=(2,) * len(program.windows),
+            num_slots=1 if program.state_layers else 0,
+            max_batch_tokens=16,
+            threads=1,
         )
+        executor = NativeExecutor(files.weights, program, sizes)
     try:
         tokens = [0, min(1, program.vocab_size - 1)]
         row = SamplingRow(SamplingParams(temperature=0), seed=0, stream=0, step=0)
-        executor.execute(
-            Batch(
-                [
-                    SequenceStep(tokens, 0, [0], pooled_rows=PooledRows(0, 2))
-                    if program.is_encoder
-                    else SequenceStep(tokens, 0, [0], samples=[row])
-                ]
-            )
-        )
+        step = SequenceStep(tokens, 0, [0], window_tables=[[0]] * len(program.windows))
+        if program.is_encoder:
+            step.pooled_rows = PooledRows(0, 2)
+        else:
+            step.samples = [row]
+        if program.state_layers:
+            step.state = StateSlots(None, 0)
+        executor.execute(Batch([step]))
     finally:
         executor.close()
 

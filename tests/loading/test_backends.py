@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from caudal import LLM, SamplingParams
-from caudal.backends.backend import BackendOptions, MemoryPlan, PagedKV, RunLimits
+from caudal.backends.backend import BackendOptions, MemoryKinds, MemoryPlan, PagedKV, RunLimits
 from caudal.backends.registry import BACKENDS
 from caudal.errors import ParameterError
 from caudal.formats.tensor_file import TensorFile
@@ -32,7 +32,9 @@ class SmallBackend:
     def plan(self, program: Program, options: BackendOptions, limits: RunLimits) -> MemoryPlan:
         kv = PagedKV(num_blocks=100, block_size=3, bytes_per_token=7)
         length = limits.max_model_len or min(program.context_length, kv.tokens)
-        return MemoryPlan(options=options, limits=limits, kv=kv, max_model_len=length)
+        return MemoryPlan(
+            options=options, limits=limits, kinds=MemoryKinds(kv=kv), max_model_len=length
+        )
 
     def open(
         self,
@@ -41,7 +43,8 @@ class SmallBackend:
         plan: MemoryPlan,
         progress: Callable[[float], None] | None = None,
     ) -> FakeExecutor:
-        return FakeExecutor(plan.kv.num_blocks, plan.kv.block_size, program.vocab_size)
+        kv = plan.kinds.kv
+        return FakeExecutor(kv.num_blocks, kv.block_size, program.vocab_size)
 
 
 @pytest.fixture(autouse=True)
@@ -87,9 +90,10 @@ def test_facts_are_what_the_backend_planned(model: Path):
     loaded = load_model(str(model), LoadOptions(backend="small", max_model_len=120))
     assert loaded.facts.executor is EXECUTOR_FACTS
     assert loaded.facts.max_model_len == loaded.engine_config.max_model_len == 120
-    assert loaded.facts.kv is not None
-    assert (loaded.facts.kv.tokens, loaded.facts.kv.bytes) == (300, 2100)
-    assert loaded.facts.kv.sequences(120) == 2.5
+    memory = loaded.facts.memory
+    assert memory is not None
+    assert (memory.kv.tokens, memory.bytes) == (300, 2100)
+    assert memory.sequences(120) == 2.5
 
 
 def test_backends_and_what_they_understand_are_refused_by_name():
@@ -113,7 +117,8 @@ def test_the_native_pool_holds_what_its_memory_suffices_for(model: Path):
     per_token = 2 * 2 * 16 * 2  # keys and values, two heads of 16, two bytes
     loaded = load_model(str(model), LoadOptions(kv_memory=per_token * 100, threads=1))
     loaded.executor.close()
-    assert loaded.facts.kv == PagedKV(num_blocks=6, block_size=16, bytes_per_token=per_token)
+    pool = PagedKV(num_blocks=6, block_size=16, bytes_per_token=per_token)
+    assert loaded.facts.memory == MemoryKinds(kv=pool)
     assert loaded.max_model_len == 96, "the context shrinks"
     with pytest.raises(ParameterError, match="holds 96 tokens, but one sequence of 97 needs"):
         load_model(str(model), LoadOptions(kv_memory=per_token * 100, max_model_len=97))
@@ -125,7 +130,7 @@ def test_an_encoders_pool_holds_a_batch(tmp_path: Path):
     loaded.executor.close()
     assert loaded.engine_config.max_num_batched_tokens == 512
     assert loaded.executor.info.num_blocks == 512 // 16 + 2 * 4
-    assert loaded.facts.kv is None
+    assert loaded.facts.memory is None
     with pytest.raises(ParameterError, match="this model reads each input as a whole"):
         load_model(str(folder), LoadOptions(threads=1, max_num_batched_tokens=40))
     with pytest.raises(ParameterError, match="set request_timeout instead"):

@@ -52,6 +52,7 @@ def log_probabilities(model: TinyModel, path: Path, **options: str) -> NDArray[n
             program,
             NativeOptions(
                 num_blocks=16,
+                window_blocks=(16,) * len(program.windows),
                 num_slots=1 if program.state_layers else 0,
                 max_batch_tokens=LENGTH,
                 threads=2,
@@ -59,7 +60,14 @@ def log_probabilities(model: TinyModel, path: Path, **options: str) -> NDArray[n
             ),
         )
     state = StateSlots(None, 0) if program.state_layers else None
-    step = SequenceStep(TOKENS, 0, range(8), score_targets=TOKENS[1:], state=state)
+    step = SequenceStep(
+        TOKENS,
+        0,
+        range(8),
+        score_targets=TOKENS[1:],
+        window_tables=[range(8)] * len(program.windows),
+        state=state,
+    )
     (result,) = executor.execute(Batch([step]))
     executor.close()
     return np.array([score.logprob for score in result.scores])
@@ -88,7 +96,12 @@ def test_pooled_states_match_the_reference(name: str, tmp_path: Path) -> None:
     with GGUFFile.open(model.write(tmp_path / "tiny.gguf")) as file:
         program = build_program(file)
         options = NativeOptions(
-            num_blocks=16, max_batch_tokens=2 * LENGTH, threads=2, kv_type="f32", activations="f32"
+            num_blocks=16,
+            window_blocks=(16,) * len(program.windows),
+            max_batch_tokens=2 * LENGTH,
+            threads=2,
+            kv_type="f32",
+            activations="f32",
         )
         executor = NativeExecutor(file, program, options)
 
@@ -96,7 +109,13 @@ def test_pooled_states_match_the_reference(name: str, tmp_path: Path) -> None:
         total = last = None
         for begin, end in itertools.pairwise([0, *cuts, LENGTH]):
             steps = [
-                SequenceStep(TOKENS[begin:end], begin, blocks, pooled_rows=rows)
+                SequenceStep(
+                    TOKENS[begin:end],
+                    begin,
+                    blocks,
+                    pooled_rows=rows,
+                    window_tables=[blocks] * len(program.windows),
+                )
                 for blocks, rows in (
                     (range(8), PooledRows(0, end - begin, total)),
                     (range(8, 16), PooledRows(end - begin - 1, 1)),

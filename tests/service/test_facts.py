@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from caudal.backends.backend import PagedKV
+from caudal.backends.backend import MemoryKinds, PagedKV
 from caudal.service.facts import ServedFacts
 from support.fake_facts import EXECUTOR_FACTS, fake_facts
 
@@ -37,7 +37,11 @@ def test_the_fingerprint_changes_with_what_decides_answers():
 
 def test_the_fingerprint_does_not_depend_on_threads_or_memory():
     facts = ServedFacts(loaded=fake_facts())
-    pool = PagedKV(num_blocks=9, block_size=16, bytes_per_token=8)
+    pool = MemoryKinds(kv=PagedKV(num_blocks=9, block_size=16, bytes_per_token=8))
     threads = replace(EXECUTOR_FACTS, threads=8)
-    for loaded in (fake_facts(kv=pool), fake_facts(executor=threads), fake_facts(model="other")):
+    for loaded in (
+        fake_facts(memory=pool),
+        fake_facts(executor=threads),
+        fake_facts(model="other"),
+    ):
         assert ServedFacts(loaded=loaded).fingerprint == facts.fingerprint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from caudal.backends.backend import PagedKV
+from caudal.backends.backend import MemoryKinds, PagedKV
 from caudal.backends.facts import ExecutorFacts
 from caudal.loading.facts import ModelFacts
 from caudal.models.pooling import Pooling
@@ -34,6 +34,6 @@ def fake_facts(**known: Any) -> ModelFacts:
         "context_length": 512,
         "executor": EXECUTOR_FACTS,
         "chat_template": "given",
-        "kv": PagedKV(num_blocks=512, block_size=16, bytes_per_token=8),
+        "memory": MemoryKinds(kv=PagedKV(num_blocks=512, block_size=16, bytes_per_token=8)),
     }
     return ModelFacts(**facts | known)

@@ -7,11 +7,12 @@ there is to put it in. A new backend is a package with a class like this one and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from caudal.backends.executor import Executor
+from caudal.backends.executor import Executor, blocks_of_window
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.program import Program
 
@@ -77,6 +78,10 @@ class PagedKV:
         """How many sequences of so many tokens fit."""
         return self.tokens / length
 
+    def sequence_bytes(self, length: int) -> int:
+        """Bytes that one sequence of so many tokens takes."""
+        return -(-length // self.block_size) * self.block_size * self.bytes_per_token
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowKV:
@@ -94,6 +99,22 @@ class WindowKV:
     block_size: int
     bytes_per_token: int
 
+    @property
+    def bytes(self) -> int:
+        """Bytes that the pool takes once all of it has been used."""
+        return self.num_blocks * self.block_size * self.bytes_per_token
+
+    def sequences(self, length: int) -> float:
+        """How many sequences of so many tokens fit, while nothing else is kept."""
+        return self.num_blocks / self._blocks(length)
+
+    def sequence_bytes(self, length: int) -> int:
+        """Most bytes that one sequence of so many tokens takes between two iterations."""
+        return self._blocks(length) * self.block_size * self.bytes_per_token
+
+    def _blocks(self, length: int) -> int:
+        return min(-(-length // self.block_size), blocks_of_window(self.window, self.block_size))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentStates:
@@ -107,26 +128,60 @@ class RecurrentStates:
     num_slots: int
     bytes_per_slot: int
 
+    @property
+    def bytes(self) -> int:
+        """Bytes that all slots take once they have been used."""
+        return self.num_slots * self.bytes_per_slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryKinds:
+    """What there is of each kind of memory.
+
+    Attributes:
+        kv: Where keys and values of all tokens go.
+        windows: Where those of layers with windows go, shortest window first.
+        states: Where the states of recurrent layers go; None where there are none.
+    """
+
+    kv: PagedKV
+    windows: tuple[WindowKV, ...] = ()
+    states: RecurrentStates | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that all of it takes once it has been used."""
+        states = 0 if self.states is None else self.states.bytes
+        return self.kv.bytes + sum(pool.bytes for pool in self.windows) + states
+
+    def sequence_bytes(self, length: int) -> int:
+        """Bytes that one sequence of so many tokens takes."""
+        windows = sum(pool.sequence_bytes(length) for pool in self.windows)
+        states = 0 if self.states is None else self.states.bytes_per_slot
+        return self.kv.sequence_bytes(length) + windows + states
+
+    def sequences(self, length: int) -> float:
+        """How many sequences of so many tokens fit at once."""
+        slots = math.inf if self.states is None else self.states.num_slots
+        windows = min((pool.sequences(length) for pool in self.windows), default=math.inf)
+        return min(self.kv.sequences(length), windows, slots)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """What a program takes on a backend: a field for each kind of memory, and what fits in them.
+    """What a program takes on a backend, and what fits in that.
 
     Attributes:
         options: The user's choices that it was made for.
         limits: What it was made for.
-        kv: Where keys and values go.
+        kinds: What there is of each kind of memory.
         max_model_len: Most tokens of one sequence: as asked for, or what fits.
-        windows: Where keys and values of layers with windows go, shortest window first.
-        states: Where the states of recurrent layers go.
     """
 
     options: BackendOptions
     limits: RunLimits
-    kv: PagedKV
+    kinds: MemoryKinds
     max_model_len: int
-    windows: tuple[WindowKV, ...] = ()
-    states: RecurrentStates | None = None
 
 
 class Backend(Protocol):

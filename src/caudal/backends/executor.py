@@ -202,6 +202,11 @@ class WindowPool:
     window: int
 
 
+def blocks_of_window(window: int, block_size: int) -> int:
+    """Most blocks that the tokens of a window are in, one of them being computed."""
+    return -(-(window - 1) // block_size) + 1
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutorInfo:
     """What an executor is and holds.

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from caudal.backends.executor import Batch, Executor, SamplingRow, SequenceStep
+from caudal.backends.executor import Batch, Executor
+from caudal.bench.steps import lone_step
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import Generate, Request
@@ -112,7 +113,7 @@ def prefill_rate(executor: Executor) -> float:
     """Tokens per second of computing a prompt in one chunk, first token included."""
     info = executor.info
     prompt = random_prompt(info.vocab_size, PROMPT_TOKENS)
-    step = SequenceStep(prompt, 0, _blocks(executor, PROMPT_TOKENS), [greedy_row()])
+    step = lone_step(info, prompt, 0, blocks=_blocks(executor, PROMPT_TOKENS))
     start = time.perf_counter()
     executor.execute(Batch([step]))
     return PROMPT_TOKENS / (time.perf_counter() - start)
@@ -124,7 +125,7 @@ def decode_rate(executor: Executor) -> float:
     token = 1
     start = time.perf_counter()
     for position in range(DECODE_TOKENS):
-        step = SequenceStep([token], position, blocks, [greedy_row()])
+        step = lone_step(executor.info, [token], position, blocks=blocks)
         token = executor.execute(Batch([step]))[0].samples[0].token
     return DECODE_TOKENS / (time.perf_counter() - start)
 
@@ -181,11 +182,3 @@ def random_prompt(vocab_size: int, length: int, seed: int = 0) -> list[int]:
 
 def _blocks(executor: Executor, tokens: int) -> range:
     return range(-(-tokens // executor.info.block_size))
-
-
-def greedy_row() -> SamplingRow:
-    """The likeliest token, without log-probabilities."""
-    return SamplingRow(params=_GREEDY, seed=0, stream=0, step=0)
-
-
-_GREEDY = SamplingParams(temperature=0.0)

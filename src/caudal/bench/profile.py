@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from caudal.backends.executor import Batch, SequenceStep
+from caudal.backends.executor import Batch
 from caudal.backends.native.executor import NativeExecutor, StageCost
-from caudal.bench.engine import PROMPT_TOKENS, greedy_row, random_prompt
+from caudal.bench.engine import PROMPT_TOKENS, random_prompt
+from caudal.bench.steps import lone_step
 
 LONG_CONTEXT = 4000
 DECODE_CONTEXT = 128
@@ -41,15 +42,15 @@ def profile_cases(executor: NativeExecutor, runs: int) -> list[CaseProfile]:
         runs: How often each iteration runs; the cheapest run of every stage counts, so that what
             else the machine does disturbs little.
     """
-    size = executor.info.block_size
-    vocabulary = executor.info.vocab_size
+    info = executor.info
+    size, vocabulary = info.block_size, info.vocab_size
 
     def decode(sequences: int, context: int) -> Batch:
         # Nobody computed these contexts, but what keys and values hold doesn't change their cost.
         blocks = -(-(context + 1) // size)
         return Batch(
             [
-                SequenceStep([1], context, range(s * blocks, (s + 1) * blocks), [greedy_row()])
+                lone_step(info, [1], context, blocks=range(s * blocks, (s + 1) * blocks), number=s)
                 for s in range(sequences)
             ]
         )
@@ -60,11 +61,11 @@ def profile_cases(executor: NativeExecutor, runs: int) -> list[CaseProfile]:
     written = max(32 * (-(-(DECODE_CONTEXT + 1) // size)), -(-(LONG_CONTEXT + 1) // size))
     for first in range(0, written, whole_prompt):
         executor.execute(
-            Batch([SequenceStep(prompt, 0, range(first, first + whole_prompt), [greedy_row()])])
+            Batch([lone_step(info, prompt, 0, blocks=range(first, first + whole_prompt))])
         )
     cases = {
         f"prefill of {PROMPT_TOKENS} tokens": Batch(
-            [SequenceStep(prompt, 0, range(whole_prompt), [greedy_row()])]
+            [lone_step(info, prompt, 0, blocks=range(whole_prompt))]
         ),
         f"decoding 1 sequence after {DECODE_CONTEXT} tokens": decode(1, DECODE_CONTEXT),
         f"decoding 32 sequences after {DECODE_CONTEXT} tokens": decode(32, DECODE_CONTEXT),

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from caudal.backends.backend import MemoryKinds
 from caudal.backends.registry import find_backend
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.gguf import GGUFFile
@@ -39,16 +40,23 @@ class TensorTypeShare:
     bytes: int
 
 
+USUAL_LENGTH = 4096
+"""Tokens of a conversation of which it is said what it takes."""
+
+
 @dataclass(frozen=True, slots=True)
-class DefaultKVPool:
+class DefaultMemory:
     """What sequences cost in memory, and how many have room by default on this machine.
 
     Attributes:
-        bytes_per_token: Keys and values of one token over all layers.
-        bytes: The default KV pool.
+        bytes_per_token: Keys and values of one token over all layers that see all tokens.
+        bytes: The default KV pool, for those.
         tokens: Tokens that fit in it.
         max_model_len: The longest sequence that would be served.
-        sequences: How many sequences of that length fit.
+        sequences: How many sequences of that length fit, in every kind of memory.
+        usual_length: A length of which it is said what a sequence takes.
+        sequence_bytes: What that takes, of all kinds.
+        kinds: What there would be of each kind.
     """
 
     bytes_per_token: int
@@ -56,6 +64,9 @@ class DefaultKVPool:
     tokens: int
     max_model_len: int
     sequences: float
+    usual_length: int
+    sequence_bytes: int
+    kinds: MemoryKinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,7 @@ class ModelDescription:
     chat_template: bool
     embedding: str
     generates: bool
-    kv_memory: DefaultKVPool | None
+    kv_memory: DefaultMemory | None
     obstacle: str | None
     left_out: tuple[str, ...] = ()
 
@@ -117,7 +128,7 @@ def describe_model(model: StoredModel) -> ModelDescription:
         program, kv_memory, obstacle = None, None, None
         try:
             program = build_program(file)
-            kv_memory = None if program.is_encoder else _default_kv_pool(program)
+            kv_memory = None if program.is_encoder else _default_memory(program)
         except ModelLoadError as error:
             obstacle = error.reason
         except ParameterError as error:
@@ -154,7 +165,7 @@ def _describe_folder(model: StoredModel, folder: ModelFolder) -> ModelDescriptio
         with open_model(model) as files:
             program, tokenizer, left_out = files.program, files.tokenizer, files.left_out
             has_template = not files.chat_template.is_default
-            kv_memory = None if program.is_encoder else _default_kv_pool(program)
+            kv_memory = None if program.is_encoder else _default_memory(program)
     except ModelLoadError as error:
         obstacle = error.reason
     except ParameterError as error:
@@ -181,15 +192,20 @@ def _describe_folder(model: StoredModel, folder: ModelFolder) -> ModelDescriptio
     )
 
 
-def _default_kv_pool(program: Program) -> DefaultKVPool:
+def _default_memory(program: Program) -> DefaultMemory:
     options = LoadOptions()
-    memory = plan_run(program, options, find_backend(options.backend)).memory
-    return DefaultKVPool(
-        bytes_per_token=memory.kv.bytes_per_token,
-        bytes=memory.kv.bytes,
-        tokens=memory.kv.tokens,
-        max_model_len=memory.max_model_len,
-        sequences=memory.kv.sequences(memory.max_model_len),
+    plan = plan_run(program, options, find_backend(options.backend)).memory
+    kinds, longest = plan.kinds, plan.max_model_len
+    usual = min(longest, USUAL_LENGTH)
+    return DefaultMemory(
+        bytes_per_token=kinds.kv.bytes_per_token,
+        bytes=kinds.kv.bytes,
+        tokens=kinds.kv.tokens,
+        max_model_len=longest,
+        sequences=kinds.sequences(longest),
+        usual_length=usual,
+        sequence_bytes=kinds.sequence_bytes(usual),
+        kinds=kinds,
     )
 
 

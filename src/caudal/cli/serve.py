@@ -288,12 +288,22 @@ def _banner(served: ModelService, address: str, *, needs_key: bool) -> str:
             "chat template": loaded.chat_template,
             "reads": f"{calls}, reasoning as {facts.reasoning_parser}",
         }
-    if loaded.kv is not None:
-        sequences = loaded.kv.sequences(loaded.max_model_len)
+    memory = loaded.memory
+    if memory is not None:
+        sequences = memory.sequences(loaded.max_model_len)
         lines["KV memory"] = (
-            f"{format_bytes(loaded.kv.bytes)}: {loaded.kv.tokens} tokens, or "
+            f"{format_bytes(memory.kv.bytes)}: {memory.kv.tokens} tokens, or "
             f"{sequences:.1f} sequences of the longest, {loaded.max_model_len}"
         )
+        for pool in memory.windows:
+            lines[f"windows of {pool.window}"] = (
+                f"{format_bytes(pool.bytes)}: {pool.sequences(loaded.max_model_len):.1f} of them"
+            )
+        if memory.states is not None:
+            lines["recurrent states"] = (
+                f"{format_bytes(memory.states.bytes)}: of {memory.states.num_slots} sequences "
+                "and snapshots"
+            )
     else:
         lines["longest input"] = f"{loaded.max_model_len} tokens"
     lines["address"] = f"{address}/v1"

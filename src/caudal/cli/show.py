@@ -97,9 +97,30 @@ def _memory_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:
     memory = model.kv_memory
     if memory is None:
         return
+    kinds, length = memory.kinds, memory.usual_length
     yield "keys and values", f"{format_bytes(memory.bytes_per_token)} per token"
+    for pool in kinds.windows:
+        yield (
+            f"window of {pool.window:,}",
+            f"{format_bytes(pool.bytes_per_token)} per token in it; "
+            f"{format_bytes(pool.sequence_bytes(length))} at most",
+        )
+    if kinds.states is not None:
+        yield "recurrent states", f"{format_bytes(kinds.states.bytes_per_slot)} per sequence"
+    yield "a sequence", f"{format_bytes(memory.sequence_bytes)} for {length:,} tokens"
     yield (
         "KV pool",
         f"{format_bytes(memory.bytes)} by default here: {memory.tokens:,} tokens, or "
         f"{memory.sequences:,.1f} sequences of {memory.max_model_len:,}",
     )
+    for pool in kinds.windows:
+        yield (
+            f"windows of {pool.window:,}",
+            f"{format_bytes(pool.bytes)} by default here: {pool.sequences(length):,.1f} of them",
+        )
+    if kinds.states is not None:
+        yield (
+            "slots for states",
+            f"{format_bytes(kinds.states.bytes)} by default here: {kinds.states.num_slots:,}, "
+            "for sequences and snapshots",
+        )

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable
 
-from caudal.backends.executor import Executor, ExecutorInfo
+from caudal.backends.executor import Executor, ExecutorInfo, blocks_of_window
 from caudal.engine.answer import grow
 from caudal.engine.checks import check_request, max_output_tokens
 from caudal.engine.config import EngineConfig
@@ -19,11 +19,11 @@ from caudal.engine.deadlines import Deadlines
 from caudal.engine.grammar import Grammar, Grammars, MatcherError, NoGrammars
 from caudal.engine.iteration import IterationRunner
 from caudal.engine.live import LiveRequests
-from caudal.engine.memory import Memory, blocks_of_window
+from caudal.engine.memory import Memory
 from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence, SequenceGroup
-from caudal.engine.stats import EngineStats
+from caudal.engine.stats import EngineStats, PoolUse
 from caudal.errors import ParameterError, QueueFullError
 
 
@@ -77,11 +77,11 @@ class Engine:
                 f"{info.num_blocks * info.block_size} tokens that the KV memory holds.",
             )
         for pool in info.windows:
-            tokens = min(pool.window, config.max_model_len)
-            if pool.num_blocks < blocks_of_window(tokens, info.block_size):
+            whole = self._memory.pool.blocks_for(config.max_model_len)
+            if pool.num_blocks < min(blocks_of_window(pool.window, info.block_size), whole):
                 raise ParameterError(
                     "kv_memory",
-                    f"A pool of {pool.num_blocks} blocks doesn't hold a window of {tokens} tokens.",
+                    f"A pool of {pool.num_blocks} blocks doesn't hold a window of {pool.window}.",
                 )
         self._counters = Counters(clock())
         self._scheduler = Scheduler(config, self._memory)
@@ -245,6 +245,11 @@ class Engine:
             blocks_free=pool.num_free,
             blocks_used=pool.num_used,
             blocks_cached=pool.num_cached,
+            windows={
+                pool.window: PoolUse.of(blocks)
+                for pool, blocks in zip(self._info.windows, self._memory.windows, strict=True)
+            },
+            slots=None if self._memory.slots is None else PoolUse.of(self._memory.slots),
             prompt_tokens=scheduler.prompt_tokens,
             cache_hit_tokens=scheduler.cache_hit_tokens,
             generated_tokens=counters.generated_tokens,

@@ -48,6 +48,7 @@ class IterationRunner:
         self._live = live
         self._counters = counters
         self._clock = clock
+        self._has_more_kinds = memory.has_more_kinds
         self._vocab_size = executor.info.vocab_size
 
     def run(self, planned: SequenceOf[Sequence]) -> None:
@@ -98,8 +99,7 @@ class IterationRunner:
     def _batch(self, sequences: SequenceOf[Sequence], steps: SequenceOf[SequenceStep]) -> Batch:
         """The steps, with where their sequences have what they remember."""
         copies = [seq.memory.copy for seq in sequences if seq.memory.copy is not None]
-        memory = self._memory
-        if not memory.has_more_kinds:
+        if not self._has_more_kinds:
             return Batch(steps, copies)
         for seq, step in zip(sequences, steps, strict=True):
             place_step(step, seq.memory)
@@ -120,7 +120,7 @@ class IterationRunner:
         held.length += seq.planned
         if result.pooled is not None:
             group.take_pooled(result.pooled, held.length)
-        if held.copy is not None or self._memory.has_more_kinds:
+        if held.copy is not None or self._has_more_kinds:
             self._memory.settle(held, proposed=step.proposed > 0)
         drawn = result.samples
         if drawn and len(seq.branches) > 1:
@@ -168,7 +168,7 @@ class IterationRunner:
             return
         if seq.planned > 1:
             self._publish(seq)
-        if seq.memory.windows:
+        if self._has_more_kinds:
             self._memory.slide(seq.memory)
         self._live.report(seq, tokens, now)
 

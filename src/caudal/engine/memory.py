@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from caudal.backends.executor import WindowPool
+from caudal.backends.executor import WindowPool, blocks_of_window
 from caudal.engine.checkpoints import CHECKPOINTS, Checkpoints
 from caudal.engine.kv import BlockPool
 from caudal.engine.nodes import Match, Node
@@ -130,10 +130,15 @@ class Memory:
         Returns:
             False, with nothing changed, if there is not enough of any kind.
         """
-        lacks = self._lacks(self.pool, held, length, held.length)
-        if not lacks and not self.has_more_kinds:
-            return True
-        if lacks > self.available():
+        pool, blocks = self.pool, held.blocks
+        size = pool.block_size
+        if (
+            length <= len(blocks) * size
+            and not self.has_more_kinds
+            and pool.is_exclusive(blocks[held.length // size])
+        ):
+            return True  # the usual case: a token more in a block of one's own
+        if self._lacks(pool, held, length, held.length) > self.available():
             return False
         for kind, table in enumerate(held.windows, 1):
             if self._lacks(self._pools[kind], table, length, held.length) > self.available(kind):
@@ -415,11 +420,6 @@ class Memory:
         if self._pools[kind].release(block):
             assert self.cache is not None
             self.cache.note_idle(kind, block)
-
-
-def blocks_of_window(window: int, block_size: int) -> int:
-    """Most blocks that the tokens of a window are in, one of them being computed."""
-    return -(-(window - 1) // block_size) + 1
 
 
 def _block_of(node: Node, kind: int) -> int:

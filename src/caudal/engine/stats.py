@@ -5,7 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from caudal.engine.kv import BlockPool
 from caudal.engine.request import FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolUse:
+    """How much of a pool, or of the slots, is in use.
+
+    Attributes:
+        total: What there is; the next three add up to it.
+        free: What holds nothing.
+        used: What running sequences have.
+        cached: What only the prefix cache holds, given up on demand.
+    """
+
+    total: int
+    free: int
+    used: int
+    cached: int
+
+    @classmethod
+    def of(cls, pool: BlockPool) -> PoolUse:
+        """That of a pool now."""
+        return cls(
+            total=pool.num_blocks, free=pool.num_free, used=pool.num_used, cached=pool.num_cached
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +44,8 @@ class EngineStats:
         blocks_free: Blocks that hold nothing.
         blocks_used: Blocks of running sequences.
         blocks_cached: Blocks that only the prefix cache holds, given up on demand.
+        windows: The same of the pools for windows, by window.
+        slots: The same of the slots for recurrent states; None where there are none.
         prompt_tokens: Counter: prompt tokens of requests that have started.
         cache_hit_tokens: Counter: those of them taken from the prefix cache.
         generated_tokens: Counter: tokens generated.
@@ -38,6 +65,8 @@ class EngineStats:
     blocks_free: int
     blocks_used: int
     blocks_cached: int
+    windows: Mapping[int, PoolUse]
+    slots: PoolUse | None
     prompt_tokens: int
     cache_hit_tokens: int
     generated_tokens: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from caudal.backends.backend import PagedKV
+from caudal.backends.backend import MemoryKinds
 from caudal.backends.facts import ExecutorFacts
 from caudal.models.pooling import Pooling
 from caudal.models.program import Task
@@ -31,7 +31,7 @@ class ModelFacts:
         chat_template: Where the chat template is from; None for a model that doesn't generate.
         left_out: Modules of the model that aren't loaded, because they aren't for text.
         sampling: What requests that don't say otherwise are sampled with.
-        kv: The pool of keys and values; None for a model that keeps none.
+        memory: What there is of each kind of memory; None for a model that keeps nothing.
     """
 
     model: str
@@ -46,7 +46,7 @@ class ModelFacts:
     context_length: int
     executor: ExecutorFacts
     chat_template: str | None
-    kv: PagedKV | None
+    memory: MemoryKinds | None
     left_out: tuple[str, ...] = ()
     sampling: RecommendedSampling = NO_RECOMMENDATION
 

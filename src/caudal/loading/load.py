@@ -125,5 +125,5 @@ def _facts(
         left_out=files.left_out,
         sampling=files.sampling if options.generation_config == "auto" else NO_RECOMMENDATION,
         chat_template=None if program.is_encoder else files.chat_template.origin,
-        kv=None if program.is_encoder else plan.memory.kv,
+        memory=None if program.is_encoder else plan.memory.kinds,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from caudal.errors import ModelLoadError
 from caudal.formats.tensor_file import TensorFile
@@ -369,7 +369,7 @@ class ProgramBuilder:
         body, tail = self._layers[:body_length], self._layers[body_length:]
         return Program(
             buffers=tuple(self._buffers.values()),
-            kv_layers=tuple(self._kv_layers),
+            kv_layers=self._forgetting(context_length, is_encoder=logits is None),
             state_layers=tuple(self._state_layers),
             body=_ops(body),
             tail=_ops(tail),
@@ -382,6 +382,27 @@ class ProgramBuilder:
             vocab_size=vocab_size,
             context_length=context_length,
             pooling=pooling,
+        )
+
+    def _forgetting(self, context_length: int, *, is_encoder: bool) -> tuple[KVLayer, ...]:
+        """The KV layers, with the windows beyond which nothing is kept.
+
+        A window is one that all attention over the layer has. There always are layers that keep
+        everything: what has only windows, or ones as long as the context, has its KV in one pool,
+        and so does an encoder, which keeps nothing from one iteration to the next.
+        """
+        windows: dict[int, int] = {}
+        for emitted in self._layers:
+            op = emitted.op
+            if isinstance(op, Attention):
+                window = context_length if op.window is None else op.window
+                windows[op.layer] = max(windows.get(op.layer, 0), window)
+        longest = max(windows.values(), default=0)
+        if is_encoder or longest < context_length:
+            return tuple(self._kv_layers)
+        return tuple(
+            kv if windows[layer] >= context_length else replace(kv, window=windows[layer])
+            for layer, kv in enumerate(self._kv_layers)
         )
 
     def _emit(

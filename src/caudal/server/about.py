@@ -42,6 +42,7 @@ async def server_info(request: Request) -> dict[str, Any]:
         "max_queued_requests": limits.max_queue,
         "chunked_prefill_size": limits.max_num_batched_tokens,
         "page_size": limits.block_size,
+        **_other_kinds(model),
         "schedule_policy": "lpm" if limits.schedule == "prefix" else "fcfs",
         "disable_radix_cache": not limits.prefix_cache,
         "kv_cache_dtype": model.facts.loaded.executor.kv_type,
@@ -66,6 +67,21 @@ async def model_info(request: Request) -> dict[str, Any]:
         "has_image_understanding": False,
         "has_audio_understanding": False,
     }
+
+
+def _other_kinds(model: Service) -> dict[str, Any]:
+    """What there is besides the keys and values of all tokens; SGLang has no names for it."""
+    memory = model.facts.loaded.memory
+    if memory is None:
+        return {}
+    kinds: dict[str, Any] = {}
+    if memory.windows:
+        kinds["window_tokens"] = {
+            str(pool.window): pool.num_blocks * pool.block_size for pool in memory.windows
+        }
+    if memory.states is not None:
+        kinds["state_slots"] = memory.states.num_slots
+    return kinds
 
 
 def _model_names(model: Service) -> dict[str, str]:

@@ -151,6 +151,25 @@ class _EngineCollector(Collector):
         blocks.add_metric(["cached"], stats.blocks_cached)
         blocks.add_metric(["free"], stats.blocks_free)
         yield blocks
+        if stats.windows:
+            windows = GaugeMetricFamily(
+                "caudal_window_blocks",
+                "Blocks of the pools for layers with windows, by window and by state.",
+                labels=["window", "state"],
+            )
+            for window, use in stats.windows.items():
+                for state in ("used", "cached", "free"):
+                    windows.add_metric([str(window), state], getattr(use, state))
+            yield windows
+        if stats.slots is not None:
+            slots = GaugeMetricFamily(
+                "caudal_state_slots",
+                "Slots for recurrent states by state: of running sequences, snapshots, or free.",
+                labels=["state"],
+            )
+            for state in ("used", "cached", "free"):
+                slots.add_metric([state], getattr(stats.slots, state))
+            yield slots
         counters = {
             "prompt_tokens": ("Prompt tokens of started requests.", stats.prompt_tokens),
             "cache_hit_tokens": (

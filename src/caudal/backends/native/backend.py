@@ -5,17 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, get_args
 
-from caudal.backends.backend import BackendOptions, MemoryPlan, PagedKV, RunLimits
+from caudal.backends.backend import (
+    BackendOptions,
+    MemoryKinds,
+    MemoryPlan,
+    PagedKV,
+    RecurrentStates,
+    RunLimits,
+    WindowKV,
+)
 from caudal.backends.native.executor import (
     BLOCK_SIZE,
     NativeExecutor,
     NativeOptions,
 )
 from caudal.backends.native.options import Activations, KVType
+from caudal.backends.native.planning import (
+    CONVERSATION,
+    Division,
+    KindSizes,
+    divide,
+    least_bytes,
+)
 from caudal.errors import ParameterError
 from caudal.formats.tensor_file import TensorFile
 from caudal.machine import available_memory, total_memory, usable_processors
-from caudal.models.program import Program, kv_bytes_per_token
+from caudal.models.program import Program
 
 _Name = TypeVar("_Name", bound=str)
 
@@ -37,33 +52,30 @@ class NativeBackend:
         _threads(options)
 
     def plan(self, program: Program, options: BackendOptions, limits: RunLimits) -> MemoryPlan:
-        """Size the KV pool; see `Backend.plan`.
+        """Size the pools and count the slots; see `Backend.plan`.
 
-        The pool holds one sequence of `max_model_len` at least: where the default budget is too
+        They hold one sequence of `max_model_len` at least: where the default budget is too
         small for the model's whole context, the context shrinks; where the user set both, that is
         an error.
 
         Raises:
             ParameterError: `kv_memory` or `max_model_len` can't be had.
         """
-        bytes_per_token = kv_bytes_per_token(
-            program.kv_layers, BYTES_PER_ELEMENT[_kv_type(options)]
-        )
+        sizes = KindSizes.of(program, BLOCK_SIZE, BYTES_PER_ELEMENT[_kv_type(options)])
         if program.is_encoder:
             # Only a batch's own: so many tokens, and a block more for each sequence.
             num_blocks = limits.max_num_batched_tokens // BLOCK_SIZE + 2 * limits.max_num_seqs
+            division = Division(num_blocks, (), 0)
             max_model_len = limits.max_model_len or program.context_length
         else:
-            num_blocks = _affordable_blocks(BLOCK_SIZE * bytes_per_token, limits)
+            division = _affordable(sizes, limits, program.context_length)
             max_model_len = limits.max_model_len or min(
-                program.context_length, num_blocks * BLOCK_SIZE
+                program.context_length, division.num_blocks * BLOCK_SIZE
             )
         return MemoryPlan(
             options=options,
             limits=limits,
-            kv=PagedKV(
-                num_blocks=num_blocks, block_size=BLOCK_SIZE, bytes_per_token=bytes_per_token
-            ),
+            kinds=_kinds(sizes, division),
             max_model_len=max_model_len,
         )
 
@@ -76,8 +88,9 @@ class NativeBackend:
     ) -> NativeExecutor:
         """Pack the weights; see `Backend.open`."""
         options = NativeOptions(
-            num_blocks=plan.kv.num_blocks,
-            window_blocks=tuple(pool.num_blocks for pool in plan.windows),
+            num_blocks=plan.kinds.kv.num_blocks,
+            window_blocks=tuple(pool.num_blocks for pool in plan.kinds.windows),
+            num_slots=0 if plan.kinds.states is None else plan.kinds.states.num_slots,
             max_batch_tokens=plan.limits.max_num_batched_tokens,
             threads=_threads(plan.options),
             kv_type=_kv_type(plan.options),
@@ -86,8 +99,8 @@ class NativeBackend:
         return NativeExecutor(weights, program, options, progress)
 
 
-def _affordable_blocks(block_bytes: int, limits: RunLimits) -> int:
-    """Blocks that the memory suffices for: those of one sequence at least."""
+def _affordable(sizes: KindSizes, limits: RunLimits, context_length: int) -> Division:
+    """What the memory suffices for: one sequence at least."""
     budget = limits.kv_memory
     if budget is None:
         budget = available_memory() // DEFAULT_KV_SHARE
@@ -97,17 +110,47 @@ def _affordable_blocks(block_bytes: int, limits: RunLimits) -> int:
             f"kv_memory is {budget / 2**30:.1f} GiB, but this machine has only "
             f"{total_memory() / 2**30:.1f} GiB of memory.",
         )
-    num_blocks = budget // block_bytes
+    division = divide(
+        sizes,
+        budget,
+        limits.max_model_len or min(context_length, CONVERSATION),
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+    )
     tokens = limits.max_model_len or 2
-    needed = -(-tokens // BLOCK_SIZE)
-    if num_blocks < needed:
+    held = division.num_blocks * BLOCK_SIZE
+    if held < tokens:
         raise ParameterError(
             "kv_memory",
-            f"The KV pool of {budget / 2**20:.0f} MiB holds {num_blocks * BLOCK_SIZE} tokens, but "
-            f"one sequence of {tokens} needs {needed * block_bytes / 2**20:.1f} MiB. Raise "
+            f"The KV pool of {budget / 2**20:.0f} MiB holds {held} tokens, but "
+            f"one sequence of {tokens} needs {least_bytes(sizes, tokens) / 2**20:.1f} MiB. Raise "
             "kv_memory or lower max_model_len.",
         )
-    return num_blocks
+    return division
+
+
+def _kinds(sizes: KindSizes, division: Division) -> MemoryKinds:
+    return MemoryKinds(
+        kv=PagedKV(
+            num_blocks=division.num_blocks,
+            block_size=BLOCK_SIZE,
+            bytes_per_token=sizes.token_bytes,
+        ),
+        windows=tuple(
+            WindowKV(
+                window=window,
+                num_blocks=num_blocks,
+                block_size=BLOCK_SIZE,
+                bytes_per_token=bytes_per_token,
+            )
+            for num_blocks, (window, bytes_per_token) in zip(
+                division.window_blocks, sizes.windows, strict=True
+            )
+        ),
+        states=RecurrentStates(num_slots=division.num_slots, bytes_per_slot=sizes.slot_bytes)
+        if sizes.slot_bytes
+        else None,
+    )
 
 
 def _kv_type(options: BackendOptions) -> KVType:

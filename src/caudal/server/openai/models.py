@@ -79,12 +79,18 @@ def _texts(facts: ServedFacts) -> dict[str, str]:
     }
     if loaded.chat_template is not None:
         texts["chat_template"] = loaded.chat_template
-    if loaded.kv is not None:
+    memory = loaded.memory
+    if memory is not None:
         texts |= {
-            "kv_tokens": str(loaded.kv.tokens),
-            "kv_sequences": f"{loaded.kv.sequences(loaded.max_model_len):.1f}",
-            "kv_bytes": str(loaded.kv.bytes),
+            "kv_tokens": str(memory.kv.tokens),
+            "kv_sequences": f"{memory.sequences(loaded.max_model_len):.1f}",
+            "kv_bytes": str(memory.kv.bytes),
         }
+        for pool in memory.windows:
+            texts[f"window_{pool.window}_bytes"] = str(pool.bytes)
+        if memory.states is not None:
+            texts["state_slots"] = str(memory.states.num_slots)
+            texts["state_bytes"] = str(memory.states.bytes)
     if facts.tool_parser is not None:
         texts["tool_parser"] = facts.tool_parser
     if facts.reasoning_parser is not None:

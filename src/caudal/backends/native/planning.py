@@ -1,0 +1,148 @@
+"""How the memory that there is goes to the kinds of memory that a program takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caudal.backends.executor import blocks_of_window
+from caudal.models.program import Program, kv_bytes_per_token
+
+CONVERSATION = 4096
+"""Tokens of a conversation that is taken for usual: so many of those fill all kinds alike."""
+
+SNAPSHOT_INTERVAL = 2048
+"""Tokens of a conversation for each snapshot of its states, besides those of its ends."""
+
+MOST_SPARE = 4
+"""Slots beyond those of sequences that run, at least: for snapshots and forks."""
+
+BYTES_PER_STATE_ELEMENT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KindSizes:
+    """What a program takes of each kind of memory.
+
+    Attributes:
+        block_size: Tokens of a block.
+        token_bytes: Bytes of a token in the layers that see all tokens.
+        windows: The windows of the others, with the bytes of a token in their layers.
+        slot_bytes: Bytes of a sequence's recurrent states; 0 where there are none.
+    """
+
+    block_size: int
+    token_bytes: int
+    windows: tuple[tuple[int, int], ...]
+    slot_bytes: int
+
+    @classmethod
+    def of(cls, program: Program, block_size: int, bytes_per_element: int) -> KindSizes:
+        """The sizes of a program's kinds."""
+
+        def token_bytes(window: int | None) -> int:
+            return kv_bytes_per_token(program.layers_in_pool(window), bytes_per_element)
+
+        return cls(
+            block_size,
+            token_bytes(None),
+            tuple((window, token_bytes(window)) for window in program.windows),
+            sum(layer.floats for layer in program.state_layers) * BYTES_PER_STATE_ELEMENT,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How many there are of each kind.
+
+    Attributes:
+        num_blocks: Blocks of the main pool.
+        window_blocks: Blocks of the pools for windows.
+        num_slots: Slots for states; 0 where there are none.
+    """
+
+    num_blocks: int
+    window_blocks: tuple[int, ...]
+    num_slots: int
+
+    def bytes(self, sizes: KindSizes) -> int:
+        """Bytes that they take, all together."""
+        windows = zip(self.window_blocks, sizes.windows, strict=True)
+        per_token = self.num_blocks * sizes.token_bytes
+        per_token += sum(blocks * token_bytes for blocks, (_, token_bytes) in windows)
+        return per_token * sizes.block_size + self.num_slots * sizes.slot_bytes
+
+
+def divide(
+    sizes: KindSizes, budget: int, length: int, *, max_num_seqs: int, max_num_batched_tokens: int
+) -> Division:
+    """As much of each kind as a budget suffices for.
+
+    So many that conversations of a usual length fill all kinds alike; and windows and slots for
+    all sequences that may run at once, as far as a sequence of `length` tokens fits beside them.
+
+    Args:
+        sizes: What there is to divide the budget for.
+        budget: Bytes.
+        length: Tokens that one sequence must be able to have.
+        max_num_seqs: Most sequences that run at once.
+        max_num_batched_tokens: Most tokens of an iteration.
+
+    Returns:
+        The division; with fewer blocks than `length` tokens take where the budget is too small.
+    """
+    needed = -(-length // sizes.block_size)
+
+    def most(running: int) -> Division:
+        def of(num_blocks: int) -> Division:
+            return _division(sizes, num_blocks, running, max_num_batched_tokens)
+
+        low, high = 0, budget // (sizes.block_size * sizes.token_bytes)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if of(middle).bytes(sizes) <= budget:
+                low = middle
+            else:
+                high = middle - 1
+        return of(low)
+
+    if most(max_num_seqs).num_blocks >= needed:
+        return most(max_num_seqs)
+    fewest, enough = 0, max_num_seqs  # the most sequences that leave enough for that one
+    while enough - fewest > 1:
+        middle = (fewest + enough) // 2
+        if most(middle).num_blocks >= needed:
+            fewest = middle
+        else:
+            enough = middle
+    return most(fewest)
+
+
+def least_bytes(sizes: KindSizes, length: int) -> int:
+    """Bytes that one sequence of so many tokens takes."""
+    return _division(sizes, -(-length // sizes.block_size), 0, 0).bytes(sizes)
+
+
+def _division(sizes: KindSizes, num_blocks: int, running: int, batch: int) -> Division:
+    """What goes with so many blocks of the main pool.
+
+    Args:
+        sizes: Of the kinds.
+        num_blocks: Blocks of the main pool.
+        running: Sequences that have windows and slots of their own; 0 for the least that one takes.
+        batch: Tokens of an iteration.
+    """
+    conversation = CONVERSATION // sizes.block_size
+    window_blocks = []
+    for window, _ in sizes.windows:
+        one = blocks_of_window(window, sizes.block_size) + 1  # one may be copied
+        least = running * one + -(-batch // sizes.block_size) if running else one
+        # Those of its end, and those of its last prompt's end.
+        kept = -(-num_blocks * min(2 * one, conversation) // conversation) if running else 0
+        # No sequence has more of them than it has of the main pool's.
+        window_blocks.append(min(max(least, kept), num_blocks))
+    num_slots = 0
+    if sizes.slot_bytes:
+        snapshots = 2 + CONVERSATION // SNAPSHOT_INTERVAL
+        kept = -(-num_blocks * snapshots // conversation) if running else 0
+        num_slots = max(running + MOST_SPARE, kept) if running else 2
+    return Division(num_blocks, tuple(window_blocks), num_slots)
