@@ -17,19 +17,38 @@ from benchmarks.cases import EngineCase, HttpCase, Metric
 from benchmarks.limits import Limits
 from caudal.formats.gguf import GGUFFile
 from caudal.models import build_program
-from caudal.models.program import Attention, KVLayer, Linear, Op, Program
+from caudal.models.program import Attention, Experts, KVLayer, Linear, Op, Program
 
 _KV_ELEMENT_BYTES = 2
 _FLOAT_TYPES = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertLayer:
+    """Experts of a layer, those that a token chooses, and the bytes of one of them."""
+
+    count: int
+    used: int
+    bytes: int
+
+    def read(self, rows: int) -> float:
+        """Bytes of the experts that so many tokens choose, if all are equally likely."""
+        left = (1 - self.used / self.count) ** rows
+        return self.count * (1 - left) * self.bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Matrices:
-    """Multiply-adds of one token, by the kind of weight, and the weights' bytes."""
+    """Multiply-adds of one token, by the kind of weight; bytes of weights that all tokens need."""
 
     quantised: int
     floating: int
     bytes: int
+    experts: tuple[ExpertLayer, ...] = ()
+
+    def read(self, rows: int) -> float:
+        """Bytes of the weights that so many tokens need."""
+        return self.bytes + sum(layer.read(rows) for layer in self.experts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +140,6 @@ class ModelCosts:
                 context_length=program.context_length,
             )
 
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes read to compute one token."""
-        return self.body.bytes + self.head.bytes
-
     def ideal(self, case: EngineCase | HttpCase, metric: Metric, limits: Limits) -> Ideal:
         """The least time that the tokens of a metric take."""
         ideal = Ideal()
@@ -187,21 +201,29 @@ class ModelCosts:
         return {
             "int8": 2 * quantised / limits.int8,
             "fp32": 2 * floating / limits.fp32,
-            "read": (self.weight_bytes + stored) / limits.read,
+            "read": (self.body.read(rows) + self.head.read(sampled) + stored) / limits.read,
         }
 
 
 def _matrices(file: GGUFFile, ops: tuple[Op, ...]) -> Matrices:
     quantised = floating = size = 0
+    experts = []
     for op in ops:
         if isinstance(op, Linear):
+            tensor = file.tensors[op.weight.tensor]
             count = op.out.width * op.x.width
-            if file.tensors[op.weight].type.name in _FLOAT_TYPES:
+            if tensor.type.name in _FLOAT_TYPES:
                 floating += count
             else:
                 quantised += count
-            size += file.tensors[op.weight].nbytes
-    return Matrices(quantised, floating, size)
+            size += op.out.width * tensor.row_bytes
+        if isinstance(op, Experts):
+            names = {name.tensor for name in (op.gate, op.up, op.down) if name is not None}
+            stacks = [file.tensors[name] for name in names]
+            quantised += sum(op.used * stack.num_elements // op.logits.width for stack in stacks)
+            one = sum(stack.nbytes for stack in stacks) // op.logits.width
+            experts.append(ExpertLayer(op.logits.width, op.used, one))
+    return Matrices(quantised, floating, size, tuple(experts))
 
 
 def _attention_layers(program: Program) -> tuple[AttentionLayer, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.costs import ModelCosts
 from benchmarks.llama_tools import run_llama_tool
 from benchmarks.places import MODELS
-from benchmarks.random_model import write_random_model
+from benchmarks.random_model import LLAMA_1B, OLMOE_1B_7B, Shape, write_random_model
 from caudal.store import Store
 
 
@@ -101,8 +101,8 @@ def _smollm2(tensor_type: str, *, four_bit: bool) -> KnownFile:
     )
 
 
-def _make_llama_1b(path: Path) -> None:
-    write_random_model(path, tokenizer_from=Store().ensure("smollm2").path)
+def _random(shape: Shape) -> Callable[[Path], None]:
+    return lambda path: write_random_model(path, shape, Store().ensure("smollm2").path)
 
 
 KNOWN_FILES: Sequence[KnownFile] = (
@@ -125,7 +125,15 @@ KNOWN_FILES: Sequence[KnownFile] = (
         family="Llama-3.2-1B's shape",
         four_bit=True,
         represents_family=True,
-        make=_make_llama_1b,
+        make=_random(LLAMA_1B),
+    ),
+    KnownFile(
+        name="olmoe-1b-7b-q4_k_m",
+        title="OLMoE-1B-7B's shape (64 experts, 8 a token), random weights, Q4_K_M",
+        family="OLMoE-1B-7B's shape",
+        four_bit=True,
+        represents_family=True,
+        make=_random(OLMOE_1B_7B),
     ),
 )
 """All files, in the order of the report."""

@@ -44,6 +44,13 @@ const Names<Activation>& names_of(Activation) {
     return names;
 }
 
+const Names<Scoring>& names_of(Scoring) {
+    static const Names<Scoring> names = {{"softmax", Scoring::Softmax},
+                                         {"sigmoid", Scoring::Sigmoid},
+                                         {"softmax_of_chosen", Scoring::SoftmaxOfChosen}};
+    return names;
+}
+
 const Names<EmbedBy>& names_of(EmbedBy) {
     static const Names<EmbedBy> names = {
         {"token", EmbedBy::Token}, {"position", EmbedBy::Position}, {"segment", EmbedBy::Segment}};

@@ -50,6 +50,8 @@ class PyWeights {
         weights_.pack_rows(matrix, first, as_bytes(data));
     }
 
+    int group_experts(int first, int count) { return weights_.group_experts(first, count); }
+
     // Dequantises a whole small tensor.
     int add_vector(uint32_t type, const Bytes& data, int64_t length) {
         const BlockGeometry geometry = block_geometry(static_cast<TensorType>(type));
@@ -309,6 +311,7 @@ void bind_runtime(nb::module_& module) {
              "cols"_a)
         .def("reserve_matrix", &PyWeights::reserve_matrix, "type"_a, "rows"_a, "cols"_a)
         .def("pack_rows", &PyWeights::pack_rows, "matrix"_a, "first"_a, "data"_a)
+        .def("group_experts", &PyWeights::group_experts, "first"_a, "count"_a)
         .def("add_vector", &PyWeights::add_vector, "type"_a, "data"_a, "length"_a)
         .def_prop_ro("bytes", [](const PyWeights& self) { return self.weights().bytes(); });
 

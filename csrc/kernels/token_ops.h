@@ -147,6 +147,8 @@ struct TokenKernels {
     void (*activate)(Activation activation, float* x, int64_t n);
 
     void (*add)(const float* a, const float* b, float* out, int64_t n);
+    // out = out + weight · x
+    void (*add_weighted)(const float* x, float weight, float* out, int64_t n);
     void (*scale)(float* x, float factor, int64_t n);
     // x = x · factors
     void (*multiply)(float* x, const float* factors, int64_t n);
@@ -154,6 +156,8 @@ struct TokenKernels {
     void (*shift)(float* x, std::span<const float> by, int64_t n);
     // x = x within [low, high]
     void (*clamp)(float* x, float low, float high, int64_t n);
+    // x = e^x / Σ e^x
+    void (*softmax)(float* x, int64_t n);
     // x = cap · tanh(x / cap)
     void (*softcap)(float* x, float cap, int64_t n);
 

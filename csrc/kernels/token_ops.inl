@@ -151,6 +151,32 @@ void add(const float* a, const float* b, float* out, int64_t n) {
         [&](int64_t i) { out[i] = a[i] + b[i]; });
 }
 
+void add_weighted(const float* x, float weight, float* out, int64_t n) {
+    for_each_vector(
+        n,
+        [&]<class Floats>(int64_t i, Floats) {
+            store(out + i, multiply_add(splat_as<Floats>(weight), load_as<Floats>(x + i),
+                                        load_as<Floats>(out + i)));
+        },
+        [&](int64_t i) { out[i] = multiply_add(weight, x[i], out[i]); });
+}
+
+void softmax(float* x, int64_t n) {
+    float largest = x[0];
+    for (int64_t i = 1; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+    map_padded(n, x, [&]<class Floats>(Floats, int64_t i, int64_t count) {
+        return exponential(load_part<Floats>(x + i, count) - splat_as<Floats>(largest));
+    });
+    const float sum = sum_terms(
+        n, [&]<class Number>(int64_t i, Number sum) { return sum + load_as<Number>(x + i); });
+    for_each_vector(
+        n,
+        [&]<class Floats>(int64_t i, Floats) {
+            store(x + i, load_as<Floats>(x + i) / splat_as<Floats>(sum));
+        },
+        [&](int64_t i) { x[i] /= sum; });
+}
+
 void scale(float* x, float factor, int64_t n) {
     scaled(x, factor, x, n);
 }
@@ -241,9 +267,9 @@ void store_kv(const KVLayer& layer, int64_t block, int64_t token, const float* k
 }
 
 TokenKernels token_kernels() {
-    return {rms_norm, l2_norm, layer_norm, rope,     gated,          activate, add,            scale,
-            multiply, shift,   clamp,      softcap,  store_kv,       attend_scratch, attend,
-            merge_partials, normalise};
+    return {rms_norm, l2_norm,  layer_norm,     rope,   gated,          activate,  add,   add_weighted,
+            scale,    multiply, shift,          clamp,  softmax,        softcap,   store_kv,
+            attend_scratch, attend, merge_partials, normalise};
 }
 
 }  // namespace

@@ -14,30 +14,6 @@ namespace {
 
 // Rows of logits held at once: 32 rows of a 262k vocabulary are 33 MB.
 constexpr int64_t kHeadRows = 32;
-// Pieces of a linear stage per thread: enough that a thread that is held up by another process
-// doesn't hold up the rest, few enough that claiming them costs nothing.
-constexpr int64_t kPiecesPerThread = 8;
-
-constexpr size_t aligned(size_t bytes) {
-    return (bytes + 63) / 64 * 64;
-}
-
-// One piece of memory for parts of these sizes, each in cache lines of its own.
-Reservation reserve(const std::vector<size_t>& sizes) {
-    size_t total = 0;
-    for (const size_t size : sizes) total += aligned(size);
-    return Reservation(total, /*huge_pages=*/true);
-}
-
-std::vector<std::span<std::byte>> split(std::span<std::byte> memory,
-                                        const std::vector<size_t>& sizes) {
-    std::vector<std::span<std::byte>> parts;
-    for (const size_t size : sizes) {
-        parts.push_back(memory.first(size));
-        memory = memory.subspan(aligned(size));
-    }
-    return parts;
-}
 
 bool needs_only_its_row(const Op& op) {
     return std::visit([](const auto& known) { return known.kOnlyItsRow; }, op);
@@ -69,6 +45,7 @@ Executor::Executor(const KernelTable& kernels, ThreadTeam& threads, const Weight
                          std::min(kHeadRows, options_.max_batch_tokens))),
       states_(make_storage({program_.states, {program_.hidden}, {program_.state}},
                            std::min(kHeadRows, options_.max_batch_tokens))),
+      experts_(make_experts_workspace()),
       thread_scratch_(static_cast<size_t>(threads.size())),
       sampling_scratch_(static_cast<size_t>(threads.size())) {
     if (options_.max_batch_tokens <= 0)
@@ -358,6 +335,8 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
                           run_sequence(*sequences, storage, run, i);
                       }
                   });
+        } else if (const auto* experts = std::get_if<ExpertsStage>(&stage)) {
+            run_experts(*experts, storage, run, rows, thread);
         } else {
             const auto& attention = std::get<AttentionStage>(stage);
             AttentionWork& planned = attention_work(run, attention);

@@ -1,6 +1,7 @@
 // Runs a program on batches: one call per iteration, all threads, no Python inside.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "isa/kernel_table.h"
+#include "kernels/expert_rows.h"
 #include "runtime/attention_work.h"
 #include "runtime/batch.h"
 #include "runtime/kv_pool.h"
@@ -45,8 +47,6 @@ class Executor {
     BatchResult execute(const Batch& batch, std::map<std::string, StageTimes>& profile);
 
   private:
-    static constexpr int64_t kRowPadding = 16;
-
     // The buffers of a plan, for up to so many rows.
     struct Storage {
         Plan plan;
@@ -56,10 +56,23 @@ class Executor {
         std::vector<std::span<std::byte>> activations;  // as the plan's
     };
 
+    // What routed experts are computed in, one operation after the other.
+    struct ExpertsWorkspace {
+        Reservation memory;                          // what the spans below are parts of
+        std::span<Choice> choices;                   // [row][choice]
+        std::array<std::span<std::byte>, 2> inputs;  // tiles in the kinds that gate and up read
+        std::span<float> inner;                      // rows of gate and up; then those of down
+        std::span<std::byte> activated;              // tiles that down reads
+        std::vector<ExpertRows> rows;                // per thread, all alike
+        std::vector<std::vector<float>> copies;      // per thread: a tile's rows side by side
+    };
+
     // Everything threads need to know while a batch runs.
     struct Run;
     // What the operations of a row stage do with a row.
     class RowOps;
+    // A stage of experts in one thread's hands.
+    class ExpertsRun;
     // An item of attention in one thread's hands.
     class ItemAttention;
     // An item of a sequence stage in one thread's hands.
@@ -79,6 +92,7 @@ class Executor {
                          const std::vector<Op>& others = {}) const;
     // In the buffers of another storage.
     Storage make_storage(const Section& section, int64_t max_rows, const Storage& lender) const;
+    ExpertsWorkspace make_experts_workspace() const;
     // Rows of the embeddings that are looked up in by this; the largest number where none is.
     int64_t embedding_rows(EmbedBy by) const;
     void validate(const Batch& batch) const;
@@ -97,6 +111,8 @@ class Executor {
                   int64_t end) const;
     void run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
                     int64_t end) const;
+    void run_experts(const ExpertsStage& stage, Storage& storage, Run& run, int64_t rows,
+                     int thread);
     // Item number `index`; `after` is the one that the thread goes on with, -1 for none.
     void run_attention(const AttentionStage& stage, AttentionWork& work, Storage& storage,
                        const Run& run, int32_t index, int32_t after, int thread);
@@ -137,6 +153,7 @@ class Executor {
     Storage tail_;  // in the body's buffers
     Storage head_;
     Storage states_;
+    ExpertsWorkspace experts_;
     std::vector<std::vector<float>> angles_;          // per rope table: [row][cosines, sines]
     std::vector<std::vector<float>> thread_scratch_;  // attention, per thread
     std::vector<SamplingScratch> sampling_scratch_;   // per thread

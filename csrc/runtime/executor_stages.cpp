@@ -97,6 +97,31 @@ class Executor::RowOps {
                         at(op.k, row), at(op.v, row));
     }
 
+    void operator()(const RouteOp& route_op, int64_t row) const {
+        const ExpertsOp& op = route_op.op;
+        const auto used = static_cast<size_t>(op.used);
+        route(token_,
+              {op.scoring, op.groups, op.groups_used, op.best_of_group, op.normalise, op.scale,
+               vector_or_none(op.selection_bias), vector_or_none(op.expert_scale)},
+              {at(op.logits, row), static_cast<size_t>(width(op.logits))},
+              executor_.experts_.choices.subspan(static_cast<size_t>(row) * used, used));
+    }
+
+    void operator()(const SumExpertsOp& sum, int64_t row) const {
+        const ExpertsOp& op = sum.op;
+        const ExpertsWorkspace& experts = executor_.experts_;
+        const ExpertRows& rows = experts.rows.front();
+        float* out = at(op.out, row);
+        if (!op.accumulate) std::fill_n(out, width(op.out), 0.0f);
+        for (int64_t choice = row * op.used; choice < (row + 1) * op.used; ++choice) {
+            const float* result =
+                experts.inner.data() + rows.row_of(choice) * (width(op.out) + kRowPadding);
+            const float weight =
+                op.weigh_input ? 1.0f : experts.choices[static_cast<size_t>(choice)].weight;
+            token_.add_weighted(result, weight, out, width(op.out));
+        }
+    }
+
     void operator()(const EmbedOp& op, int64_t row) const {
         executor_.kernels_.linear.unpack_row(executor_.weights_.matrix(op.weight),
                                              embedding_row(op, static_cast<size_t>(row)),
@@ -116,6 +141,11 @@ class Executor::RowOps {
 
     int64_t width(int buffer) const {
         return executor_.program_.buffer_widths[static_cast<size_t>(buffer)];
+    }
+
+    std::span<const float> vector_or_none(int handle) const {
+        if (handle < 0) return {};
+        return executor_.weights_.vector(handle);
     }
 
     int64_t embedding_row(const EmbedOp& op, size_t row) const {

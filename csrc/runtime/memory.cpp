@@ -7,6 +7,14 @@
 
 namespace caudal {
 
+namespace {
+
+constexpr size_t aligned(size_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+}  // namespace
+
 Reservation::Reservation(size_t bytes, bool huge_pages) : size_(bytes) {
     if (bytes == 0) return;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
@@ -29,5 +37,21 @@ Reservation::~Reservation() {
 
 Reservation::Reservation(Reservation&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Reservation reserve(const std::vector<size_t>& sizes) {
+    size_t total = 0;
+    for (const size_t size : sizes) total += aligned(size);
+    return Reservation(total, /*huge_pages=*/true);
+}
+
+std::vector<std::span<std::byte>> split(std::span<std::byte> memory,
+                                        const std::vector<size_t>& sizes) {
+    std::vector<std::span<std::byte>> parts;
+    for (const size_t size : sizes) {
+        parts.push_back(memory.first(size));
+        memory = memory.subspan(aligned(size));
+    }
+    return parts;
+}
 
 }  // namespace caudal

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 namespace caudal {
 
@@ -25,5 +26,12 @@ class Reservation {
     std::byte* data_ = nullptr;
     size_t size_ = 0;
 };
+
+// One piece of memory for parts of these sizes, each in cache lines of its own.
+Reservation reserve(const std::vector<size_t>& sizes);
+
+// Its parts.
+std::vector<std::span<std::byte>> split(std::span<std::byte> memory,
+                                        const std::vector<size_t>& sizes);
 
 }  // namespace caudal

@@ -14,6 +14,7 @@ enum class FieldKind : uint8_t {
     Input,    // a buffer that is read
     InPlace,  // a buffer that is read and written
     Matrix,
+    Experts,  // a matrix for each expert
     Vector,
     RopeTable,
     KVLayer,

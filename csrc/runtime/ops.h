@@ -11,6 +11,7 @@
 #include <tuple>
 #include <variant>
 
+#include "kernels/routing.h"
 #include "kernels/token_ops.h"
 #include "runtime/op_fields.h"
 
@@ -139,6 +140,62 @@ struct AttentionOp {
                           field<FieldKind::Value>("scale", &AttentionOp::scale),
                           optional_field<FieldKind::Value>("window", &AttentionOp::window),
                           field<FieldKind::Value>("causal", &AttentionOp::causal));
+    }
+};
+
+struct ExpertsOp {
+    static constexpr const char* kName = "Experts";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int x;
+    int logits;
+    int gate = -1;
+    int up;
+    int down;
+    int gate_bias = -1;
+    int up_bias = -1;
+    int down_bias = -1;
+    Activation activation;
+    float alpha;
+    float limit;
+    int64_t used;
+    Scoring scoring;
+    int selection_bias = -1;
+    int64_t groups;
+    int64_t groups_used;
+    int64_t best_of_group;
+    bool normalise;
+    float scale;
+    int expert_scale = -1;
+    bool weigh_input;
+    bool accumulate;
+
+    static constexpr auto fields() {
+        return std::tuple(
+            field<FieldKind::Output>("out", &ExpertsOp::out),
+            field<FieldKind::Input>("x", &ExpertsOp::x),
+            field<FieldKind::InPlace>("logits", &ExpertsOp::logits),
+            optional_field<FieldKind::Experts>("gate", &ExpertsOp::gate),
+            field<FieldKind::Experts>("up", &ExpertsOp::up),
+            field<FieldKind::Experts>("down", &ExpertsOp::down),
+            optional_field<FieldKind::Vector>("gate_bias", &ExpertsOp::gate_bias),
+            optional_field<FieldKind::Vector>("up_bias", &ExpertsOp::up_bias),
+            optional_field<FieldKind::Vector>("down_bias", &ExpertsOp::down_bias),
+            field<FieldKind::Value>("activation", &ExpertsOp::activation),
+            field<FieldKind::Value>("alpha", &ExpertsOp::alpha),
+            field<FieldKind::Value>("limit", &ExpertsOp::limit),
+            field<FieldKind::Value>("used", &ExpertsOp::used),
+            field<FieldKind::Value>("scoring", &ExpertsOp::scoring),
+            optional_field<FieldKind::Vector>("selection_bias", &ExpertsOp::selection_bias),
+            field<FieldKind::Value>("groups", &ExpertsOp::groups),
+            field<FieldKind::Value>("groups_used", &ExpertsOp::groups_used),
+            field<FieldKind::Value>("best_of_group", &ExpertsOp::best_of_group),
+            field<FieldKind::Value>("normalise", &ExpertsOp::normalise),
+            field<FieldKind::Value>("scale", &ExpertsOp::scale),
+            optional_field<FieldKind::Vector>("expert_scale", &ExpertsOp::expert_scale),
+            field<FieldKind::Value>("weigh_input", &ExpertsOp::weigh_input),
+            field<FieldKind::Value>("accumulate", &ExpertsOp::accumulate));
     }
 };
 
@@ -406,6 +463,6 @@ using RowOpOr = std::variant<EmbedOp, RmsNormOp, LayerNormOp, RopeOp, GatedOp, A
 // Those that go through a sequence's tokens in order, and keep a state.
 using SequenceOp = std::variant<CausalConvOp, GatedDeltaOp, Mamba2Op>;
 
-using Op = RowOpOr<LinearOp, AttentionOp, CausalConvOp, GatedDeltaOp, Mamba2Op>;
+using Op = RowOpOr<LinearOp, AttentionOp, CausalConvOp, GatedDeltaOp, Mamba2Op, ExpertsOp>;
 
 }  // namespace caudal

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/routing.h"
+
 namespace caudal {
 
 namespace {
@@ -71,6 +73,8 @@ class Planner {
         switch (kind) {
             case FieldKind::Matrix:
                 return weights_.num_matrices();
+            case FieldKind::Experts:
+                return weights_.num_experts();
             case FieldKind::Vector:
                 return weights_.num_vectors();
             case FieldKind::RopeTable:
@@ -130,10 +134,12 @@ class Planner {
                 "norm weight length");
     }
 
-    void check_shapes(const ActivateOp& op) const {
-        require(op.activation != Activation::None && op.activation != Activation::ClampedSwiglu,
+    static void check_activation(Activation activation) {
+        require(activation != Activation::None && activation != Activation::ClampedSwiglu,
                 "activation: one for gates");
     }
+
+    void check_shapes(const ActivateOp& op) const { check_activation(op.activation); }
 
     void check_shapes(const RopeOp& op) const {
         const auto& table = program_.rope_tables.at(static_cast<size_t>(op.table));
@@ -212,6 +218,40 @@ class Planner {
         require_state(op.layer, width(op.x) * (width(op.b) / op.groups));
     }
 
+    void check_shapes(const ExpertsOp& op) const {
+        const PackedMatrix& up = weights_.experts(op.up).front();
+        const PackedMatrix& down = weights_.experts(op.down).front();
+        const int64_t experts = num_experts(op.up);
+        const auto fits = [&](int vector, int64_t length) {
+            return vector < 0 || static_cast<int64_t>(weights_.vector(vector).size()) == length;
+        };
+        require(width(op.logits) == experts && num_experts(op.down) == experts,
+                "number of experts");
+        require(up.cols == width(op.x) && down.rows == width(op.out) && down.cols == up.rows,
+                "experts' shape");
+        if (op.gate >= 0) {
+            const PackedMatrix& gate = weights_.experts(op.gate).front();
+            require(num_experts(op.gate) == experts && gate.rows == up.rows && gate.cols == up.cols,
+                    "experts' gate");
+        }
+        require(fits(op.gate_bias, experts * up.rows) && fits(op.up_bias, experts * up.rows) &&
+                    fits(op.down_bias, experts * down.rows) && (op.gate >= 0 || op.gate_bias < 0),
+                "experts' bias");
+        if (op.gate < 0) check_activation(op.activation);
+        require(op.limit > 0.0f, "limit of gates");
+        require(fits(op.selection_bias, experts) && fits(op.expert_scale, experts),
+                "number of what experts have one of each");
+        require(op.groups > 0 && op.groups <= kMostExpertGroups && experts % op.groups == 0 &&
+                    op.groups_used > 0 && op.groups_used <= op.groups && op.best_of_group > 0 &&
+                    op.best_of_group <= kMostExpertsUsed,
+                "groups of experts");
+        require(op.used > 0 && op.used <= kMostExpertsUsed &&
+                    op.used <= experts / op.groups * op.groups_used,
+                "number of experts used");
+        require(op.out != op.x && op.out != op.logits && op.x != op.logits, "experts' buffers");
+        require(!op.accumulate || filled_[static_cast<size_t>(op.out)], "sum to add to");
+    }
+
     template <class RowByRow>
     void append(const RowByRow& op) {
         rows().ops.emplace_back(op);
@@ -259,6 +299,47 @@ class Planner {
             2.0 * sizeof(float) *
             static_cast<double>(program_.state_layers[static_cast<size_t>(op.layer)]);
         return std::get<SequenceStage>(plan_.stages.emplace_back(std::move(stage)));
+    }
+
+    void append(const ExpertsOp& op) {
+        const PackedMatrix& up = weights_.experts(op.up).front();
+        const PackedMatrix& down = weights_.experts(op.down).front();
+        ExpertsStage stage;
+        stage.op = op;
+        stage.inner_width = (op.gate < 0 ? 1 : 2) * down.cols;
+        stage.inner_kind = expert_kind(down);
+        stage.inputs.push_back(expert_kind(up));
+        std::string shapes = experts_name(op.up);
+        if (op.gate >= 0) {
+            const PackedMatrix& gate = weights_.experts(op.gate).front();
+            if (expert_kind(gate) != stage.inputs[0]) {
+                stage.gate_input = 1;
+                stage.inputs.push_back(expert_kind(gate));
+            }
+            shapes = experts_name(op.gate) + " + " + shapes;
+        }
+        stage.gather_name = "experts: gather, quantise";
+        stage.inside_name = "experts " + shapes;
+        stage.activation_name = "experts: activation, quantise";
+        stage.down_name = "experts " + experts_name(op.down);
+        rows().ops.emplace_back(RouteOp{op});
+        plan_.stages.emplace_back(std::move(stage));
+        rows().ops.emplace_back(SumExpertsOp{op});
+    }
+
+    int64_t num_experts(int handle) const {
+        return static_cast<int64_t>(weights_.experts(handle).size());
+    }
+
+    ActivationKind expert_kind(const PackedMatrix& matrix) const {
+        return float_activations_ ? ActivationKind::F32
+                                  : kernels_.preferred_activations(matrix.type);
+    }
+
+    std::string experts_name(int handle) const {
+        const PackedMatrix& matrix = weights_.experts(handle).front();
+        return std::string(block_geometry(matrix.type).name) + " " + std::to_string(matrix.rows) +
+               "x" + std::to_string(matrix.cols);
     }
 
     void append(const LinearOp& op) {

@@ -16,6 +16,10 @@
 
 namespace caudal {
 
+// Floats between rows of buffers: rows a multiple of 2 KiB apart would compete for a few sets of
+// the cache.
+constexpr int64_t kRowPadding = 16;
+
 // The part of attention that is done row by row.
 struct StoreKVOp {
     static constexpr const char* kStage = "store KV";
@@ -25,7 +29,20 @@ struct StoreKVOp {
     int layer;
 };
 
-using RowOp = RowOpOr<StoreKVOp>;
+// The parts of experts that are done row by row: choosing them, before they compute, and adding up
+// what they computed, behind it.
+struct RouteOp {
+    static constexpr const char* kStage = "route";
+
+    ExpertsOp op;
+};
+struct SumExpertsOp {
+    static constexpr const char* kStage = "sum experts";
+
+    ExpertsOp op;
+};
+
+using RowOp = RowOpOr<StoreKVOp, RouteOp, SumExpertsOp>;
 
 // A buffer in the form that linear layers multiply.
 struct ConvertedBuffer {
@@ -80,7 +97,23 @@ struct SequenceStage {
     double state_bytes = 0;  // read and written for a sequence
 };
 
-using Stage = std::variant<RowStage, LinearStage, AttentionStage, SequenceStage>;
+struct ExpertsStage {
+    // Floats from one row of what experts compute inside to the next, and their gates' before.
+    int64_t inner_stride() const { return inner_width + kRowPadding; }
+
+    ExpertsOp op;
+    std::vector<ActivationKind> inputs;  // kinds that gate and up read: one, or two
+    size_t gate_input = 0;               // which of them
+    size_t up_input = 0;
+    ActivationKind inner_kind;  // what down reads
+    int64_t inner_width;        // of gate and up side by side
+    std::string gather_name;
+    std::string inside_name;
+    std::string activation_name;
+    std::string down_name;
+};
+
+using Stage = std::variant<RowStage, LinearStage, AttentionStage, SequenceStage, ExpertsStage>;
 
 struct Plan {
     std::vector<Stage> stages;

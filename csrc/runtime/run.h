@@ -13,8 +13,9 @@
 
 namespace caudal {
 
-// Activations are laid out in tiles of four rows, so row stages hand out whole tiles.
-constexpr int64_t kRowTile = 4;
+// Pieces of a stage per thread: enough that a thread that is held up by another process doesn't
+// hold up the rest, few enough that claiming them costs nothing.
+constexpr int64_t kPiecesPerThread = 8;
 
 struct Executor::Run {
     // A row of logits, and the jobs that read it, by index.

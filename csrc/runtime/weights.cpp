@@ -116,6 +116,18 @@ void Weights::pack(int handle, int64_t first, int64_t count, const Source& sourc
     });
 }
 
+int Weights::group_experts(int first, int count) {
+    const auto end = static_cast<int64_t>(matrices_.size());
+    bool alike = first >= 0 && count > 0 && first <= end - count;
+    for (int i = first; alike && i < first + count; ++i) {
+        alike = matrix(i).type == matrix(first).type && matrix(i).rows == matrix(first).rows &&
+                matrix(i).cols == matrix(first).cols;
+    }
+    if (!alike) throw std::invalid_argument("experts need a matrix each, and all of one shape");
+    experts_.emplace_back(static_cast<size_t>(first), static_cast<size_t>(count));
+    return static_cast<int>(experts_.size()) - 1;
+}
+
 int Weights::add_vector(std::vector<float> values) {
     bytes_ += values.size() * sizeof(float);
     vectors_.push_back(std::move(values));

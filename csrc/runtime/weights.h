@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "isa/kernel_table.h"
@@ -36,15 +37,23 @@ class Weights {
     // Packs whole rows from `first` on, which begins a panel; they end with a panel, or are the
     // matrix's last. Throws std::invalid_argument if they don't, or are none of its rows.
     void pack_rows(int handle, int64_t first, std::span<const std::byte> rows);
+    // Names matrices that were added one after the other: one of each expert of a layer, in the
+    // order of their numbers. Throws std::invalid_argument if they aren't there, or not alike.
+    int group_experts(int first, int count);
     int add_vector(std::vector<float> values);
 
     const PackedMatrix& matrix(int handle) const {
         return matrices_.at(static_cast<size_t>(handle));
     }
+    std::span<const PackedMatrix> experts(int handle) const {
+        const auto [first, count] = experts_.at(static_cast<size_t>(handle));
+        return std::span(matrices_).subspan(first, count);
+    }
     const std::vector<float>& vector(int handle) const {
         return vectors_.at(static_cast<size_t>(handle));
     }
     size_t num_matrices() const { return matrices_.size(); }
+    size_t num_experts() const { return experts_.size(); }
     size_t num_vectors() const { return vectors_.size(); }
     size_t bytes() const { return bytes_; }
 
@@ -59,7 +68,8 @@ class Weights {
     std::vector<Reservation> arenas_;
     std::span<std::byte> free_;  // what is left of the last arena
     std::vector<PackedMatrix> matrices_;
-    std::vector<std::byte*> panels_;  // where each matrix is packed to
+    std::vector<std::pair<size_t, size_t>> experts_;  // of each group the first, and how many
+    std::vector<std::byte*> panels_;                  // where each matrix is packed to
     std::vector<std::vector<float>> vectors_;
     size_t bytes_ = 0;
 };

@@ -23,7 +23,7 @@ from caudal.models import build_program
 from caudal.models.program import Attention, Program
 from caudal.sampling_params import SamplingParams
 from support.reference_hybrids import TinyLFM2, TinyQwen35
-from support.reference_model import TinyModel
+from support.reference_model import TinyExperts, TinyModel
 
 NUM_BLOCKS = 400
 MAX_TOKENS = 640
@@ -57,6 +57,16 @@ MODELS = {
             window=WINDOW,
         ),
         TensorType.Q6_K,
+    ),
+    "qwen3moe Q4_K and a shared expert": (
+        TinyModel(
+            architecture="qwen3moe",
+            layers=2,
+            hidden=256,
+            head_dim=64,
+            experts=TinyExperts(count=16, used=4, inner=256, shared=256),
+        ),
+        TensorType.Q4_K,
     ),
     "llama F16": (TinyModel(architecture="llama", layers=2), TensorType.F16),
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.cases import EngineCase, HttpCase, Timing
-from benchmarks.costs import AttentionLayer, Matrices, ModelCosts, SharedPrefix
+from benchmarks.costs import AttentionLayer, ExpertLayer, Matrices, ModelCosts, SharedPrefix
 from benchmarks.limits import Limits
 
 LIMITS = Limits({"read": 100.0, "fp32/avx2": 1000.0, "int8/avx2": 4000.0})
@@ -34,6 +35,15 @@ def test_a_decoding_step_reads_the_weights_and_what_is_stored():
     ideal = costs().ideal(case(1, 9, 1), "output", LIMITS)
     assert ideal.seconds == pytest.approx((600 + 250 + 10 * 4) / 100)
     assert ideal.limit == "read"
+
+
+def test_experts_are_read_that_tokens_choose():
+    experts = ExpertLayer(count=4, used=2, bytes=100)
+    model = replace(costs(), body=Matrices(1000, 100, 600, experts=(experts,)))
+    alone = model.ideal(case(1, 9, 1), "output", LIMITS)
+    assert alone.seconds == pytest.approx((600 + 200 + 250 + 10 * 4) / 100)
+    two = model.ideal(case(2, 9, 1), "output", LIMITS)
+    assert two.seconds == pytest.approx((600 + 300 + 250 + 2 * 10 * 4) / 100)
 
 
 def test_a_long_prompt_is_arithmetic():

@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 
-from benchmarks.random_model import LAYERS, random_matrix, tensor_types
+from benchmarks.random_model import LLAMA_1B, random_matrix
 from caudal._native import kernels
 
 
 def test_every_layer_with_more_bits():
-    more = [layer for layer in range(LAYERS) if tensor_types(layer)["ffn_down"].name == "Q6_K"]
+    more = [
+        layer
+        for layer in range(LLAMA_1B.layers)
+        if LLAMA_1B.types(layer)["ffn_down"].name == "Q6_K"
+    ]
     assert more == [0, 1, 4, 7, 10, 13, 14, 15]
-    for layer in range(LAYERS):
-        types = tensor_types(layer)
+    for layer in range(LLAMA_1B.layers):
+        types = LLAMA_1B.types(layer)
         assert types["attn_v"] == types["ffn_down"]
         assert {types[name].name for name in ("attn_q", "attn_k", "ffn_gate")} == {"Q4_K"}
 

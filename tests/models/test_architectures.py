@@ -19,7 +19,7 @@ from caudal.models import SUPPORTED_ARCHITECTURES, build_program
 from caudal.models.program import KVLayer, kv_bytes_per_token
 from support.gguf_writer import Typed
 from support.reference_hybrids import TinyGranite, TinyLFM2, TinyQwen35
-from support.reference_model import TinyModel
+from support.reference_model import TinyExperts, TinyModel
 
 LENGTH = 80
 TOKENS = [int(t) for t in np.random.default_rng(7).integers(0, 320, LENGTH)]
@@ -33,6 +33,31 @@ MODELS = {
     "qwen2, half of each head rotated": TinyModel(architecture="qwen2", rotated=8),
     "qwen3": TinyModel(architecture="qwen3", tied=False, rope_base=1e6),
     "qwen3, heads wider than hidden": TinyModel(architecture="qwen3", head_dim=32),
+    "llama with experts": TinyModel(architecture="llama", experts=TinyExperts(used=2, fused=True)),
+    "qwen3moe": TinyModel(architecture="qwen3moe", experts=TinyExperts()),
+    "qwen3moe, experts in groups": TinyModel(
+        architecture="qwen3moe",
+        experts=TinyExperts(
+            count=12,
+            scoring=2,
+            scale=2.5,
+            groups=4,
+            groups_used=2,
+            selection_bias=True,
+            shared=40,
+        ),
+    ),
+    "qwen3moe, softmax of the chosen": TinyModel(
+        architecture="qwen3moe", experts=TinyExperts(scoring=3, normalise=False)
+    ),
+    "qwen2moe": TinyModel(
+        architecture="qwen2moe",
+        biases=True,
+        experts=TinyExperts(normalise=False, shared=48, shared_gate=True),
+    ),
+    "olmoe": TinyModel(
+        architecture="olmoe", kv_heads=4, experts=TinyExperts(normalise=False), tied=False
+    ),
     "gemma3": TinyModel(
         architecture="gemma3", layers=7, window=16, kv_heads=1, rope_base=1e6, head_dim=24
     ),
@@ -227,7 +252,6 @@ def test_a_tensor_that_no_operation_uses_is_an_error(tmp_path: Path) -> None:
         ("attention.key_length", 12, "multiple of 8"),
         ("rope.dimension_count", 18, "exceeds the head size"),
         ("block_count", 0, "must be positive"),
-        ("expert_count", 8, "mixtures of experts"),
         ("rope.scaling.type", "longrope", "supported are 'none', 'linear' and 'yarn'"),
         ("rope.scaling.factor", -2.0, "must be positive"),
         ("attention.sliding_window", Typed("uint64", 2**63), "must be positive and at most"),
@@ -244,6 +268,41 @@ def test_hyperparameters_that_make_no_sense_are_named(
     with GGUFFile.open(path) as file, pytest.raises(ModelLoadError, match=message) as caught:
         build_program(file)
     assert f"llama.{key.rsplit('.', 1)[0]}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("expert_used_count", 9, "must be at most 8"),
+        ("expert_used_count", 0, "must be positive"),
+        ("expert_count", Typed("uint64", 2**63), "must be positive and at most"),
+        ("expert_group_count", 3, "a divisor of expert_count"),
+        ("expert_group_used_count", 2, "must be at most 1"),
+        ("expert_gating_func", 4, "must be 0 to 3"),
+        ("expert_feed_forward_length", 48, "has shape 8 x 32 x 64 instead of 8 x 48 x 64"),
+    ],
+)
+def test_experts_that_make_no_sense_are_named(
+    key: str, value: object, message: str, tmp_path: Path
+) -> None:
+    model = TinyModel(
+        architecture="qwen3moe", metadata={f"qwen3moe.{key}": value}, experts=TinyExperts()
+    )
+    with (
+        GGUFFile.open(model.write(tmp_path / "tiny.gguf")) as file,
+        pytest.raises(ModelLoadError, match=message) as caught,
+    ):
+        build_program(file)
+    assert key in str(caught.value) or "ffn_gate_exps" in str(caught.value)
+
+
+def test_a_dense_family_with_experts_is_refused(tmp_path: Path) -> None:
+    model = TinyModel(architecture="qwen3", metadata={"qwen3.expert_count": 8})
+    with (
+        GGUFFile.open(model.write(tmp_path / "tiny.gguf")) as file,
+        pytest.raises(ModelLoadError, match=r"qwen3\.expert_count is 8, but this architecture"),
+    ):
+        build_program(file)
 
 
 @pytest.mark.parametrize("context", [2**31, 2**32 - 1, Typed("uint64", 2**64 - 1)])

@@ -21,6 +21,74 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
+class TinyExperts:
+    """Experts in place of the MLPs; `scoring` as llama.cpp numbers it."""
+
+    count: int = 8
+    used: int = 3
+    inner: int = 32
+    shared: int = 0
+    shared_gate: bool = False
+    scoring: int = 1
+    normalise: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    groups_used: int = 1
+    selection_bias: bool = False
+    fused: bool = False
+
+    def shapes(self, hidden: int) -> dict[str, tuple[int, ...]]:
+        """Of a layer's matrices."""
+        inside, out = (self.count, self.inner, hidden), (self.count, hidden, self.inner)
+        shapes: dict[str, tuple[int, ...]] = {"ffn_gate_inp": (self.count, hidden)}
+        if self.fused:
+            shapes["ffn_gate_up_exps"] = (self.count, 2 * self.inner, hidden)
+        else:
+            shapes |= {"ffn_gate_exps": inside, "ffn_up_exps": inside}
+        shapes["ffn_down_exps"] = out
+        if self.shared:
+            shapes |= {
+                "ffn_gate_shexp": (self.shared, hidden),
+                "ffn_up_shexp": (self.shared, hidden),
+                "ffn_down_shexp": (hidden, self.shared),
+            }
+        if self.shared_gate:
+            shapes["ffn_gate_inp_shexp"] = (1, hidden)
+        return shapes
+
+    def metadata(self) -> dict[str, Any]:
+        """Keys of the file, without the architecture."""
+        return {
+            "expert_count": self.count,
+            "expert_used_count": self.used,
+            "expert_feed_forward_length": self.inner,
+            "expert_shared_feed_forward_length": self.shared,
+            "expert_gating_func": self.scoring,
+            "expert_weights_norm": self.normalise,
+            "expert_weights_scale": self.scale,
+            "expert_group_count": self.groups,
+            "expert_group_used_count": self.groups_used,
+        }
+
+    def weights_of(self, logits: Floats, bias: Floats | None) -> dict[int, float]:
+        """The weight of each expert that one token's logits choose."""
+        exponentials = np.exp(logits - logits.max())
+        softmax = exponentials / exponentials.sum()
+        scores = {1: softmax, 2: 1 / (1 + np.exp(-logits)), 3: logits}[self.scoring]
+        keys = scores if bias is None else scores + bias
+        grouped = keys.reshape(self.groups, -1)
+        best = np.sort(grouped, axis=1)[:, -2:].sum(axis=1).argsort()[::-1][: self.groups_used]
+        allowed = [e for e in range(self.count) if e // grouped.shape[1] in best]
+        chosen = sorted(allowed, key=lambda e: -keys[e])[: self.used]
+        weights = np.array([scores[e] for e in chosen])
+        if self.scoring == 3:
+            weights = np.exp(weights) / np.exp(weights).sum()
+        if self.normalise:
+            weights = weights / weights.sum()
+        return dict(zip(chosen, (self.scale * weights).tolist(), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
 class TinyModel:
     """Sizes and switches of a random model; `weights` are what its file holds, as float64."""
 
@@ -42,10 +110,11 @@ class TinyModel:
     rope_divisors: tuple[float, ...] | None = None
     rotated: int | None = None
     seed: int = 0
+    experts: TinyExperts | None = None
 
     @property
     def qk_norm(self) -> bool:
-        return self.architecture in ("qwen3", "gemma3")
+        return self.architecture in ("qwen3", "qwen3moe", "gemma3", "olmoe")
 
     @property
     def interleaved(self) -> bool:
@@ -62,8 +131,8 @@ class TinyModel:
     def weights(self) -> dict[str, NDArray[np.float32]]:
         rng = np.random.default_rng(self.seed)
 
-        def matrix(rows: int, cols: int) -> NDArray[np.float32]:
-            return (rng.standard_normal((rows, cols)) / math.sqrt(cols)).astype(np.float32)
+        def matrix(*shape: int) -> NDArray[np.float32]:
+            return (rng.standard_normal(shape) / math.sqrt(shape[-1])).astype(np.float32)
 
         def vector(length: int, centre: float) -> NDArray[np.float32]:
             return (centre + 0.1 * rng.standard_normal(length)).astype(np.float32)
@@ -78,22 +147,31 @@ class TinyModel:
         if self.rope_divisors is not None:
             made["rope_freqs.weight"] = np.array(self.rope_divisors, np.float32)
         for layer in range(self.layers):
-            shapes = {
+            shapes: dict[str, tuple[int, ...]] = {
                 "attn_q": (queries, self.hidden),
                 "attn_k": (keys, self.hidden),
                 "attn_v": (keys, self.hidden),
                 "attn_output": (self.hidden, queries),
-                "ffn_gate": (self.feed_forward, self.hidden),
-                "ffn_up": (self.feed_forward, self.hidden),
-                "ffn_down": (self.hidden, self.feed_forward),
             }
+            if self.experts is None:
+                shapes |= {
+                    "ffn_gate": (self.feed_forward, self.hidden),
+                    "ffn_up": (self.feed_forward, self.hidden),
+                    "ffn_down": (self.hidden, self.feed_forward),
+                }
+            else:
+                shapes |= self.experts.shapes(self.hidden)
+                if self.experts.selection_bias:
+                    made[f"blk.{layer}.exp_probs_b.bias"] = vector(self.experts.count, 0.0)
             for name, shape in shapes.items():
                 made[f"blk.{layer}.{name}.weight"] = matrix(*shape)
                 if self.biases and name in ("attn_q", "attn_k", "attn_v"):
                     made[f"blk.{layer}.{name}.bias"] = vector(shape[0], 0.0)
             norms = {"attn_norm": self.hidden, "ffn_norm": self.hidden}
             if self.qk_norm:
-                norms |= {"attn_q_norm": self.head_dim, "attn_k_norm": self.head_dim}
+                whole = self.architecture == "olmoe"
+                norms["attn_q_norm"] = queries if whole else self.head_dim
+                norms["attn_k_norm"] = keys if whole else self.head_dim
             if self.is_gemma:
                 norms |= {"post_attention_norm": self.hidden, "post_ffw_norm": self.hidden}
             for name, length in norms.items():
@@ -120,6 +198,8 @@ class TinyModel:
             metadata[f"{arch}.attention.sliding_window"] = self.window
         if self.rotated is not None:
             metadata[f"{arch}.rope.dimension_count"] = self.rotated
+        if self.experts is not None:
+            metadata |= {f"{arch}.{key}": v for key, v in self.experts.metadata().items()}
         metadata |= self.metadata
         tensors: dict[str, Tensor] = {
             name: (TensorType.F32, values.shape, values.tobytes())
@@ -128,7 +208,8 @@ class TinyModel:
         if quantised is not None:
             rng = np.random.default_rng(self.seed)
             for name, (_, shape, _) in tensors.items():
-                if len(shape) == 2 and shape[1] % quantised.block_elements == 0:
+                wanted = len(shape) > 1 and "ffn_gate_inp" not in name  # routers aren't quantised
+                if wanted and shape[-1] % quantised.block_elements == 0:
                     tensors[name] = random_tensor(rng, quantised, shape, 1 / math.sqrt(shape[1]))
         return write_gguf(path, metadata, tensors)
 
@@ -174,8 +255,9 @@ class TinyModel:
         k = project("attn_k", self.kv_heads)
         v = project("attn_v", self.kv_heads)
         if self.qk_norm:
-            q = self._norm(q, w[f"{block}.attn_q_norm.weight"])
-            k = self._norm(k, w[f"{block}.attn_k_norm.weight"])
+            wide = (count, -1) if self.architecture == "olmoe" else (count, -1, self.head_dim)
+            q = self._norm(q.reshape(wide), w[f"{block}.attn_q_norm.weight"]).reshape(q.shape)
+            k = self._norm(k.reshape(wide), w[f"{block}.attn_k_norm.weight"]).reshape(k.shape)
         is_global = not self.is_gemma or layer % 6 == 5
         local = self.is_gemma and not is_global
         q = self._rotate(q, None if local else frequencies, local)
@@ -218,6 +300,8 @@ class TinyModel:
     def _mlp(self, x: Floats, w: dict[str, Floats], layer: int) -> Floats:
         block = f"blk.{layer}"
         normed = self._norm(x, w[f"{block}.ffn_norm.weight"])
+        if self.experts is not None:
+            return self._experts(normed, w, block, self.experts)
         gate = normed @ w[f"{block}.ffn_gate.weight"].T
         up = normed @ w[f"{block}.ffn_up.weight"].T
         if self.is_gemma:
@@ -227,3 +311,29 @@ class TinyModel:
             active = gate / (1 + np.exp(-gate))
         y = (active * up) @ w[f"{block}.ffn_down.weight"].T
         return self._norm(y, w[f"{block}.post_ffw_norm.weight"]) if self.is_gemma else y
+
+    def _experts(self, x: Floats, w: dict[str, Floats], block: str, experts: TinyExperts) -> Floats:
+        def expert(row: Floats, gate: Floats, up: Floats, down: Floats) -> Floats:
+            inner = gate @ row
+            return down @ (inner / (1 + np.exp(-inner)) * (up @ row))
+
+        bias = w.get(f"{block}.exp_probs_b.bias")
+        y = np.zeros_like(x)
+        for token, row in enumerate(x):
+            logits = w[f"{block}.ffn_gate_inp.weight"] @ row
+            for number, weight in experts.weights_of(logits, bias).items():
+                if experts.fused:
+                    gate, up = np.split(w[f"{block}.ffn_gate_up_exps.weight"][number], 2)
+                else:
+                    gate = w[f"{block}.ffn_gate_exps.weight"][number]
+                    up = w[f"{block}.ffn_up_exps.weight"][number]
+                down = w[f"{block}.ffn_down_exps.weight"][number]
+                y[token] += weight * expert(row, gate, up, down)
+            if experts.shared:
+                names = ("gate", "up", "down")
+                shared = expert(row, *(w[f"{block}.ffn_{name}_shexp.weight"] for name in names))
+                if experts.shared_gate:
+                    logit = w[f"{block}.ffn_gate_inp_shexp.weight"] @ row
+                    shared = shared / (1 + np.exp(-logit))
+                y[token] += shared
+        return y

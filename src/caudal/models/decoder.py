@@ -78,8 +78,14 @@ class Decoder:
 
         Raises:
             ModelLoadError: A tensor is missing or not used, or the file asks for pooling that a
-                decoder can't do.
+                decoder can't do, or for experts where the family has none.
         """
+        key = f"{self._file.architecture}.expert_count"
+        count = self._file.get_int(key, 0)
+        if count > 0 and not self.b.has_experts:
+            raise ModelLoadError(
+                str(self._file.path), f"{key} is {count}, but this architecture has no experts"
+            )
         config, b = self.config, self.b
         # Where the file has no output matrix, it is the embedding.
         head = "output" if "output.weight" in self._file.tensors else "token_embd"

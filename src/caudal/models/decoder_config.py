@@ -79,12 +79,6 @@ class DecoderConfig:
                 str(file.path),
                 f"{arch}.rope.dimension_count ({rope_dimensions}) exceeds the head size {head_dim}",
             )
-        experts = file.get_int(f"{arch}.expert_count", 0)
-        if experts > 0:
-            raise ModelLoadError(
-                str(file.path),
-                f"{arch}.expert_count is {experts}: mixtures of experts are not supported",
-            )
         embedding = file.tensors.get("token_embd.weight")
         if embedding is None or len(embedding.shape) != 2:
             raise ModelLoadError(str(file.path), "the matrix token_embd.weight is missing")

@@ -90,6 +90,7 @@ int main() {
         report::report_token_operations(*table, report);
         report::report_attention(*table, report);
         report::report_recurrences(*table, report);
+        report::report_routing(*table, report);
         report::report_sampling(*table, report);
     }
     return 0;

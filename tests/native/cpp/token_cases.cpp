@@ -228,6 +228,20 @@ void report_elementwise(const TokenKernels& kernels, const Report& report) {
     report.bits("scale", out);
     report.close("scale", out, expected, magnitudes_of(expected), 1e-7);
 
+    out = b;
+    kernels.add_weighted(a.data(), 0.3f, out.data(), kCount);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = double{a[i]} * 0.3f + b[i];
+    report.bits("add_weighted", out);
+    report.close("add_weighted", out, expected, std::vector<double>(kCount, 20.0), 1e-6);
+
+    out = a;
+    kernels.softmax(out.data(), kCount);
+    double sum = 0;
+    for (const float value : a) sum += std::exp(value - 200.0);
+    for (size_t i = 0; i < kCount; ++i) expected[i] = std::exp(a[i] - 200.0) / sum;
+    report.bits("softmax", out);
+    report.close("softmax", out, expected, std::vector<double>(kCount, 1.0), 1e-6);
+
     out = a;
     kernels.multiply(out.data(), b.data(), kCount);
     for (size_t i = 0; i < kCount; ++i) expected[i] = double{a[i]} * b[i];

@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 from caudal import _native
 from caudal.formats.tensor_file import TensorFile
-from caudal.models.program import Buffer, MatrixName, Op, OpValue, Program, VectorName
+from caudal.models.program import (
+    Buffer,
+    ExpertsName,
+    MatrixName,
+    Op,
+    OpValue,
+    Program,
+    TensorName,
+    VectorName,
+)
 from caudal.models.rope import RopeTable
 
 PANEL_ROWS: int = _native.PANEL_ROWS
@@ -61,32 +70,44 @@ def _pack(
     file: TensorFile,
     weights: _native.Weights,
     progress: Callable[[float], None] | None,
-) -> dict[MatrixName | VectorName, int]:
-    """The number that each weight has among the packed matrices, or among the vectors."""
-    numbers: dict[MatrixName | VectorName, int] = {}
-    names = program.matrices + program.vectors
+) -> dict[TensorName, int]:
+    """The number that each weight has among the packed matrices, the vectors, or the experts."""
+    numbers: dict[TensorName, int] = {}
+    names = program.matrices + program.vectors + program.experts
     total = sum(file.tensors[tensor].nbytes for tensor in {name.tensor for name in names})
     done = 0
     for name in names:
         tensor = file.tensors[name.tensor]
-        first, end = name.rows or (0, tensor.shape[0])
-        row_bytes = tensor.nbytes // tensor.shape[0]
-        if isinstance(name, MatrixName):
-            numbers[name] = _add_matrix(weights, file, name.tensor, first, end)
-        else:
-            data = file.tensor_bytes(name.tensor)[first * row_bytes : end * row_bytes]
-            length = (end - first) * (tensor.num_elements // tensor.shape[0])
-            numbers[name] = weights.add_vector(tensor.type, data, length)
-        done += (end - first) * row_bytes
+        match name:
+            case MatrixName():
+                first, end = name.rows or (0, tensor.rows)
+                numbers[name] = _add_matrix(weights, file, name.tensor, first, end)
+                done += (end - first) * tensor.row_bytes
+            case ExpertsName():
+                experts, rows, _ = tensor.shape
+                first, end = name.rows or (0, rows)
+                added = [
+                    _add_matrix(weights, file, name.tensor, before + first, before + end)
+                    for before in range(0, experts * rows, rows)
+                ]
+                numbers[name] = weights.group_experts(added[0], experts)
+                done += experts * (end - first) * tensor.row_bytes
+            case VectorName():
+                first, end = name.rows or (0, tensor.shape[0])
+                row_bytes = tensor.nbytes // tensor.shape[0]
+                data = file.tensor_bytes(name.tensor)[first * row_bytes : end * row_bytes]
+                length = (end - first) * (tensor.num_elements // tensor.shape[0])
+                numbers[name] = weights.add_vector(tensor.type, data, length)
+                done += (end - first) * row_bytes
         if progress is not None:
             progress(done / total)
     return numbers
 
 
 def _add_matrix(weights: _native.Weights, file: TensorFile, name: str, begin: int, end: int) -> int:
-    """Pack rows of a matrix: from the file where they lie there as they are, else in pieces."""
+    """Pack rows of a tensor: from the file where they lie there as they are, else in pieces."""
     tensor = file.tensors[name]
-    rows, columns = end - begin, tensor.shape[1]
+    rows, columns = end - begin, tensor.shape[-1]
     place = file.tensor_place(name)
     if place is not None:
         descriptor, offset = place
@@ -103,7 +124,7 @@ def _add_matrix(weights: _native.Weights, file: TensorFile, name: str, begin: in
 class _Translator:
     """Puts numbers for whatever operations refer to; what an operation is for is all the same."""
 
-    def __init__(self, weights: dict[MatrixName | VectorName, int]) -> None:
+    def __init__(self, weights: dict[TensorName, int]) -> None:
         self._weights = weights
         self._tables: dict[RopeTable, int] = {}
 
@@ -120,7 +141,7 @@ class _Translator:
         match value:
             case Buffer():
                 return value.index
-            case MatrixName() | VectorName():
+            case MatrixName() | VectorName() | ExpertsName():
                 return self._weights[value]
             case RopeTable():
                 return self._tables.setdefault(value, len(self._tables))

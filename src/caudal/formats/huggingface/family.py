@@ -45,6 +45,12 @@ MLP: Table = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+EXPERTS: Table = {
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.*.gate_proj": "ffn_gate_exps",
+    "mlp.experts.*.up_proj": "ffn_up_exps",
+    "mlp.experts.*.down_proj": "ffn_down_exps",
+}
 ATTENTION: Table = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",

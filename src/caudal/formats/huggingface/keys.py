@@ -65,3 +65,28 @@ def rotated_channels(config: Config, default: float) -> int:
     if not 0 < share <= 1:
         raise config.error(f"{key} must be over 0 and at most 1, but is {share}")
     return int(head_dim(config) * share)
+
+
+def expert_keys(config: Config) -> dict[str, MetadataValue]:
+    """Sizes of experts in all layers, and how they are weighed, below `{architecture}.`.
+
+    Raises:
+        ModelLoadError: A key is missing, or asks for what isn't computed.
+    """
+    config.require("decoder_sparse_step", (1,), 1)
+    config.require("mlp_only_layers", ([],), [])
+    # Newer versions of transformers write one name for all families.
+    count = "num_local_experts" if "num_local_experts" in config else "num_experts"
+    keys: dict[str, MetadataValue] = {
+        "expert_count": config.positive(count),
+        "expert_used_count": config.positive("num_experts_per_tok"),
+    }
+    for ours, theirs in (
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+    ):
+        if theirs in config:
+            keys[ours] = config.positive(theirs)
+    if "norm_topk_prob" in config:
+        keys["expert_weights_norm"] = config.get("norm_topk_prob", bool)
+    return keys

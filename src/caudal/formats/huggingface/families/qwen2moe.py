@@ -1,0 +1,30 @@
+"""Qwen 1.5 and 2 with experts, one of them for all tokens."""
+
+from __future__ import annotations
+
+from caudal.formats.huggingface.config import SILU, Config
+from caudal.formats.huggingface.family import ATTENTION, EXPERTS, NORMS, Family, Keys
+from caudal.formats.huggingface.keys import decoder_keys, expert_keys, refuse_windows
+
+
+def _keys(config: Config) -> Keys:
+    config.require("hidden_act", SILU, "silu")
+    refuse_windows(config)
+    return {**decoder_keys(config), **expert_keys(config)}
+
+
+FAMILY = Family(
+    model_types=("qwen2_moe",),
+    architecture="qwen2moe",
+    keys=_keys,
+    layer={
+        **ATTENTION,
+        **NORMS,
+        **EXPERTS,
+        "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+        "mlp.shared_expert.up_proj": "ffn_up_shexp",
+        "mlp.shared_expert.down_proj": "ffn_down_shexp",
+        "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    },
+    defaults={"norm_topk_prob": False},
+)
