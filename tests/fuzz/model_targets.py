@@ -154,6 +154,43 @@ def encoder() -> Iterator[Run]:
         yield run
 
 
+@contextmanager
+def decoder() -> Iterator[Run]:
+    """A decoder's folder; the input is an object with the JSON of some of its files."""
+    from caudal.store import Store
+    from support.tiny_folder import write_tiny_folder
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_tiny_folder(Path(folder) / "m")
+        sound = {name: (path / name).read_bytes() for name in ("config.json", "tokenizer.json")}
+        others = ("tokenizer_config.json", "generation_config.json", "model.safetensors.index.json")
+        weights = (path / "model.safetensors").read_bytes()
+
+        @_refused_in_words
+        def run(data: bytes) -> bool:
+            try:
+                given = json.loads(data)
+                texts = {name: json.dumps(content).encode() for name, content in given.items()}
+            except Exception:  # not what is tested
+                return False
+            for name in (*sound, *others):
+                content = texts.get(name, sound.get(name))
+                (path / name).unlink(missing_ok=True)
+                if content is not None:
+                    (path / name).write_bytes(content)
+            # With an index, the weights are its shard.
+            for name in ("model.safetensors", "model-1.safetensors"):
+                (path / name).unlink(missing_ok=True)
+            is_sharded = others[-1] in texts
+            (path / ("model-1.safetensors" if is_sharded else "model.safetensors")).write_bytes(
+                weights
+            )
+            _use_stored(Store(Path(folder)).resolve(str(path)))
+            return True
+
+        yield run
+
+
 def _use(path: Path) -> None:
     from caudal.store import Store
 

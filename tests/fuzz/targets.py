@@ -14,6 +14,7 @@ TARGETS = {
         Target("safetensors", model_targets.safetensors),
         Target("tokenizer", model_targets.tokenizer, mutate_json),
         Target("encoder", model_targets.encoder, mutate_json),
+        Target("decoder", model_targets.decoder, mutate_json),
         Target("template", request_targets.template),
         Target("schema", request_targets.schema, mutate_json),
         Target("regex", request_targets.regex),

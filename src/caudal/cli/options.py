@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -62,6 +62,14 @@ ChatTemplate = Annotated[
         "model's own.",
         rich_help_panel=_MODEL,
         show_default=False,
+    ),
+]
+GenerationConfig = Annotated[
+    Literal["auto", "none"],
+    typer.Option(
+        help="How requests that don't say otherwise are sampled: `auto`, as the model's maker "
+        "recommends (generation_config.json, or the GGUF file's keys); `none`, as the API has it.",
+        rich_help_panel=_MODEL,
     ),
 ]
 Threads = Annotated[

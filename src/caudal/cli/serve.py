@@ -128,6 +128,7 @@ def serve(
     ] = "auto",
     max_model_len: options.MaxModelLen = None,
     chat_template: options.ChatTemplate = None,
+    generation_config: options.GenerationConfig = "auto",
     kv_memory: options.PoolSize = None,
     kv_type: options.KvType = "f16",
     activations: options.Activations = "auto",
@@ -209,6 +210,7 @@ def serve(
         embedding_batch_size=embedding_batch_size,
         embedding_queue_delay=embedding_queue_delay,
         chat_template=chat_template,
+        generation_config=generation_config,
     )
     ensure_with_display(Store(), model)
     sock = serving.listen(host, port)
@@ -288,6 +290,8 @@ def _banner(served: ModelService, address: str, *, needs_key: bool) -> str:
             "chat template": loaded.chat_template,
             "reads": f"{calls}, reasoning as {facts.reasoning_parser}",
         }
+    if str(loaded.sampling):
+        lines["sampling"] = f"{loaded.sampling} (recommended, where a request doesn't say)"
     memory = loaded.memory
     if memory is not None:
         sequences = memory.sequences(loaded.max_model_len)

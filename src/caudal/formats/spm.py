@@ -22,9 +22,9 @@ from caudal.formats.vocabulary import TokenKind, Vocabulary, library_errors
 SPACE = "\u2581"
 """What SentencePiece writes for a space."""
 
-SpacePrefix = Literal["never", "first", "always"]
-"""Whether a space is put before a text: not at all, at its beginning, or also behind each special
-token."""
+SpacePrefix = Literal["never", "first_if_missing", "each_if_missing", "each"]
+"""Whether a space is put before a text: not at all; at its beginning, unless it has one there; or
+also behind each special token, unless it has one there, or even then."""
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 

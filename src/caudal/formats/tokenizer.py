@@ -103,7 +103,7 @@ class Tokenizer:
             backend = build_spm(file, vocabulary)
             default_bos = vocabulary.bos_id is not None
             if file.get_bool("tokenizer.ggml.add_space_prefix", True):
-                space_prefix = "always"
+                space_prefix = "each"
         else:
             backend = build_bpe(file, vocabulary)
             default_bos = pre_tokenizer_of(vocabulary).add_bos and vocabulary.bos_id is not None
@@ -221,7 +221,7 @@ class Tokenizer:
                 ids.append(piece)
             elif piece:
                 ids += self._encode_text(piece, add_space_prefix=prefixed)
-            if self._space_prefix == "first":
+            if self._space_prefix == "first_if_missing":
                 prefixed = False
         return ids
 
@@ -334,7 +334,7 @@ class Tokenizer:
 
     def _encode_text(self, text: str, *, add_space_prefix: bool) -> list[int]:
         if self._is_spm:
-            if add_space_prefix:
+            if add_space_prefix and (self._space_prefix == "each" or not text.startswith(" ")):
                 text = " " + text
             text = text.replace(" ", SPACE)
         # The batch call, unlike `encode`, lets other Python threads run meanwhile.

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from caudal.errors import ModelLoadError
 from caudal.formats.bpe_pretokenizers import GPT2_PATTERN, PreTokenizer, known_pattern
 from caudal.formats.spm import SPACE, SpacePrefix
 from caudal.formats.tokenizer_steps import steps_of, unsupported
 
+_METASPACE: Mapping[str, SpacePrefix] = {
+    "never": "never",
+    "first": "first_if_missing",
+    "always": "each_if_missing",
+}
 _INDIVIDUAL_DIGITS, _RUNS_OF_DIGITS = r"\p{N}", r"\p{N}+"
 
 
@@ -116,7 +121,7 @@ def _sentencepiece(
     for step in normalizers:
         match step["type"]:
             case "Prepend" if step.get("prepend") == SPACE:
-                prefix = "always"
+                prefix = "each"
             case "Replace" if _replaces_spaces(step):
                 written = True
             case kind:
@@ -146,11 +151,9 @@ def _metaspace_prefix(source: str, step: Mapping[str, Any]) -> SpacePrefix:
     scheme = step.get("prepend_scheme")
     if scheme is None:
         scheme = "always" if step.get("add_prefix_space", True) else "never"
-    for known in get_args(SpacePrefix):
-        if scheme == known:
-            found: SpacePrefix = known
-            return found
-    raise ModelLoadError(source, f"Metaspace has prepend_scheme {scheme!r:.50}")
+    if scheme not in _METASPACE:
+        raise ModelLoadError(source, f"Metaspace has prepend_scheme {scheme!r:.50}")
+    return _METASPACE[scheme]
 
 
 def _replaces_spaces(step: Mapping[str, Any]) -> bool:

@@ -54,6 +54,7 @@ def _card(model: Service, name: str) -> dict[str, Any]:
         "capabilities": sorted(model.tasks),
         "max_num_seqs": model.info.limits.max_num_seqs,
         "max_queue": model.info.limits.max_queue,
+        "default_sampling_params": loaded.sampling.values(),
         "facts": _texts(model.facts),
     }
 
