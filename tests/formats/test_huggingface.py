@@ -146,6 +146,8 @@ def test_configurations_are_refused_by_name(
         ("model.layers.0.self_attn.sinks", [2], "sinks is not part of a llama model"),
         ("transformer.h.0.weight", [2, 2], "transformer.h.0.weight is not part of a llama"),
         ("embed_tokens.weight", [320, 16], "and model.embed_tokens.weight are both token_embd"),
+        ("model.layers.0.self_attn.q_proj.bias", [], "q_proj.bias has the shape []"),
+        ("model.layers.0.mlp.up_proj.weight", [0, 16], "up_proj.weight has the shape [0, 16]"),
         ("model.layers.0.self_attn.q_proj.bias", [6], "6 rows aren't 2 heads of pairs"),
     ],
 )

@@ -147,6 +147,8 @@ class Family:
                     f"is not part of a {self.architecture} model as Caudal knows it",
                 )
             rows = method.rows(checkpoint, name)
+            if not rows.shape or 0 in rows.shape:
+                raise checkpoint_error(checkpoint, name, f"has the shape {list(rows.shape)}")
             found = Found(config, place.layer, kind, rows)
             try:
                 news = {found.named(entry): rows} if isinstance(entry, str) else entry(found)
