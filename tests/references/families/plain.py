@@ -1,0 +1,71 @@
+"""Families that differ from Llama in norms, rotations and fused matrices."""
+
+from __future__ import annotations
+
+from references.reference import SIZES, Reference
+
+_VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "depth": 1,
+    "num_heads": 2,
+    "patch_size": 14,
+}
+_MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}
+
+REFERENCES = {
+    "smollm3": Reference(
+        config={"model_type": "smollm3", **SIZES, "num_hidden_layers": 5, "rope_theta": 5e6},
+    ),
+    "olmo2": Reference(config={"model_type": "olmo2", **SIZES}),
+    # llama.cpp computes something else than transformers from the second token on.
+    "olmo3": Reference(
+        llama_cpp=False,
+        config={
+            "model_type": "olmo3",
+            **SIZES,
+            "num_hidden_layers": 5,
+            "sliding_window": 40,
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+                "rope_theta": 10000.0,
+            },
+        },
+    ),
+    "glm4": Reference(
+        config={"model_type": "glm4", **SIZES, "head_dim": 16, "attention_bias": True},
+    ),
+    "phi3": Reference(config={"model_type": "phi3", **SIZES}),
+    "qwen2_vl": Reference(
+        config={
+            "model_type": "qwen2_vl",
+            "text_config": {
+                "model_type": "qwen2_vl_text",
+                **SIZES,
+                "rope_parameters": {**_MROPE, "rope_theta": 1e6},
+            },
+            "vision_config": {"model_type": "qwen2_vl", **_VISION, "embed_dim": 16},
+        },
+        auto="AutoModelForImageTextToText",
+    ),
+    "qwen3_vl": Reference(
+        config={
+            "model_type": "qwen3_vl",
+            "text_config": {
+                "model_type": "qwen3_vl_text",
+                **SIZES,
+                "head_dim": 16,
+                "rope_parameters": _MROPE,
+            },
+            "vision_config": {
+                "model_type": "qwen3_vl",
+                **_VISION,
+                "out_hidden_size": 64,
+                "deepstack_visual_indexes": [0],
+            },
+        },
+        auto="AutoModelForImageTextToText",
+    ),
+}
