@@ -17,7 +17,7 @@ class DecoderConfig:
     Attributes:
         layers: Decoder blocks.
         hidden: Width of the residual stream.
-        feed_forward: Width inside the MLP.
+        feed_forward: Width inside the MLP; of layers that differ, the largest.
         heads: Query heads.
         kv_heads: Key and value heads; the most of a layer, where they differ.
         head_dim: Channels of a head.
@@ -85,7 +85,7 @@ class DecoderConfig:
         return cls(
             layers=layers,
             hidden=hidden,
-            feed_forward=positive(file, f"{arch}.feed_forward_length"),
+            feed_forward=max(per_layer(file, f"{arch}.feed_forward_length", layers)),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,

@@ -23,7 +23,14 @@ llama.cpp's, or to rules. A number of an expert is `*`: `mlp.experts.*.up_proj`;
 in it alone are stacked."""
 
 # What comes before names in models of text alone, and of more; the longest first.
-_PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+_PREFIXES = (
+    "model.language_model.",
+    "language_model.model.",
+    "language_model.backbone.",
+    "language_model.",
+    "backbone.",
+    "model.",
+)
 _MAX_EXPERTS = 4096
 
 NOT_TEXT = (
@@ -86,6 +93,7 @@ class Family:
         made: Tensors that are made of the configuration alone, by full name.
         defaults: What keys of config.json are where they are missing.
         tied: Whether the output matrix is the embedding where config.json doesn't say.
+        architecture_of: The architecture of a configuration, where there are several.
     """
 
     model_types: tuple[str, ...]
@@ -97,6 +105,7 @@ class Family:
     made: Callable[[Config], Mapping[str, Rows]] = lambda _config: {}
     defaults: Mapping[str, Any] = field(default_factory=dict)
     tied: bool = False
+    architecture_of: Callable[[Config], str] | None = None
 
     def metadata(self, config: Config) -> dict[str, MetadataValue]:
         """All keys of the architecture, `general.architecture` included.
@@ -105,9 +114,11 @@ class Family:
             ModelLoadError: config.json lacks a key, or asks for what isn't computed.
         """
         keys = self.keys(config)
+        of = self.architecture_of
+        architecture = self.architecture if of is None else of(config)
         return {
-            "general.architecture": self.architecture,
-            **{f"{self.architecture}.{key}": value for key, value in keys.items()},
+            "general.architecture": architecture,
+            **{f"{architecture}.{key}": value for key, value in keys.items()},
         }
 
     def tensors(self, config: Config, checkpoint: Checkpoint, method: Method) -> Tensors:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys, Table
 from caudal.formats.huggingface.keys import decoder_keys
-from caudal.formats.huggingface.rows import Rows, mapped, reshaped
-from caudal.formats.huggingface.tensor_rules import (
-    Found,
-    Rule,
-    permuted_heads,
-    split,
-    squeezed,
-)
+from caudal.formats.huggingface.state_space import UNLIMITED, mamba2
+from caudal.formats.huggingface.tensor_rules import permuted_heads, split
 
-# As transformers has written infinity so far.
-_UNLIMITED = (None, [0.0, math.inf], [0.0, {"__float__": "Infinity"}])
 _ATTENTION: Table = {
     **ATTENTION,
     "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
@@ -48,7 +38,7 @@ def _hybrid_keys(config: Config) -> Keys:
     config.require("mamba_proj_bias", (False,), False)
     config.require("mamba_n_groups", (1,), 1)  # of more, norms would be of all together
     config.require("position_embedding_type", (None, "nope", "rope"), None)
-    config.require("time_step_limit", _UNLIMITED, None)
+    config.require("time_step_limit", UNLIMITED, None)
     layers = config.positive("num_hidden_layers")
     kinds = config.get("layer_types", list, config.get("layers_block_type", list, []))
     if len(kinds) != layers or not all(kind in _KINDS for kind in kinds):
@@ -80,20 +70,6 @@ def _mamba_head(config: Config) -> int:
     return config.positive("mamba_d_head")
 
 
-def _column(name: str, *, decay: bool = False) -> Rule:
-    """A number for each head, as converters write it; `decay`: -exp of it."""
-
-    def rule(found: Found) -> dict[str, Rows]:
-        rows = mapped(found.rows, lambda values: -np.exp(values)) if decay else found.rows
-        return {name: reshaped(rows, (rows.shape[0], 1))}
-
-    return rule
-
-
-def _norm(found: Found) -> dict[str, Rows]:
-    return {found.named("ssm_norm"): reshaped(found.rows, (1, *found.rows.shape))}
-
-
 FAMILY = Family(
     model_types=("granite",),
     architecture="granite",
@@ -110,12 +86,6 @@ HYBRID_FAMILY = Family(
         **NORMS,
         "shared_mlp.input_linear": split("ffn_gate", "ffn_up"),
         "shared_mlp.output_linear": "ffn_down",
-        "mamba.in_proj": "ssm_in",
-        "mamba.conv1d": squeezed("ssm_conv1d"),
-        "mamba.dt_bias": "ssm_dt.bias",
-        "mamba.A_log": _column("ssm_a", decay=True),
-        "mamba.D": _column("ssm_d"),
-        "mamba.norm": _norm,
-        "mamba.out_proj": "ssm_out",
+        **mamba2("mamba"),
     },
 )
