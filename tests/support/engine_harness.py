@@ -215,16 +215,18 @@ class Harness:
                 assert not any(map(pool.is_retained, range(pool.num_blocks)))
                 continue
             retained = memory.cache._kinds[kind]
+            evictable = retained.evictable()
             for block in range(pool.num_blocks):
                 assert (retained.nodes[block] is not None) == pool.is_retained(block)
                 if kind and pool.is_retained(block) and not references_of[block]:
-                    assert block in retained.evictable()
+                    assert block in evictable
         if memory.cache is not None:
             found = [0] * len(memory._pools)
+            leaves = memory.cache._main.evictable()
             for space, root in memory.cache._roots.items():
                 assert root.space == space
                 assert root.children, "an empty root"
-                self._check_subtree(root, [], memory.cache, found)
+                self._check_subtree(root, [], memory.cache, found, leaves)
             assert found == [kind.num_nodes for kind in memory.cache._kinds]
 
     def _check_held(self, seq: Any, references: list[Counter[int]]) -> None:
@@ -258,9 +260,15 @@ class Harness:
         assert pool.num_used == len(references)
         assert pool.num_free + pool.num_used + pool.num_cached == pool.num_blocks
 
-    def _check_subtree(self, node: Node, path: list[int], cache: Any, found: list[int]) -> None:
-        pool = cache._pool
-        stamps, evictable = cache._main.stamps, cache._main.evictable()
+    def _check_subtree(
+        self,
+        node: Node,
+        path: list[int],
+        cache: Any,
+        found: list[int],
+        leaves: dict[int, int],
+    ) -> None:
+        pool, stamps = cache._pool, cache._main.stamps
         assert node.order == sorted(node.children)
         for left, right in zip(node.order, node.order[1:], strict=False):
             if right[: len(left)] == left:
@@ -284,10 +292,10 @@ class Harness:
             if pool.references(child.block):
                 assert node.block < 0 or pool.references(node.block), "an unlocked ancestor"
             else:
-                assert child.children or evictable[child.block] == stamps[child.block]
+                assert child.children or leaves[child.block] == stamps[child.block]
                 if node.block >= 0 and not pool.references(node.block):
                     assert stamps[node.block] >= stamps[child.block]
-            self._check_subtree(child, tokens, cache, found)
+            self._check_subtree(child, tokens, cache, found, leaves)
 
     def _enter(self, update: SequenceUpdate) -> None:
         key = (update.request_id, update.index)

@@ -377,7 +377,11 @@ class RadixCache:
         self.version += 1
 
     def _drop_state(self, node: Node) -> None:
-        """Give up a snapshot, and the idle nodes that led to nothing else."""
+        """Give up a snapshot, and the nodes that led to nothing else and are idle.
+
+        One of a part of a block goes at once, even while it is being copied from: nobody can go on
+        there any more.
+        """
         assert self._states is not None
         self._states.forget(node.slot)
         node.slot = -1
@@ -388,7 +392,7 @@ class RadixCache:
             and each.block >= 0
             and each.slot < 0
             and not each.children
-            and self._is_idle(self._main, each.block)
+            and (self._is_idle(self._main, each.block) or len(each.keys) < self._pool.block_size)
         ):
             parent = each.parent
             self._remove(each)
