@@ -236,7 +236,7 @@ def _attention_layers(program: Program) -> tuple[AttentionLayer, ...]:
 
 def _attention_layer(op: Attention, kv: KVLayer) -> AttentionLayer:
     return AttentionLayer(
-        multiply_adds=2 * op.heads * kv.head_dim,
-        bytes=2 * kv.kv_heads * kv.head_dim * _KV_ELEMENT_BYTES,
+        multiply_adds=op.heads * (kv.head_dim + kv.channels_of_values),
+        bytes=kv.numbers * _KV_ELEMENT_BYTES,
         window=op.window,
     )

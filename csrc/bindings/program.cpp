@@ -116,7 +116,7 @@ void bind_program(nb::module_& module) {
             "__init__",
             [](Program* self, std::vector<int64_t> buffer_widths,
                const std::vector<std::tuple<std::vector<float>, float, bool>>& rope_tables,
-               const std::vector<std::tuple<int64_t, int64_t, int64_t>>& kv_layers,
+               const std::vector<std::tuple<int64_t, int64_t, int64_t, bool, int64_t>>& kv_layers,
                std::vector<int64_t> state_layers, const NamedOps& body, const NamedOps& tail,
                const NamedOps& head, const NamedOps& states, std::vector<int> carried, int hidden,
                std::optional<int> logits, int state) {
@@ -125,8 +125,8 @@ void bind_program(nb::module_& module) {
                 for (const auto& [frequencies, magnitude, interleaved] : rope_tables) {
                     program.rope_tables.push_back({frequencies, magnitude, interleaved});
                 }
-                for (const auto& [kv_heads, head_dim, window] : kv_layers) {
-                    program.kv_layers.push_back({kv_heads, head_dim, window});
+                for (const auto& [kv_heads, key_dim, value_dim, latent, window] : kv_layers) {
+                    program.kv_layers.push_back({kv_heads, key_dim, value_dim, latent, window});
                 }
                 program.state_layers = std::move(state_layers);
                 program.body = read_ops(body);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise.inl"
 #include "kernels/token_ops.h"
 #include "kernels/wide_vec.inl"
 
@@ -67,12 +68,15 @@ struct KeyStep {
 // The rows that share a KV head's blocks, which positions each may see, and what they come to.
 struct AttentionRows {
     int64_t count;
-    const float* queries;          // [row][head_dim], scaled
+    int64_t key_dim;               // channels of a head
+    int64_t value_dim;
+    float cap;                     // of scores, in their units; 0: none
+    const float* queries;          // [row][key_dim], scaled: by 1 / cap where there is one
     const int64_t* visible_begin;  // per row, not descending
     const int64_t* visible_end;    // per row, not descending
     float* maximum;                // [row]
     float* sums;                   // [row][8], of weights
-    float* weighted;               // [row][head_dim]
+    float* weighted;               // [row][value_dim]
 };
 
 // scores[row][block][token] = Σ_channel queries[row][channel] · keys[block][channel][token]
@@ -80,7 +84,7 @@ struct AttentionRows {
 // Asks for the keys of `ahead` meanwhile, a few lines at a time: all at once they would fill the
 // processor's queue of misses, and it would wait.
 template <int Rows, int Blocks, class Element>
-CAUDAL_INLINE void block_scores(const KeyBlock<Element>* blocks, int64_t head_dim,
+CAUDAL_INLINE void block_scores(const KeyBlock<Element>* blocks, int64_t key_dim,
                                 const float* queries, const KeyBlock<Element>* ahead,
                                 float* scores) {
     f32w sums[Rows][Blocks][kHalves];
@@ -92,7 +96,7 @@ CAUDAL_INLINE void block_scores(const KeyBlock<Element>* blocks, int64_t head_di
     int64_t channel = 0;
     for (int asked = 0; asked < Blocks; ++asked) {
         const Element* lines = ahead[asked].keys;
-        for (int64_t end = head_dim * (asked + 1) / Blocks; channel < end; ++channel) {
+        for (int64_t end = key_dim * (asked + 1) / Blocks; channel < end; ++channel) {
             prefetch_bytes(lines, Blocks * kBlockTokens * sizeof(Element));
             lines += Blocks * kBlockTokens;
             f32w key[Blocks][kHalves];
@@ -103,7 +107,7 @@ CAUDAL_INLINE void block_scores(const KeyBlock<Element>* blocks, int64_t head_di
                 }
             }
             for (int row = 0; row < Rows; ++row) {
-                const f32w query = splat_wide(queries[row * head_dim + channel]);
+                const f32w query = splat_wide(queries[row * key_dim + channel]);
                 for (int block = 0; block < Blocks; ++block) {
                     for (int half = 0; half < kHalves; ++half) {
                         sums[row][block][half] =
@@ -125,25 +129,32 @@ CAUDAL_INLINE void block_scores(const KeyBlock<Element>* blocks, int64_t head_di
 
 // As many blocks at once as there are sums for.
 template <int Rows, int Blocks, class Element>
-CAUDAL_INLINE void step_scores(const KeyStep<Element>& step, int64_t head_dim, const float* queries,
+CAUDAL_INLINE void step_scores(const KeyStep<Element>& step, int64_t key_dim, const float* queries,
                                float* scores) {
     int block = 0;
     for (; block + Blocks <= step.blocks; block += Blocks) {
-        block_scores<Rows, Blocks>(step.of_step + block, head_dim, queries, step.ahead + block,
+        block_scores<Rows, Blocks>(step.of_step + block, key_dim, queries, step.ahead + block,
                                    scores + block * kBlockTokens);
     }
     if constexpr (Blocks > 2) {
         if (step.blocks - block >= 2) {
-            block_scores<Rows, 2>(step.of_step + block, head_dim, queries, step.ahead + block,
+            block_scores<Rows, 2>(step.of_step + block, key_dim, queries, step.ahead + block,
                                   scores + block * kBlockTokens);
             block += 2;
         }
     }
     if constexpr (Blocks > 1) {
         if (block < step.blocks) {
-            block_scores<Rows, 1>(step.of_step + block, head_dim, queries, step.ahead + block,
+            block_scores<Rows, 1>(step.of_step + block, key_dim, queries, step.ahead + block,
                                   scores + block * kBlockTokens);
         }
+    }
+}
+
+// What products of keys and queries are to what a cap makes of them.
+CAUDAL_INLINE void cap_scores(float* scores, float cap) {
+    for (int64_t i = 0; i < kStepTokens; i += kWideLanes) {
+        store(scores + i, splat_wide(cap) * hyperbolic_tangent(load_wide(scores + i)));
     }
 }
 
@@ -205,6 +216,7 @@ CAUDAL_INLINE void step_weights(float* scores, int64_t base, int64_t tokens,
         const int64_t begin = rows.visible_begin[row] - base;
         const int64_t end = std::min(rows.visible_end[row] - base, tokens);
         float* of_row = scores + row * kStepTokens;
+        if (rows.cap > 0.0f) cap_scores(of_row, rows.cap);
         if (begin > 0 || end < kStepTokens) hide_scores(of_row, begin, end);
         const float best = largest_score(of_row);
         const float before = rows.maximum[row];
@@ -226,7 +238,7 @@ CAUDAL_INLINE void step_weights(float* scores, int64_t base, int64_t tokens,
 }
 
 // Weighted values of `Rows` rows, for `Vectors` vectors of channels, in registers. In memory a row
-// begins `head_dim` floats after the one before.
+// begins `value_dim` floats after the one before.
 template <int Rows, int Vectors, class Floats>
 struct ChannelSums {
     static constexpr int64_t kFloats = sizeof(Floats) / sizeof(float);
@@ -234,12 +246,12 @@ struct ChannelSums {
     Floats sums[Rows][Vectors];
 
     // What there is so far, each row times its correction.
-    static CAUDAL_INLINE ChannelSums corrected(const float* weighted, int64_t head_dim,
+    static CAUDAL_INLINE ChannelSums corrected(const float* weighted, int64_t value_dim,
                                                const float* correction) {
         ChannelSums start;
         for (int row = 0; row < Rows; ++row) {
             for (int v = 0; v < Vectors; ++v) {
-                start.sums[row][v] = load_as<Floats>(weighted + row * head_dim + v * kFloats) *
+                start.sums[row][v] = load_as<Floats>(weighted + row * value_dim + v * kFloats) *
                                      splat_as<Floats>(correction[row]);
             }
         }
@@ -259,10 +271,10 @@ struct ChannelSums {
         }
     }
 
-    CAUDAL_INLINE void store_to(float* weighted, int64_t head_dim) const {
+    CAUDAL_INLINE void store_to(float* weighted, int64_t value_dim) const {
         for (int row = 0; row < Rows; ++row) {
             for (int v = 0; v < Vectors; ++v) {
-                store(weighted + row * head_dim + v * kFloats, sums[row][v]);
+                store(weighted + row * value_dim + v * kFloats, sums[row][v]);
             }
         }
     }
@@ -271,10 +283,10 @@ struct ChannelSums {
 // weighted[row] = weighted[row] · correction[row] + Σ_token weights[row][token] · values[token],
 // for `Vectors` vectors of channels from `channel`. Asks for the values of `ahead` meanwhile.
 template <int Rows, int Vectors, class Floats, class Element>
-CAUDAL_INLINE void weigh_channels(const KeyStep<Element>& step, int64_t head_dim, int64_t channel,
+CAUDAL_INLINE void weigh_channels(const KeyStep<Element>& step, int64_t value_dim, int64_t channel,
                                   const float* weights, const float* correction, float* weighted) {
     using Sums = ChannelSums<Rows, Vectors, Floats>;
-    auto sums = Sums::corrected(weighted + channel, head_dim, correction);
+    auto sums = Sums::corrected(weighted + channel, value_dim, correction);
     int64_t left = step.tokens;
     for (int block = 0; block < step.blocks; ++block, left -= kBlockTokens) {
         const int64_t tokens = std::min(left, kBlockTokens);
@@ -282,51 +294,49 @@ CAUDAL_INLINE void weigh_channels(const KeyStep<Element>& step, int64_t head_dim
         const Element* next = step.ahead[block].values + channel;
         const float* of_block = weights + block * kBlockTokens;
         const auto ask = [&](int64_t token) CAUDAL_INLINE_BODY {
-            prefetch_bytes(next + token * head_dim, Vectors * Sums::kFloats * sizeof(Element));
+            prefetch_bytes(next + token * value_dim, Vectors * Sums::kFloats * sizeof(Element));
         };
         for (int64_t token = 0; token < tokens; ++token) {
             ask(token);
-            sums.add(values + token * head_dim, of_block + token);
+            sums.add(values + token * value_dim, of_block + token);
         }
         for (int64_t token = tokens; token < kBlockTokens; ++token) ask(token);
     }
-    sums.store_to(weighted + channel, head_dim);
+    sums.store_to(weighted + channel, value_dim);
 }
 
 template <int Rows, class Element>
-CAUDAL_INLINE void weigh_values(const KeyStep<Element>& step, int64_t head_dim,
+CAUDAL_INLINE void weigh_values(const KeyStep<Element>& step, int64_t value_dim,
                                 const float* weights, const float* correction, float* weighted) {
     constexpr int Vectors = Rows * 4 > kSumsAtOnce ? 2 : 4;
     int64_t channel = 0;
-    for (; channel + Vectors * kWideLanes <= head_dim; channel += Vectors * kWideLanes) {
-        weigh_channels<Rows, Vectors, f32w>(step, head_dim, channel, weights, correction, weighted);
+    for (; channel + Vectors * kWideLanes <= value_dim; channel += Vectors * kWideLanes) {
+        weigh_channels<Rows, Vectors, f32w>(step, value_dim, channel, weights, correction, weighted);
     }
-    for (; channel < head_dim; channel += kLanes) {
-        weigh_channels<Rows, 1, f32x8>(step, head_dim, channel, weights, correction, weighted);
+    for (; channel < value_dim; channel += kLanes) {
+        weigh_channels<Rows, 1, f32x8>(step, value_dim, channel, weights, correction, weighted);
     }
 }
 
 // A step with `Rows` rows. `weights` is scratch of [Rows][kStepTokens].
 template <int Rows, class Element>
-void attend_step(const KeyStep<Element>& step, int64_t head_dim, const AttentionRows& rows,
-                 float* weights) {
+void attend_step(const KeyStep<Element>& step, const AttentionRows& rows, float* weights) {
     constexpr int kBlocks = std::min(kStepBlocks, kSumsAtOnce / (Rows * kHalves));
-    step_scores<Rows, kBlocks>(step, head_dim, rows.queries, weights);
+    step_scores<Rows, kBlocks>(step, rows.key_dim, rows.queries, weights);
     float correction[kLanes];
     step_weights<Rows>(weights, step.base, step.tokens, rows, correction);
-    weigh_values<Rows>(step, head_dim, weights, correction, rows.weighted);
+    weigh_values<Rows>(step, rows.value_dim, weights, correction, rows.weighted);
 }
 
 // The same with a number of rows known only now, at most kRowsAtOnce.
 template <class Element, int most = kRowsAtOnce>
-void attend_some_rows(const KeyStep<Element>& step, int64_t head_dim, const AttentionRows& rows,
-                      float* weights) {
+void attend_some_rows(const KeyStep<Element>& step, const AttentionRows& rows, float* weights) {
     if constexpr (most > 1) {
         if (rows.count < most) {
-            return attend_some_rows<Element, most - 1>(step, head_dim, rows, weights);
+            return attend_some_rows<Element, most - 1>(step, rows, weights);
         }
     }
-    attend_step<most>(step, head_dim, rows, weights);
+    attend_step<most>(step, rows, weights);
 }
 
 }  // namespace

@@ -49,31 +49,47 @@ constexpr int64_t kPartitionTokens = 256;
 
 // Where one layer's keys and values live. Within a block and KV head, keys are [channel][token] (a
 // dot product then needs no horizontal sum) and values are [token][channel].
+//
+// A latent layer (MLA, arXiv 2405.04434) has no values: they are the first channels of its keys.
 struct KVLayer {
-    std::byte* keys = nullptr;    // of block 0: [kv_head][head_dim][kBlockTokens]
-    std::byte* values = nullptr;  // of block 0: [kv_head][kBlockTokens][head_dim]
+    std::byte* keys = nullptr;    // of block 0: [kv_head][key_dim][kBlockTokens]
+    std::byte* values = nullptr;  // of block 0: [kv_head][kBlockTokens][value_dim]; latent: null
     int64_t block_stride = 0;     // elements from one block to the next
     KVType type = KVType::F16;
     int64_t kv_heads = 0;
-    int64_t head_dim = 0;
+    int64_t key_dim = 0;    // channels of a head
+    int64_t value_dim = 0;  // fewer than key_dim where there are no values
 
-    // Where a block's keys, or values, of a KV head begin, in elements.
-    int64_t offset(int64_t block, int64_t kv_head) const {
-        return block * block_stride + kv_head * head_elements();
-    }
+    bool latent() const { return values == nullptr; }
     // Elements of one block and KV head.
-    int64_t head_elements() const { return head_dim * kBlockTokens; }
+    int64_t key_elements() const { return key_dim * kBlockTokens; }
+    int64_t value_elements() const { return latent() ? 0 : value_dim * kBlockTokens; }
+    // Where a block's keys, or values, of a KV head begin, in elements.
+    int64_t key_offset(int64_t block, int64_t kv_head) const {
+        return block * block_stride + kv_head * key_elements();
+    }
+    int64_t value_offset(int64_t block, int64_t kv_head) const {
+        return block * block_stride + kv_head * value_elements();
+    }
 };
 
 struct AttentionShape {
-    int64_t heads = 0;   // query heads, a multiple of the layer's kv_heads
-    float scale = 1.0f;  // multiplies q · k
-    int64_t window = 0;  // a query sees itself and window - 1 tokens before it; 0: all of them
-    bool causal = true;  // false: a query sees all of its sequence, which is in one batch then
+    int64_t heads = 0;     // query heads, a multiple of the layer's kv_heads
+    float scale = 1.0f;    // multiplies q · k
+    int64_t window = 0;    // a query sees itself and window - 1 tokens before it; 0: all of them
+    bool causal = true;    // false: a query sees all of its sequence, which is in one batch then;
+                           // with a window window / 2 tokens before it and as many after it
+    float softcap = 0.0f;  // scores become softcap · tanh(score / softcap); 0: they stay
 
     // The first position that a query sees.
     int64_t oldest_seen(int64_t position) const {
-        return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+        if (window == 0) return 0;
+        return std::max<int64_t>(0, position - (causal ? window - 1 : window / 2));
+    }
+    // One past the last position that a query sees of a sequence of `known` tokens.
+    int64_t seen_end(int64_t position, int64_t known) const {
+        if (causal) return position + 1;
+        return window > 0 ? std::min(known, position + window / 2 + 1) : known;
     }
 };
 
@@ -86,7 +102,7 @@ struct AttentionStart {
 };
 
 // Queries of one sequence: token i of `tokens` is at position `first_position + i`; its vector
-// starts at `queries + i * query_stride` as [heads][head_dim], or at `queries + offsets[i]` where
+// starts at `queries + i * query_stride` as [heads][key_dim], or at `queries + offsets[i]` where
 // there are offsets (queries of several sequences, on a partition that is in the past of all).
 struct AttentionQueries {
     const float* queries = nullptr;
@@ -116,7 +132,7 @@ struct AttentionQueries {
 struct AttentionPartial {
     float* maximum = nullptr;   // [rows]
     float* sum = nullptr;       // [rows]
-    float* weighted = nullptr;  // [rows][head_dim]
+    float* weighted = nullptr;  // [rows][value_dim]
 };
 
 struct TokenKernels {
@@ -161,7 +177,8 @@ struct TokenKernels {
     // x = cap · tanh(x / cap)
     void (*softcap)(float* x, float cap, int64_t n);
 
-    // Stores the key and value ([kv_heads][head_dim] each) of token `token` of `block`.
+    // Stores the key and value ([kv_heads][channels] each) of token `token` of `block`. A latent
+    // layer has no value: null.
     void (*store_kv)(const KVLayer& layer, int64_t block, int64_t token, const float* key,
                      const float* value);
 
@@ -178,8 +195,14 @@ struct TokenKernels {
     // Merges a later partition's partial into the running one (both of `rows` rows), and the final
     // division by the sum of weights.
     void (*merge_partials)(const AttentionPartial& running, const AttentionPartial& later,
-                           int64_t rows, int64_t head_dim);
-    void (*normalise)(const float* weighted, float sum, float* out, int64_t head_dim);
+                           int64_t rows, int64_t value_dim);
+    void (*normalise)(const float* weighted, float sum, float* out, int64_t value_dim);
+
+    // Lets a row's softmax have one term more, without a value: e to the power of the `sinks` of
+    // its head (attention sinks, arXiv 2309.17453, as gpt-oss learns them). `rows` rows, each token
+    // with as many as there are sinks. Done once, after all partitions are merged.
+    void (*add_sinks)(const AttentionPartial& running, std::span<const float> sinks, int64_t rows,
+                      int64_t value_dim);
 };
 
 }  // namespace caudal

@@ -223,53 +223,89 @@ void softcap(float* x, float cap, int64_t n) {
 // key that isn't seen is replaced. So a token with such a value gets a key of NaN, and all that see
 // it fail. (Half floats: what is too large becomes the largest.)
 template <class Element>
-CAUDAL_INLINE void store_head(const float* key, const float* value, int64_t head_dim, int64_t token,
-                              Element* keys, Element* values) {
-    constexpr bool half = sizeof(Element) == 2;
+CAUDAL_INLINE f32x8 storable(f32x8 numbers) {
+    if constexpr (sizeof(Element) != 2) return numbers;
     const f32x8 limit = splat(65504.0f);
+    return minimum(limit, maximum(-limit, numbers));
+}
+
+CAUDAL_INLINE bool all_finite(f32x8 numbers) {
+    return sum_lanes(numbers - numbers) == 0.0f;  // zero where a number is finite, else NaN
+}
+
+template <class Element>
+CAUDAL_INLINE void store_key(f32x8 channels, int64_t token, Element* keys) {
+    Element part[kLanes];
+    store(part, channels);
+    for (int lane = 0; lane < kLanes; ++lane) keys[lane * kBlockTokens + token] = part[lane];
+}
+
+template <class Element>
+CAUDAL_INLINE void store_head(const float* key, const float* value, const KVLayer& layer,
+                              int64_t token, Element* keys, Element* values) {
     bool finite = true;
-    for (int64_t d = 0; d < head_dim; d += kLanes) {
-        f32x8 v = load(value + d);
-        if constexpr (half) v = minimum(limit, maximum(-limit, v));
-        // Zero where a number is finite, else NaN.
-        finite = finite && sum_lanes(v - v) == 0.0f;
+    for (int64_t d = 0; d < layer.value_dim; d += kLanes) {
+        const f32x8 v = storable<Element>(load(value + d));
+        finite = finite && all_finite(v);
         store(values + d, v);
-        Element part[kLanes];
-        f32x8 k = load(key + d);
-        if constexpr (half) k = minimum(limit, maximum(-limit, k));
-        store(part, k);
-        for (int lane = 0; lane < kLanes; ++lane) {
-            keys[(d + lane) * kBlockTokens + token] = part[lane];
-        }
+    }
+    for (int64_t d = 0; d < layer.key_dim; d += kLanes) {
+        store_key(storable<Element>(load(key + d)), token, keys + d * kBlockTokens);
     }
     if (finite) return;
     Element failed[kLanes];
     store(failed, splat(std::numeric_limits<float>::quiet_NaN()));
     keys[token] = failed[0];
-    for (int64_t d = 0; d < head_dim; d += kLanes) store(values + d, splat(0.0f));
+    for (int64_t d = 0; d < layer.value_dim; d += kLanes) store(values + d, splat(0.0f));
+}
+
+// The last channel is none of the values': it can hold the failure.
+template <class Element>
+CAUDAL_INLINE void store_latent(const float* key, const KVLayer& layer, int64_t token,
+                                Element* keys) {
+    bool finite = true;
+    for (int64_t d = 0; d < layer.key_dim; d += kLanes) {
+        const f32x8 k = storable<Element>(load(key + d));
+        finite = finite && (d >= layer.value_dim || all_finite(k));
+        store_key(k, token, keys + d * kBlockTokens);
+    }
+    if (finite) return;
+    for (int64_t d = 0; d < layer.value_dim; d += kLanes) {
+        store_key(splat(0.0f), token, keys + d * kBlockTokens);
+    }
+    store_key(splat(std::numeric_limits<float>::quiet_NaN()), token,
+              keys + (layer.key_dim - kLanes) * kBlockTokens);
+}
+
+template <class Element>
+void store_typed(const KVLayer& layer, int64_t block, int64_t token, const float* key,
+                 const float* value) {
+    for (int64_t head = 0; head < layer.kv_heads; ++head) {
+        Element* keys = reinterpret_cast<Element*>(layer.keys) + layer.key_offset(block, head);
+        if (layer.latent()) {
+            store_latent(key + head * layer.key_dim, layer, token, keys);
+            continue;
+        }
+        Element* values = reinterpret_cast<Element*>(layer.values) +
+                          layer.value_offset(block, head) + token * layer.value_dim;
+        store_head(key + head * layer.key_dim, value + head * layer.value_dim, layer, token, keys,
+                   values);
+    }
 }
 
 void store_kv(const KVLayer& layer, int64_t block, int64_t token, const float* key,
               const float* value) {
-    for (int64_t head = 0; head < layer.kv_heads; ++head) {
-        const int64_t base = layer.offset(block, head);
-        const int64_t first_value = base + token * layer.head_dim;
-        const float* k = key + head * layer.head_dim;
-        const float* v = value + head * layer.head_dim;
-        if (layer.type == KVType::F32) {
-            store_head(k, v, layer.head_dim, token, reinterpret_cast<float*>(layer.keys) + base,
-                       reinterpret_cast<float*>(layer.values) + first_value);
-        } else {
-            store_head(k, v, layer.head_dim, token, reinterpret_cast<Half*>(layer.keys) + base,
-                       reinterpret_cast<Half*>(layer.values) + first_value);
-        }
+    if (layer.type == KVType::F32) {
+        store_typed<float>(layer, block, token, key, value);
+    } else {
+        store_typed<Half>(layer, block, token, key, value);
     }
 }
 
 TokenKernels token_kernels() {
     return {rms_norm, l2_norm,  layer_norm,     rope,   gated,          activate,  add,   add_weighted,
             scale,    multiply, shift,          clamp,  softmax,        softcap,   store_kv,
-            attend_scratch, attend, merge_partials, normalise};
+            attend_scratch, attend, merge_partials, normalise, add_sinks};
 }
 
 }  // namespace

@@ -29,12 +29,13 @@ void cut_pieces(AttentionWork& work, int64_t kv_heads, int threads) {
 
 }  // namespace
 
-int64_t attention_tile(int64_t group) {
-    return std::max<int64_t>(1, kAttentionTileRows / group);
+int64_t attention_tile(const KVLayer& layer, int64_t group) {
+    const int64_t rows = layer.latent() ? kLatentTileRows : kAttentionTileRows;
+    return std::max<int64_t>(1, rows / group);
 }
 
-size_t partial_floats(int64_t rows, int64_t head_dim) {
-    return static_cast<size_t>(rows * (2 + head_dim));
+size_t partial_floats(int64_t rows, int64_t value_dim) {
+    return static_cast<size_t>(rows * (2 + value_dim));
 }
 
 AttentionPartial partial_at(float* base, int64_t rows) {
@@ -59,7 +60,7 @@ class AttentionPlanner {
           layer_(layer),
           shape_(shape),
           group_(shape.heads / layer.kv_heads),
-          tile_(attention_tile(group_)) {
+          tile_(attention_tile(layer, group_)) {
         size_t unsplit_items = 0;
         for (const SequenceSlice& sequence : sequences) {
             unsplit_items += static_cast<size_t>(tiles_of(sequence) * layer.kv_heads);
@@ -94,14 +95,14 @@ class AttentionPlanner {
             const int64_t first_position = sequence.context + first_query;
             const int64_t oldest = shape_.oldest_seen(first_position);
             const int64_t begin = oldest / kPartitionTokens;
-            const int64_t seen =
-                shape_.causal ? first_position + count : sequence.context + sequence.tokens;
+            const int64_t known = sequence.context + sequence.tokens;
+            const int64_t seen = shape_.seen_end(first_position + count - 1, known);
             const int64_t end = (seen + kPartitionTokens - 1) / kPartitionTokens;
             for (int64_t position = first_position; position < first_position + count; ++position) {
                 const int64_t keys =
-                    (shape_.causal ? position + 1 : seen) - shape_.oldest_seen(position);
-                work_.operations +=
-                    4.0 * static_cast<double>(shape_.heads * layer_.head_dim * keys);
+                    shape_.seen_end(position, known) - shape_.oldest_seen(position);
+                const int64_t channels = layer_.key_dim + layer_.value_dim;
+                work_.operations += 2.0 * static_cast<double>(shape_.heads * channels * keys);
             }
             AttentionItem item{};
             item.sequence = index;
@@ -113,7 +114,7 @@ class AttentionPlanner {
             for (int64_t head = 0; parts > 1 && head < layer_.kv_heads; ++head) {
                 work_.splits.push_back({parts, static_cast<int64_t>(work_.workspace_floats)});
                 work_.workspace_floats +=
-                    static_cast<size_t>(parts) * partial_floats(count * group_, layer_.head_dim);
+                    static_cast<size_t>(parts) * partial_floats(count * group_, layer_.value_dim);
             }
             for (int32_t part = 0; part < parts; ++part) {
                 item.part = part;
@@ -183,9 +184,9 @@ class AttentionPlanner {
             item.split = first_split < 0 ? -1 : first_split + head;
             items.push_back(item);
         }
-        const int64_t element = element_bytes(layer_.type);
+        const int64_t channels = layer_.key_dim + (layer_.latent() ? 0 : layer_.value_dim);
         work_.kv_bytes +=
-            static_cast<double>(2 * keys * layer_.kv_heads * layer_.head_dim * element);
+            static_cast<double>(keys * layer_.kv_heads * channels * element_bytes(layer_.type));
     }
 
     const std::span<const SequenceSlice> sequences_;

@@ -15,6 +15,8 @@ namespace caudal {
 // Rows (queries times heads of a group) of one item: enough to share what is read, few enough for
 // their own state to stay in the cache.
 constexpr int64_t kAttentionTileRows = 24;
+// Of a latent layer: its values are made of its keys once for all of them.
+constexpr int64_t kLatentTileRows = 64;
 
 // Queries [first_query, first_query + count) of a sequence and the heads of one KV head, over
 // partitions [partition_begin, partition_end). Or, if `shared` isn't -1, the one query each of
@@ -66,10 +68,10 @@ struct AttentionWork {
 };
 
 // Query tokens of one item, at most.
-int64_t attention_tile(int64_t group);
+int64_t attention_tile(const KVLayer& layer, int64_t group);
 
 // Floats of one partial of `rows` rows: maximum, sum, weighted values.
-size_t partial_floats(int64_t rows, int64_t head_dim);
+size_t partial_floats(int64_t rows, int64_t value_dim);
 AttentionPartial partial_at(float* base, int64_t rows);
 
 // `pool`: which of the sequences' tables is the layer's.

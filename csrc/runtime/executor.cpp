@@ -68,8 +68,7 @@ Plan Executor::plan_of(const Section& section) const {
 std::vector<size_t> Executor::activation_bytes(const Plan& plan, int64_t max_rows) const {
     std::vector<size_t> sizes;
     for (const ConvertedBuffer& converted : plan.activations) {
-        const int64_t width = program_.buffer_widths[static_cast<size_t>(converted.buffer)];
-        sizes.push_back(kernels_.linear.activation_bytes(converted.kind, max_rows, width));
+        sizes.push_back(kernels_.linear.activation_bytes(converted.kind, max_rows, converted.cols));
     }
     return sizes;
 }
@@ -296,9 +295,9 @@ void Executor::reserve_for_attention(Run& run) {
         workspace = std::max(workspace, attention_work(run, *attention).workspace_floats);
         const KVLayer& layer = kv_.layer(attention->op.layer);
         const int64_t group = attention->shape.heads / layer.kv_heads;
-        const int64_t tile = attention_tile(group);
+        const int64_t tile = attention_tile(layer, group);
         scratch = std::max(scratch, kernels_.token.attend_scratch(layer, attention->shape, tile) +
-                                        2 * partial_floats(tile * group, layer.head_dim));
+                                        2 * partial_floats(tile * group, layer.value_dim));
     }
     if (split_workspace_.size() < workspace) split_workspace_.resize(workspace);
     for (std::vector<float>& floats : thread_scratch_) {

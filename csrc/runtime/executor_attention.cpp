@@ -63,7 +63,7 @@ class Executor::ItemAttention {
         attend(queries, shape_, item_.partition_begin, running);
         for (int64_t p = item_.partition_begin + 1; p < item_.partition_end; ++p) {
             attend(queries, shape_, p, later);
-            kernels_.merge_partials(running, later, rows, layer_.head_dim);
+            kernels_.merge_partials(running, later, rows, layer_.value_dim);
         }
         write(sequence().first_token + item_.first_query, item_.count, running);
     }
@@ -81,7 +81,7 @@ class Executor::ItemAttention {
             std::span(work_.sharers)
                 .subspan(static_cast<size_t>(item_.shared), static_cast<size_t>(item_.count));
         AttentionQueries queries = queries_of(sequence());
-        std::array<int64_t, kAttentionTileRows> offsets{};
+        std::array<int64_t, kLatentTileRows> offsets{};
         for (size_t i = 0; i < sharers.size(); ++i) {
             offsets[i] = (slice(sharers[i].sequence).first_token - sequence().first_token) *
                          queries.query_stride;
@@ -100,7 +100,7 @@ class Executor::ItemAttention {
             const auto first = static_cast<int64_t>(i) * group_;
             std::copy_n(all.maximum + first, group_, to.maximum);
             std::copy_n(all.sum + first, group_, to.sum);
-            std::copy_n(all.weighted + first * layer_.head_dim, group_ * layer_.head_dim,
+            std::copy_n(all.weighted + first * layer_.value_dim, group_ * layer_.value_dim,
                         to.weighted);
             finish_part(split, slice(sharers[i].sequence).first_token, 1);
         }
@@ -108,7 +108,7 @@ class Executor::ItemAttention {
 
     void attend(const AttentionQueries& queries, const AttentionShape& shape, int64_t partition,
                 const AttentionPartial& out) {
-        float* scratch = scratch_ + 2 * partial_floats(item_.count * group_, layer_.head_dim);
+        float* scratch = scratch_ + 2 * partial_floats(item_.count * group_, layer_.value_dim);
         kernels_.attend(layer_, shape, queries, item_.kv_head, item_.first_query, item_.count,
                         partition, start_after(partition), scratch, out);
     }
@@ -137,20 +137,27 @@ class Executor::ItemAttention {
         const AttentionPartial running = part_of_split(split, 0, rows);
         for (int32_t part = 1; part < parts; ++part) {
             kernels_.merge_partials(running, part_of_split(split, part, rows), rows,
-                                    layer_.head_dim);
+                                    layer_.value_dim);
         }
         write(first_token, count, running);
     }
 
     void write(int64_t first_token, int64_t count, const AttentionPartial& result) {
+        if (op_.sinks >= 0) {
+            const auto sinks = std::span(executor_.weights_.vector(op_.sinks))
+                                   .subspan(static_cast<size_t>(item_.kv_head * group_),
+                                            static_cast<size_t>(group_));
+            kernels_.add_sinks(result, sinks, count * group_, layer_.value_dim);
+        }
         const int64_t stride = executor_.stride(op_.out);
         float* out = storage_.buffers[static_cast<size_t>(op_.out)].data() + first_token * stride +
-                     item_.kv_head * group_ * layer_.head_dim;
+                     item_.kv_head * group_ * layer_.value_dim;
         for (int64_t token = 0; token < count; ++token) {
             for (int64_t head = 0; head < group_; ++head) {
                 const int64_t row = token * group_ + head;
-                kernels_.normalise(result.weighted + row * layer_.head_dim, result.sum[row],
-                                   out + token * stride + head * layer_.head_dim, layer_.head_dim);
+                kernels_.normalise(result.weighted + row * layer_.value_dim, result.sum[row],
+                                   out + token * stride + head * layer_.value_dim,
+                                   layer_.value_dim);
             }
         }
     }
@@ -159,14 +166,14 @@ class Executor::ItemAttention {
     AttentionPartial part_of_split(int32_t split, int32_t part, int64_t rows) const {
         float* parts =
             executor_.split_workspace_.data() + work_.splits[static_cast<size_t>(split)].workspace;
-        const size_t floats = partial_floats(rows, layer_.head_dim);
+        const size_t floats = partial_floats(rows, layer_.value_dim);
         return partial_at(parts + static_cast<size_t>(part) * floats, rows);
     }
 
     // One of two results in the thread's own scratch.
     AttentionPartial scratch_partial(size_t which) const {
         const int64_t rows = item_.count * group_;
-        return partial_at(scratch_ + which * partial_floats(rows, layer_.head_dim), rows);
+        return partial_at(scratch_ + which * partial_floats(rows, layer_.value_dim), rows);
     }
 
     AttentionQueries queries_of(const SequenceSlice& of) const {

@@ -84,8 +84,18 @@ class Executor::RowOps {
         const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
         const float* cosines =
             executor_.angles_[static_cast<size_t>(op.table)].data() + 2 * pairs * row;
-        token_.rope(at(op.x, row), width(op.x) / op.head_dim, op.head_dim, pairs, table.interleaved,
-                    cosines, cosines + pairs);
+        token_.rope(at(op.x, row) + op.first, width(op.x) / op.head_dim, op.head_dim, pairs,
+                    table.interleaved, cosines, cosines + pairs);
+    }
+
+    void operator()(const JoinOp& op, int64_t row) const {
+        const int64_t a = width(op.a) / op.heads;
+        const int64_t b = width(op.b) / op.heads;
+        float* out = at(op.out, row);
+        for (int64_t head = 0; head < op.heads; ++head) {
+            out = std::copy_n(at(op.a, row) + head * a, a, out);
+            out = std::copy_n(at(op.b, row) + head * b, b, out);
+        }
     }
 
     void operator()(const StoreKVOp& op, int64_t row) const {
@@ -94,7 +104,7 @@ class Executor::RowOps {
         const std::span<const int32_t> table = sequence.table(executor_.kv_.pool_of(op.layer));
         const int64_t block = table[static_cast<size_t>(position / kBlockTokens)];
         token_.store_kv(executor_.kv_.layer(op.layer), block, position % kBlockTokens,
-                        at(op.k, row), at(op.v, row));
+                        at(op.k, row), op.v < 0 ? nullptr : at(op.v, row));
     }
 
     void operator()(const RouteOp& route_op, int64_t row) const {
@@ -181,9 +191,9 @@ void Executor::run_rows(const RowStage& stage, Storage& storage, const Run& run,
     for (const int index : stage.conversions) {
         const ConvertedBuffer& converted = storage.plan.activations[static_cast<size_t>(index)];
         const auto buffer = static_cast<size_t>(converted.buffer);
-        kernels_.linear.convert(converted.kind, storage.buffers[buffer].data(),
-                                stride(converted.buffer), program_.buffer_widths[buffer], begin,
-                                end, storage.activations[static_cast<size_t>(index)].data());
+        kernels_.linear.convert(converted.kind, storage.buffers[buffer].data() + converted.first,
+                                stride(converted.buffer), converted.cols, begin, end,
+                                storage.activations[static_cast<size_t>(index)].data());
     }
 }
 
@@ -193,12 +203,13 @@ void Executor::run_linear(const LinearStage& stage, Storage& storage, int64_t ro
         const PackedMatrix& matrix = weights_.matrix(part.op.weight);
         const auto activations = static_cast<size_t>(part.activations);
         const int64_t first = std::max<int64_t>(begin - part.first_panel, 0);
-        const int64_t last = std::min(end - part.first_panel, matrix.panels());
+        const int64_t last = std::min(end - part.first_panel, part.panels);
         if (first >= last) continue;
         const float* bias = part.op.bias < 0 ? nullptr : weights_.vector(part.op.bias).data();
         kernels_.linear.multiply(
             matrix, storage.plan.activations[activations].kind,
-            storage.activations[activations].data(), rows, first, last, bias, part.op.accumulate,
+            storage.activations[activations].data(), rows, part.of_matrix + first,
+            part.of_matrix + last, bias, part.op.accumulate,
             storage.buffers[static_cast<size_t>(part.op.out)].data(), stride(part.op.out));
     }
 }

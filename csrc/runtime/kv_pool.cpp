@@ -11,10 +11,15 @@ namespace {
 int64_t checked_elements(const std::vector<KVGeometry>& layers) {
     int64_t elements = 0;
     for (const KVGeometry& layer : layers) {
-        if (layer.kv_heads <= 0 || layer.head_dim <= 0 || layer.head_dim % 8 != 0) {
+        if (layer.kv_heads <= 0 || layer.key_dim <= 0 || layer.key_dim % 8 != 0 ||
+            layer.value_dim <= 0 || layer.value_dim % 8 != 0) {
             throw std::invalid_argument("attention needs a head size that is a multiple of 8");
         }
-        elements += 2 * layer.kv_heads * layer.head_dim * kBlockTokens;
+        if (layer.latent && layer.value_dim >= layer.key_dim) {
+            throw std::invalid_argument("a latent has values in some of its channels, not in all");
+        }
+        elements +=
+            layer.kv_heads * (layer.key_dim + (layer.latent ? 0 : layer.value_dim)) * kBlockTokens;
     }
     return elements;
 }
@@ -36,14 +41,16 @@ KVPool::KVPool(const std::vector<KVGeometry>& layers, KVType type, int64_t num_b
         KVLayer layer;
         layer.type = type;
         layer.kv_heads = geometry.kv_heads;
-        layer.head_dim = geometry.head_dim;
+        layer.key_dim = geometry.key_dim;
+        layer.value_dim = geometry.value_dim;
         layer.block_stride =
             static_cast<int64_t>(block_bytes_ / static_cast<size_t>(element_bytes(type)));
-        const size_t bytes = static_cast<size_t>(layer.kv_heads * layer.head_elements()) *
-                             static_cast<size_t>(element_bytes(type));
         layer.keys = next;
-        layer.values = next + bytes;
-        next += 2 * bytes;
+        next += layer.kv_heads * layer.key_elements() * element_bytes(type);
+        if (!geometry.latent) {
+            layer.values = next;
+            next += layer.kv_heads * layer.value_elements() * element_bytes(type);
+        }
         layers_.push_back(layer);
     }
 }

@@ -13,8 +13,10 @@ namespace caudal {
 
 struct KVGeometry {
     int64_t kv_heads = 0;
-    int64_t head_dim = 0;
-    int64_t window = 0;  // tokens after which keys and values are forgotten; 0: they are kept
+    int64_t key_dim = 0;  // channels of a head
+    int64_t value_dim = 0;
+    bool latent = false;  // values are the first channels of keys, and have no place of their own
+    int64_t window = 0;   // tokens after which keys and values are forgotten; 0: they are kept
 
     bool operator==(const KVGeometry&) const = default;
 };

@@ -104,12 +104,14 @@ struct RopeOp {
     static constexpr bool kOnlyItsRow = false;
 
     int x;
-    int head_dim;
+    int64_t head_dim;
+    int64_t first;
     int table;
 
     static constexpr auto fields() {
         return std::tuple(field<FieldKind::InPlace>("x", &RopeOp::x),
                           field<FieldKind::Value>("head_dim", &RopeOp::head_dim),
+                          field<FieldKind::Value>("first", &RopeOp::first),
                           field<FieldKind::RopeTable>("table", &RopeOp::table));
     }
 };
@@ -120,26 +122,30 @@ struct AttentionOp {
 
     int out;
     int q;
-    int k;
-    int v;
+    int k = -1;  // -1: another operation has stored the layer's keys and values
+    int v = -1;
     int layer;
     int64_t heads;
     float scale;
     int64_t window = 0;  // 0: all tokens before a query
     bool causal;
+    float softcap;
+    int sinks = -1;
 
-    AttentionShape shape() const { return {heads, scale, window, causal}; }
+    AttentionShape shape() const { return {heads, scale, window, causal, softcap}; }
 
     static constexpr auto fields() {
         return std::tuple(field<FieldKind::Output>("out", &AttentionOp::out),
                           field<FieldKind::Input>("q", &AttentionOp::q),
-                          field<FieldKind::Input>("k", &AttentionOp::k),
-                          field<FieldKind::Input>("v", &AttentionOp::v),
+                          optional_field<FieldKind::Input>("k", &AttentionOp::k),
+                          optional_field<FieldKind::Input>("v", &AttentionOp::v),
                           field<FieldKind::KVLayer>("layer", &AttentionOp::layer),
                           field<FieldKind::Value>("heads", &AttentionOp::heads),
                           field<FieldKind::Value>("scale", &AttentionOp::scale),
                           optional_field<FieldKind::Value>("window", &AttentionOp::window),
-                          field<FieldKind::Value>("causal", &AttentionOp::causal));
+                          field<FieldKind::Value>("causal", &AttentionOp::causal),
+                          field<FieldKind::Value>("softcap", &AttentionOp::softcap),
+                          optional_field<FieldKind::Vector>("sinks", &AttentionOp::sinks));
     }
 };
 
@@ -454,15 +460,50 @@ struct Mamba2Op {
     }
 };
 
+struct HeadLinearOp {
+    static constexpr const char* kName = "HeadLinear";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int x;
+    int weight;
+    int64_t heads;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &HeadLinearOp::out),
+                          field<FieldKind::Input>("x", &HeadLinearOp::x),
+                          field<FieldKind::Matrix>("weight", &HeadLinearOp::weight),
+                          field<FieldKind::Value>("heads", &HeadLinearOp::heads));
+    }
+};
+
+struct JoinOp {
+    static constexpr const char* kName = "Join";
+    static constexpr const char* kStage = "join";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int a;
+    int b;
+    int64_t heads;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &JoinOp::out),
+                          field<FieldKind::Input>("a", &JoinOp::a),
+                          field<FieldKind::Input>("b", &JoinOp::b),
+                          field<FieldKind::Value>("heads", &JoinOp::heads));
+    }
+};
+
 // Any operation that is done row by row, or one of `Others`.
 template <class... Others>
 using RowOpOr = std::variant<EmbedOp, RmsNormOp, LayerNormOp, RopeOp, GatedOp, ActivateOp, AddOp,
                              SoftcapOp, L2NormOp, ColumnsOp, ScaleOp, ScaleByOp, ShiftByOp, ClampOp,
-                             PositionScaleOp, Others...>;
+                             PositionScaleOp, JoinOp, Others...>;
 
 // Those that go through a sequence's tokens in order, and keep a state.
 using SequenceOp = std::variant<CausalConvOp, GatedDeltaOp, Mamba2Op>;
 
-using Op = RowOpOr<LinearOp, AttentionOp, CausalConvOp, GatedDeltaOp, Mamba2Op, ExpertsOp>;
+using Op = RowOpOr<LinearOp, HeadLinearOp, AttentionOp, CausalConvOp, GatedDeltaOp, Mamba2Op, ExpertsOp>;
 
 }  // namespace caudal

@@ -18,7 +18,8 @@ class Planner {
           weights_(weights),
           kernels_(kernels),
           float_activations_(float_activations),
-          filled_(program.buffer_widths.size()) {
+          filled_(program.buffer_widths.size()),
+          stored_(program.kv_layers.size()) {
         for (const int buffer : section.inputs) filled_.at(static_cast<size_t>(buffer)) = true;
         for (const Op& op : section.ops) {
             if (const auto* attention = std::get_if<AttentionOp>(&op)) {
@@ -145,7 +146,7 @@ class Planner {
         const auto& table = program_.rope_tables.at(static_cast<size_t>(op.table));
         const auto pairs = static_cast<int64_t>(table.inverse_frequencies.size());
         require(op.head_dim > 0 && width(op.x) % op.head_dim == 0, "rope head size");
-        require(2 * pairs <= op.head_dim, "rope dimensions");
+        require(op.first >= 0 && op.first <= op.head_dim - 2 * pairs, "rope dimensions");
     }
 
     void check_shapes(const GatedOp& op) const {
@@ -162,13 +163,37 @@ class Planner {
 
     void check_shapes(const AttentionOp& op) const {
         const auto& kv = program_.kv_layers.at(static_cast<size_t>(op.layer));
-        require(width(op.k) == kv.kv_heads * kv.head_dim && width(op.v) == width(op.k), "KV width");
-        require(width(op.q) == op.heads * kv.head_dim && width(op.out) == width(op.q),
-                "query width");
-        require(op.heads % kv.kv_heads == 0, "number of query heads per KV head");
-        require(op.causal || op.window == 0, "window of bidirectional attention");
+        const bool stores = op.k >= 0;
+        require(stores != stored_[static_cast<size_t>(op.layer)],
+                "number of operations that store a layer");
+        require((op.v >= 0) == (stores && !kv.latent), "values of an attention");
+        require(!stores || width(op.k) == kv.kv_heads * kv.key_dim, "key width");
+        require(op.v < 0 || width(op.v) == kv.kv_heads * kv.value_dim, "value width");
+        require(op.heads > 0 && op.heads % kv.kv_heads == 0, "number of query heads per KV head");
+        require(width(op.q) == op.heads * kv.key_dim, "query width");
+        require(width(op.out) == op.heads * kv.value_dim, "attention width");
+        require(op.window >= 0, "window");
+        require(op.softcap >= 0.0f, "softcap");
+        require(op.sinks < 0 || static_cast<int64_t>(weights_.vector(op.sinks).size()) == op.heads,
+                "number of attention sinks");
         require(kv.window == 0 || (op.causal && op.window > 0 && op.window <= kv.window),
                 "window of a layer that forgets");
+    }
+
+    void check_shapes(const JoinOp& op) const {
+        require(op.heads > 0 && width(op.a) % op.heads == 0 && width(op.b) % op.heads == 0,
+                "number of heads to join");
+        require(width(op.out) == width(op.a) + width(op.b), "joined width");
+        require(op.out != op.a && op.out != op.b, "joined buffer");
+    }
+
+    void check_shapes(const HeadLinearOp& op) const {
+        const PackedMatrix& matrix = weights_.matrix(op.weight);
+        require(op.heads > 0 && matrix.rows % op.heads == 0, "number of heads' matrices");
+        require(matrix.rows / op.heads % kPanelRows == 0, "number of rows of a head's matrix");
+        require(width(op.x) == op.heads * matrix.cols && width(op.out) == matrix.rows,
+                "shape of heads' matrices");
+        require(op.out != op.x, "linear layer's output");
     }
 
     void check_shapes(const LinearOp& op) const {
@@ -258,7 +283,10 @@ class Planner {
     }
 
     void append(const AttentionOp& op) {
-        rows().ops.emplace_back(StoreKVOp{op.k, op.v, op.layer});
+        if (op.k >= 0) {
+            rows().ops.emplace_back(StoreKVOp{op.k, op.v, op.layer});
+            stored_[static_cast<size_t>(op.layer)] = true;
+        }
         plan_.stages.emplace_back(AttentionStage{"attention", op, op.shape()});
     }
 
@@ -344,7 +372,7 @@ class Planner {
 
     void append(const LinearOp& op) {
         const PackedMatrix& matrix = weights_.matrix(op.weight);
-        const int converted = activations(op.x, kind_for(op, matrix.type));
+        const int converted = activations({op.x, kind_for(op, matrix.type), 0, width(op.x)});
         auto* stage = std::get_if<LinearStage>(&plan_.stages.back());
         const bool joins = stage != nullptr && stage->parts.front().op.x == op.x &&
                            std::none_of(stage->parts.begin(), stage->parts.end(),
@@ -353,15 +381,34 @@ class Planner {
             plan_.stages.emplace_back(LinearStage{});
             stage = &std::get<LinearStage>(plan_.stages.back());
         }
-        stage->parts.push_back({op, converted, stage->panels});
-        stage->panels += matrix.panels();
+        stage->parts.push_back({op, converted, stage->panels, matrix.panels()});
+        count_matrix(*stage, matrix);
+    }
+
+    // Each head's rows of the matrix are a part of their own, as they read columns of their own.
+    void append(const HeadLinearOp& op) {
+        const PackedMatrix& matrix = weights_.matrix(op.weight);
+        const LinearOp linear{op.out, op.x, op.weight, -1, false};
+        const ActivationKind kind = kind_for(linear, matrix.type);
+        LinearStage stage;
+        const int64_t panels = matrix.panels() / op.heads;
+        for (int64_t head = 0; head < op.heads; ++head) {
+            const int converted = activations({op.x, kind, head * matrix.cols, matrix.cols});
+            stage.parts.push_back({linear, converted, head * panels, panels, head * panels});
+        }
+        count_matrix(stage, matrix);
+        plan_.stages.emplace_back(std::move(stage));
+    }
+
+    static void count_matrix(LinearStage& stage, const PackedMatrix& matrix) {
+        stage.panels += matrix.panels();
         const BlockGeometry geometry = block_geometry(matrix.type);
         const auto elements = static_cast<double>(matrix.rows * matrix.cols);
-        stage->weight_bytes +=
+        stage.weight_bytes +=
             elements * static_cast<double>(geometry.bytes) / static_cast<double>(geometry.elements);
-        stage->operations_per_row += 2 * elements;
-        stage->name += (stage->name.empty() ? "linear " : " + ") + std::string(geometry.name) +
-                       " " + std::to_string(matrix.rows) + "x" + std::to_string(matrix.cols);
+        stage.operations_per_row += 2 * elements;
+        stage.name += (stage.name.empty() ? "linear " : " + ") + std::string(geometry.name) + " " +
+                      std::to_string(matrix.rows) + "x" + std::to_string(matrix.cols);
     }
 
     static void require(bool condition, const char* what) {
@@ -405,15 +452,12 @@ class Planner {
         return std::get<RowStage>(plan_.stages.back());
     }
 
-    // The index of `buffer` in the given kind, converted by the row stage before the linear stage
-    // that is being built.
-    int activations(int buffer, ActivationKind kind) {
-        const auto found = std::find_if(
-            plan_.activations.begin(), plan_.activations.end(),
-            [&](const auto& known) { return known.buffer == buffer && known.kind == kind; });
+    // The index of what is converted, by the row stage before the linear stage that is being built.
+    int activations(const ConvertedBuffer& converted) {
+        const auto found = std::find(plan_.activations.begin(), plan_.activations.end(), converted);
         const int index = static_cast<int>(found - plan_.activations.begin());
-        if (found == plan_.activations.end()) plan_.activations.push_back({buffer, kind});
-        std::vector<int>& conversions = stage_before_linears(buffer).conversions;
+        if (found == plan_.activations.end()) plan_.activations.push_back(converted);
+        std::vector<int>& conversions = stage_before_linears(converted.buffer).conversions;
         if (std::find(conversions.begin(), conversions.end(), index) == conversions.end()) {
             conversions.push_back(index);
         }
@@ -436,6 +480,7 @@ class Planner {
     const LinearKernels& kernels_;
     const bool float_activations_;
     std::vector<bool> filled_;     // per buffer: whether it holds something by now
+    std::vector<bool> stored_;     // per KV layer: whether an operation has stored it
     std::vector<int> remembered_;  // buffers that become keys and values
     Plan plan_;
 };
@@ -469,6 +514,7 @@ void mark_buffers(const std::vector<Op>& ops, std::vector<bool>& used) {
     const auto mark = [&]<class AnyOp>(const AnyOp& op) {
         for_each_field<AnyOp>([&](auto field) {
             if constexpr (reads_buffer(field.kind) || writes_buffer(field.kind)) {
+                if (field.optional && op.*field.member == -1) return;
                 used.at(static_cast<size_t>(op.*field.member)) = true;
             }
         });

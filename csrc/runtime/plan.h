@@ -25,7 +25,7 @@ struct StoreKVOp {
     static constexpr const char* kStage = "store KV";
 
     int k;
-    int v;
+    int v;  // -1: a latent layer, which has none
     int layer;
 };
 
@@ -44,10 +44,14 @@ struct SumExpertsOp {
 
 using RowOp = RowOpOr<StoreKVOp, RouteOp, SumExpertsOp>;
 
-// A buffer in the form that linear layers multiply.
+// A buffer, or columns [first, first + cols) of it, in the form that linear layers multiply.
 struct ConvertedBuffer {
     int buffer;
     ActivationKind kind;
+    int64_t first;
+    int64_t cols;
+
+    bool operator==(const ConvertedBuffer&) const = default;
 };
 
 struct RowStage {
@@ -61,6 +65,8 @@ struct LinearStage {
         LinearOp op;
         int activations;      // the index in Plan::activations of what it reads
         int64_t first_panel;  // of the stage's panels
+        int64_t panels;
+        int64_t of_matrix = 0;  // the first of the matrix's panels that this part computes
     };
     std::string name;
     std::vector<Part> parts;

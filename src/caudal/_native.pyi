@@ -104,7 +104,7 @@ class Program:
         self,
         buffer_widths: Sequence[int],
         rope_tables: Sequence[tuple[Sequence[float], float, bool]],
-        kv_layers: Sequence[tuple[int, int, int]],
+        kv_layers: Sequence[tuple[int, int, int, bool, int]],
         state_layers: Sequence[int],
         body: Sequence[Op],
         tail: Sequence[Op],

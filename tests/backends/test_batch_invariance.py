@@ -22,6 +22,8 @@ from caudal.formats.tensor_types import TensorType
 from caudal.models import build_program
 from caudal.models.program import Attention, Program
 from caudal.sampling_params import SamplingParams
+from support.attention_model import ARCHITECTURE, AttentionModel
+from support.attention_model import build as build_attention
 from support.reference_hybrids import TinyLFM2, TinyQwen35
 from support.reference_model import TinyExperts, TinyModel
 
@@ -34,7 +36,7 @@ PARAMS = SamplingParams(temperature=0.9, top_p=0.95, seed=5, logprobs=5)
 
 WINDOW = 100
 
-MODELS = {
+MODELS: dict[str, tuple[TinyModel | AttentionModel, TensorType]] = {
     "llama Q4_1": (
         TinyModel(architecture="llama", layers=2, hidden=96, heads=6, kv_heads=2),
         TensorType.Q4_1,
@@ -69,14 +71,20 @@ MODELS = {
         TensorType.Q4_K,
     ),
     "llama F16": (TinyModel(architecture="llama", layers=2), TensorType.F16),
+    "windows, sinks and latents Q8_0": (AttentionModel(), TensorType.Q8_0),
 }
+WITH_WINDOWS = ["gemma3 Q6_K with a sliding window", "windows, sinks and latents Q8_0"]
 
 
-def with_windows(program: Program, *, forget: bool) -> Program:
-    """The program with a pool for its windows, or with everything in the main one."""
-    windows = {op.layer: op.window for op in program.body if isinstance(op, Attention)}
+def program_of(file: GGUFFile, *, forget: bool) -> Program:
+    """The program with a pool for its window, or with everything in the main one."""
+    made_up = file.architecture == ARCHITECTURE
+    program = build_attention(file) if made_up else build_program(file)
+    windowed = {
+        op.layer for op in program.body if isinstance(op, Attention) and op.window == WINDOW
+    }
     layers = (
-        dataclasses.replace(layer, window=windows[index] if forget else None)
+        dataclasses.replace(layer, window=WINDOW if forget and index in windowed else None)
         for index, layer in enumerate(program.kv_layers)
     )
     return dataclasses.replace(program, kv_layers=tuple(layers))
@@ -90,7 +98,7 @@ class Runner:
 
     def __init__(self, path: Path, threads: int, window_blocks: int | None = None) -> None:
         with GGUFFile.open(path) as file:
-            program = with_windows(build_program(file), forget=window_blocks is not None)
+            program = program_of(file, forget=window_blocks is not None)
             self.executor = NativeExecutor(
                 file,
                 program,
@@ -299,10 +307,12 @@ class WindowBlocks:
         return self.table
 
 
-@pytest.fixture(scope="module")
-def forgetting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runner, Runner]]:
+@pytest.fixture(params=WITH_WINDOWS, scope="module")
+def forgetting(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Runner, Runner]]:
     """A model with windows that keeps everything, and one that forgets."""
-    model, quantised = MODELS["gemma3 Q6_K with a sliding window"]
+    model, quantised = MODELS[request.param]
     path = model.write(tmp_path_factory.mktemp("model") / "tiny.gguf", quantised)
     runners = Runner(path, threads=2), Runner(path, threads=2, window_blocks=90)
     yield runners

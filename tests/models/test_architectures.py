@@ -252,7 +252,7 @@ def test_a_tensor_that_no_operation_uses_is_an_error(tmp_path: Path) -> None:
         ("attention.key_length", 12, "multiple of 8"),
         ("rope.dimension_count", 18, "exceeds the head size"),
         ("block_count", 0, "must be positive"),
-        ("rope.scaling.type", "longrope", "supported are 'none', 'linear' and 'yarn'"),
+        ("rope.scaling.type", "dynamic", "supported are 'none', 'linear', 'yarn' and 'longrope'"),
         ("rope.scaling.factor", -2.0, "must be positive"),
         ("attention.sliding_window", Typed("uint64", 2**63), "must be positive and at most"),
         ("attention.layer_norm_rms_epsilon", -1.0, "must be between 0 and 1"),

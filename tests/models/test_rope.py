@@ -11,7 +11,7 @@ import pytest
 
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
-from caudal.models.rope import RopeTable, rope_table
+from caudal.models.rope import RopeTable, long_rope_factors, rope_table, yarn_scores
 from support.gguf_writer import Typed, write_gguf
 
 
@@ -87,6 +87,7 @@ def test_yarn_takes_the_files_attention_factor(tmp_path: Path) -> None:
         ({"yarn_beta_slow": 64.0}, 1e4, r"yarn_beta_slow \(64.0\) exceeds yarn_beta_fast"),
         ({"factor": Typed("float64", 5e-324)}, 1e4, "factor must be positive"),
         ({"attn_factor": Typed("float64", 1e308)}, 1e4, "attn_factor must be positive"),
+        ({"yarn_log_multiplier": -1.0}, 1e4, "yarn_log_multiplier must be from 0"),
         ({"original_context_length": 0}, 1e4, "original_context_length must be positive"),
     ],
 )
@@ -118,3 +119,74 @@ def test_yarn_of_extreme_numbers_stays_finite(
     )
     assert all(0 < frequency <= 1 for frequency in made.inverse_frequencies)
     assert math.isfinite(made.magnitude)
+
+
+GPT_OSS = {
+    "llama.rope.scaling.type": "yarn",
+    "llama.rope.scaling.factor": 32.0,
+    "llama.rope.scaling.original_context_length": 4096,
+}
+
+
+def test_yarn_without_truncation(tmp_path: Path) -> None:
+    """gpt-oss: what `transformers` 5.24 computes of its configuration."""
+    made = table(tmp_path, GPT_OSS, dimensions=64, base=150000.0, truncated=False)
+    theirs = {
+        7: 0.07374456524848938,
+        8: 0.05081327259540558,
+        10: 0.019334999844431877,
+        16: 0.0004564839182421565,
+        17: 0.00012931869423482567,
+        31: 3.023511396804679e-07,
+    }
+    for pair, frequency in theirs.items():
+        assert made.inverse_frequencies[pair] == pytest.approx(frequency, rel=1e-6)
+    assert made.magnitude == pytest.approx(1.3465735902799727)
+    whole = table(tmp_path, GPT_OSS, dimensions=64, base=150000.0)
+    assert whole.inverse_frequencies[10] != pytest.approx(theirs[10], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "multiplier", "magnitude", "scores"),
+    [
+        ("deepseek2", 0.1, 1.0, (1 + 0.1 * math.log(40)) ** 2),  # V3: mscale_all_dim 1
+        ("deepseek2", 0.0707, 1.0, (1 + 0.0707 * math.log(40)) ** 2),  # V2: 0.707
+        ("mistral3", 1.0, 1.0, (1 + 0.1 * math.log(40)) ** 2),
+        ("mistral3", None, 1 + 0.1 * math.log(40), 1.0),
+    ],
+)
+def test_yarn_of_all_channels(
+    architecture: str, multiplier: float | None, magnitude: float, scores: float, tmp_path: Path
+) -> None:
+    """DeepSeek stretches all channels of a head, by its scores, and the rotated ones no further."""
+    metadata: dict[str, Any] = {
+        "general.architecture": architecture,
+        f"{architecture}.rope.scaling.type": "yarn",
+        f"{architecture}.rope.scaling.factor": 40.0,
+        f"{architecture}.rope.scaling.original_context_length": 4096,
+    }
+    if multiplier is not None:
+        metadata[f"{architecture}.rope.scaling.yarn_log_multiplier"] = multiplier
+    made = table(tmp_path, metadata, dimensions=64)
+    assert made.inverse_frequencies[12] == pytest.approx(0.026879360899329185, rel=1e-6)
+    assert made.magnitude == pytest.approx(magnitude)
+    with GGUFFile.open(tmp_path / "rope.gguf") as file:
+        assert yarn_scores(file) == pytest.approx(scores)
+
+
+def test_long_rope(tmp_path: Path) -> None:
+    """Phi: `transformers` gives the same for a factor of 32 over 4096 tokens."""
+    original = {"llama.rope.scaling.original_context_length": 4096}
+    metadata = {**original, "llama.rope.scaling.attn_factor": 1.1902380714238083}
+    made = table(tmp_path, metadata, dimensions=8, divisors=[2.0] * 4)
+    np.testing.assert_allclose(made.inverse_frequencies, [0.5, 0.05, 0.005, 0.0005])
+    assert made.magnitude == pytest.approx(math.sqrt(1 + math.log(32) / math.log(4096)))
+    with GGUFFile.open(tmp_path / "rope.gguf") as file:
+        assert long_rope_factors(file, 4096) == "rope_factors_short.weight"
+        assert long_rope_factors(file, 4097) == "rope_factors_long.weight"
+    table(tmp_path, {})
+    with (
+        GGUFFile.open(tmp_path / "rope.gguf") as file,
+        pytest.raises(ModelLoadError, match="original_context_length"),
+    ):
+        long_rope_factors(file, 4096)

@@ -24,6 +24,8 @@ from caudal.models.program import (
     Gated,
     GatedDelta,
     GateName,
+    HeadLinear,
+    Join,
     KVLayer,
     L2Norm,
     LayerNorm,
@@ -44,6 +46,9 @@ from caudal.models.program import (
     VectorName,
 )
 from caudal.models.rope import RopeTable
+
+HEAD_ROWS = 16
+"""Heads' own matrices have a multiple of so many rows: what kernels compute at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,27 +172,97 @@ class ProgramBuilder:
         op = Linear(out, x, MatrixName(weight, rows), shift, accumulate)
         self._emit(op, (x, out) if accumulate else (x,), out)
 
-    def rope(self, x: Buffer, head_dim: int, table: RopeTable) -> None:
-        """Rotate the heads of `x`."""
-        self._emit(Rope(x, head_dim, table), (x,), x)
+    def head_linear(self, x: Buffer, name: str, out: Buffer, *, heads: int) -> None:
+        """Multiply each head by a matrix of its own, of `name`.weight, shape (heads, out, in)."""
+        weight = f"{name}.weight"
+        rows = out.width // heads
+        self._shape(weight, (heads, rows, x.width // heads))
+        if rows % HEAD_ROWS != 0:
+            raise self._error(
+                weight, f"has {rows} rows for a head; supported are multiples of {HEAD_ROWS}"
+            )
+        self._emit(HeadLinear(out, x, MatrixName(weight), heads), (x,), out)
+
+    def join(self, a: Buffer, b: Buffer, out: Buffer, *, heads: int) -> None:
+        """Put the channels of `b` behind those of `a`, head by head."""
+        self._emit(Join(out, a, b, heads), (a, b), out)
+
+    def rope(self, x: Buffer, head_dim: int, table: RopeTable, *, first: int = 0) -> None:
+        """Rotate the heads of `x`, from channel `first` on."""
+        self._emit(Rope(x, head_dim, table, first), (x,), x)
 
     def attention(
         self,
         out: Buffer,
         q: Buffer,
         k: Buffer,
-        v: Buffer,
+        v: Buffer | None,
         *,
         head_dim: int,
         scale: float,
         window: int | None = None,
         causal: bool = True,
-    ) -> None:
-        """Attend, in a new KV layer."""
+        softcap: float = 0.0,
+        sinks: str | None = None,
+    ) -> int:
+        """Attend, in a new KV layer, whose index is returned.
+
+        Args:
+            out: Its width says how many channels values have.
+            q: Queries.
+            k: Keys.
+            v: Values; None: they are the first channels of the keys (a latent).
+            head_dim: Channels of a query's or key's head.
+            scale: See `Attention`.
+            window: See `Attention`.
+            causal: See `Attention`.
+            softcap: See `Attention`.
+            sinks: The name of their vector, as long as there are query heads.
+        """
         layer, heads = len(self._kv_layers), q.width // head_dim
-        op = Attention(out, q, k, v, layer, heads, scale, window, causal)
-        self._emit(op, (q, k, v), out, keeps=True)
-        self._kv_layers.append(KVLayer(k.width // head_dim, head_dim))
+        op = Attention(
+            out, q, k, v, layer, heads, scale, window, causal, softcap, self._sinks(sinks, heads)
+        )
+        self._emit(op, (q, k) if v is None else (q, k, v), out, keeps=True)
+        self._kv_layers.append(
+            KVLayer(k.width // head_dim, head_dim, value_dim=out.width // heads, latent=v is None)
+        )
+        return layer
+
+    def attention_again(
+        self,
+        out: Buffer,
+        q: Buffer,
+        layer: int,
+        *,
+        scale: float,
+        window: int | None = None,
+        softcap: float = 0.0,
+        sinks: str | None = None,
+    ) -> None:
+        """Attend in a KV layer that an attention before has stored; arguments as there."""
+        heads = q.width // self._kv_layers[layer].head_dim
+        op = Attention(
+            out,
+            q,
+            None,
+            None,
+            layer,
+            heads,
+            scale,
+            window,
+            True,
+            softcap,
+            self._sinks(sinks, heads),
+        )
+        # It keeps nothing itself, but is for every token, whose results later layers keep.
+        self._emit(op, (q,), out, keeps=True)
+
+    def _sinks(self, name: str | None, heads: int) -> VectorName | None:
+        if name is None:
+            return None
+        self._shape(name, (heads,))
+        return VectorName(name)
 
     def experts(
         self,

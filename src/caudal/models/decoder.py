@@ -11,7 +11,7 @@ from caudal.models.decoder_config import DecoderConfig
 from caudal.models.layer import Layer
 from caudal.models.pooling import POOLING_TYPES, Pooling
 from caudal.models.program import Program
-from caudal.models.rope import RopeTable, rope_table
+from caudal.models.rope import RopeTable, long_rope_factors, rope_table
 
 
 class Decoder:
@@ -19,6 +19,7 @@ class Decoder:
 
     Args:
         file: The model.
+        served_length: Most tokens of a sequence that will be served; None: the model's own length.
 
     Attributes:
         config: Its sizes.
@@ -29,16 +30,23 @@ class Decoder:
         ModelLoadError: The file's keys don't make sense.
     """
 
-    def __init__(self, file: ModelFile) -> None:
+    def __init__(self, file: ModelFile, served_length: int | None = None) -> None:
         self._file = file
         self.config = DecoderConfig.from_gguf(file)
+        self._served_length = served_length or self.config.context_length
         self.b = ProgramBuilder(file)
         self.hidden = self.b.buffer("hidden", self.config.hidden)
 
     def rope(self, *, interleaved: bool) -> RopeTable:
         """The one table of all layers; `interleaved` as families' files order channels."""
         config = self.config
-        divisors = self.b.vector_values("rope_freqs.weight", config.rope_dimensions // 2)
+        name = "rope_freqs.weight"
+        if self.b.has("rope_factors_long.weight"):
+            name = long_rope_factors(self._file, self._served_length)
+            if not self.b.has(name):
+                raise ModelLoadError(str(self._file.path), f"tensor {name} is missing")
+            self.b.leave_out("rope_factors_")
+        divisors = self.b.vector_values(name, config.rope_dimensions // 2)
         return rope_table(
             self._file,
             dimensions=config.rope_dimensions,

@@ -129,6 +129,8 @@ class Layer:
         scale: float | None = None,
         window: int | None = None,
         causal: bool = True,
+        softcap: float = 0.0,
+        sinks: str | None = None,
     ) -> Buffer:
         """Attention; see `Attention`. The scale is 1 / sqrt(head_dim) unless given."""
         attended = self.b.buffer("attended", heads.q.width)
@@ -141,6 +143,8 @@ class Layer:
             scale=heads.dim**-0.5 if scale is None else scale,
             window=window,
             causal=causal,
+            softcap=softcap,
+            sinks=None if sinks is None else self.tensor(sinks),
         )
         return attended
 

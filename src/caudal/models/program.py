@@ -172,11 +172,19 @@ class Linear(Op):
 
 @dataclass(frozen=True, slots=True)
 class Rope(Op):
-    """Rotates every head of x in place by its token's position (RoPE, arXiv 2104.09864)."""
+    """Rotates every head of x in place by its token's position (RoPE, arXiv 2104.09864).
+
+    Attributes:
+        x: Shape (tokens, heads · head_dim).
+        head_dim: Channels of a head.
+        table: How far.
+        first: The first channel of a head that is rotated; as many are as the table has.
+    """
 
     x: Buffer
     head_dim: int
     table: RopeTable
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,26 +192,33 @@ class Attention(Op):
     """Stores k and v in the KV pool, then attends over all the sequence has stored.
 
     Attributes:
-        out: Shape (tokens, heads · head_dim).
-        q: Queries, as out.
-        k: Keys, shape (tokens, kv_heads · head_dim).
-        v: Values, as k.
+        out: Shape (tokens, heads · value_dim); sizes are those of the layer.
+        q: Queries, shape (tokens, heads · head_dim).
+        k: Keys, shape (tokens, kv_heads · head_dim); None: an attention before has stored the
+            layer, and this one reads it too.
+        v: Values, shape (tokens, kv_heads · value_dim); None where k is, or the layer is latent.
         layer: Which of `Program.kv_layers`.
         heads: Query heads; several share a KV head (GQA, arXiv 2305.13245).
         scale: Multiplies q · k.
         window: A query sees itself and `window - 1` tokens before it; None: all before it.
-        causal: False: a query sees all of its sequence, which is never cut then.
+        causal: False: a query sees all of its sequence, which is never cut then. Its window is
+            as far in both directions: `window // 2` tokens before it, and as many after it.
+        softcap: Scores, scaled, become softcap · tanh(score / softcap); 0 leaves them as they are.
+        sinks: For each query head, what stands in the softmax beside the scores without a value
+            of its own (attention sinks, arXiv 2309.17453, learned).
     """
 
     out: Buffer
     q: Buffer
-    k: Buffer
-    v: Buffer
+    k: Buffer | None
+    v: Buffer | None
     layer: int
     heads: int
     scale: float
     window: int | None
     causal: bool
+    softcap: float = 0.0
+    sinks: VectorName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,19 +481,61 @@ class Mamba2(Op):
 
 
 @dataclass(frozen=True, slots=True)
+class HeadLinear(Op):
+    """Every head of x times a matrix of its own: out[h] = weight[h] · x[h].
+
+    Attributes:
+        out: Shape (tokens, heads · rows).
+        x: Shape (tokens, heads · columns).
+        weight: Shape (heads, rows, columns).
+        heads: How many.
+    """
+
+    out: Buffer
+    x: Buffer
+    weight: MatrixName
+    heads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Op):
+    """out = in each of `heads` heads the channels of a, and behind them those of b."""
+
+    out: Buffer
+    a: Buffer
+    b: Buffer
+    heads: int
+
+
+@dataclass(frozen=True, slots=True)
 class KVLayer:
     """What an attention layer remembers of each token: its keys and values.
 
     Attributes:
         kv_heads: Key and value heads.
-        head_dim: Channels of a head.
+        head_dim: Channels of a head, of queries and keys.
         window: Most tokens that a query sees, itself among them: older ones are forgotten. None:
             all are kept.
+        value_dim: Channels of a value; None: as many as of a key.
+        latent: Values are the first channels of keys, and nothing else is kept of them (MLA,
+            arXiv 2405.04434).
     """
 
     kv_heads: int
     head_dim: int
     window: int | None = None
+    value_dim: int | None = None
+    latent: bool = False
+
+    @property
+    def channels_of_values(self) -> int:
+        """Channels of a value."""
+        return self.head_dim if self.value_dim is None else self.value_dim
+
+    @property
+    def numbers(self) -> int:
+        """Numbers that are kept of a token."""
+        return self.kv_heads * (self.head_dim + (0 if self.latent else self.channels_of_values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,4 +637,4 @@ def kv_bytes_per_token(kv_layers: tuple[KVLayer, ...], bytes_per_element: int) -
     For uniform layers this is 2 · layers · kv_heads · head_dim · bytes_per_element: with 32 layers,
     8 KV heads of 128 and two bytes, 128 KiB.
     """
-    return sum(2 * kv.kv_heads * kv.head_dim for kv in kv_layers) * bytes_per_element
+    return sum(kv.numbers for kv in kv_layers) * bytes_per_element

@@ -16,12 +16,18 @@ struct Shape {
     const char* name;
     int64_t heads;
     int64_t kv_heads;
-    int64_t head_dim;
+    int64_t key_dim;
     KVType type;
     int64_t window;
     int64_t context;  // tokens before the queries
     int64_t queries;
     bool causal = true;
+    int64_t value_dim = 0;  // 0: as keys
+    bool latent = false;
+    float softcap = 0.0f;
+    bool sinks = false;
+
+    int64_t value_channels() const { return value_dim > 0 ? value_dim : key_dim; }
 };
 
 constexpr Shape kShapes[] = {
@@ -31,6 +37,13 @@ constexpr Shape kShapes[] = {
     {"window", 4, 1, 32, KVType::F16, 19, 500, 14},
     {"from_the_start", 7, 1, 8, KVType::F32, 0, 0, 5},
     {"both_ways", 3, 3, 24, KVType::F32, 0, 0, 37, false},
+    {"both_ways_window", 4, 2, 16, KVType::F16, 21, 0, 60, false},
+    {"softcap", 4, 2, 32, KVType::F16, 0, 300, 9, true, 0, false, 2.0f},
+    {"sinks", 6, 2, 32, KVType::F16, 40, 290, 7, true, 0, false, 0.0f, true},
+    {"wide_values", 4, 2, 24, KVType::F16, 0, 300, 7, true, 56},
+    {"narrow_values", 4, 2, 40, KVType::F32, 33, 300, 7, true, 8, false, 3.0f, true},
+    {"latent", 20, 1, 88, KVType::F16, 0, 530, 4, true, 72, true},
+    {"latent_fp32", 7, 1, 32, KVType::F32, 30, 260, 9, true, 16, true, 0.0f, true},
 };
 
 // One layer's pool with a sequence in scattered blocks.
@@ -42,23 +55,29 @@ class Sequence {
         const int64_t element = shape.type == KVType::F32 ? 4 : 2;
         layer_.type = shape.type;
         layer_.kv_heads = shape.kv_heads;
-        layer_.head_dim = shape.head_dim;
-        layer_.block_stride = shape.kv_heads * layer_.head_elements();
-        const auto bytes =
-            static_cast<size_t>(blocks * shape.kv_heads * layer_.head_elements() * element);
+        layer_.key_dim = shape.key_dim;
+        layer_.value_dim = shape.value_channels();
+        // Blocks as far apart as the larger of keys and values needs.
+        const int64_t channels = std::max(layer_.key_dim, layer_.value_dim);
+        layer_.block_stride = shape.kv_heads * channels * kBlockTokens;
+        const auto bytes = static_cast<size_t>(blocks * layer_.block_stride * element);
         key_bytes_.resize(bytes);
-        value_bytes_.resize(bytes);
         layer_.keys = key_bytes_.data();
-        layer_.values = value_bytes_.data();
+        if (!shape.latent) {
+            value_bytes_.resize(bytes);
+            layer_.values = value_bytes_.data();
+        }
         // 7 has no factor in common with the numbers of blocks here: a permutation.
         for (int64_t i = 0; i < blocks; ++i) {
             block_table_.push_back(static_cast<int32_t>((i * 7 + 3) % blocks));
         }
         Random random(11);
-        const auto width = static_cast<size_t>(shape.kv_heads * shape.head_dim);
         for (int64_t token = 0; token < tokens; ++token) {
-            std::vector<float> key = random.normals(width);
-            std::vector<float> value = random.normals(width);
+            std::vector<float> key =
+                random.normals(static_cast<size_t>(shape.kv_heads * shape.key_dim));
+            std::vector<float> value =
+                random.normals(static_cast<size_t>(shape.kv_heads * layer_.value_dim));
+            if (shape.latent) std::copy_n(key.begin(), value.size(), value.begin());
             table.token.store_kv(layer_, block_table_[static_cast<size_t>(token / kBlockTokens)],
                                  token % kBlockTokens, key.data(), value.data());
             if (shape.type == KVType::F16) {
@@ -69,46 +88,52 @@ class Sequence {
             values_.push_back(std::move(value));
         }
         queries_ = random.normals(static_cast<size_t>(shape.queries * query_width()));
+        if (shape.sinks) sinks_ = random.normals(static_cast<size_t>(shape.heads));
     }
 
-    size_t outputs() const { return queries_.size(); }
+    size_t outputs() const {
+        return static_cast<size_t>(shape_.queries * shape_.heads * layer_.value_dim);
+    }
 
     // Stores the last token again, with a value that is NaN.
     void break_last_value() {
         const int64_t token = shape_.context + shape_.queries - 1;
-        std::vector<float> value = values_.back();
-        for (int64_t head = 0; head < shape_.kv_heads; ++head) {
-            value[static_cast<size_t>(head * shape_.head_dim)] = std::nanf("");
-        }
+        std::vector<float>& broken = shape_.latent ? keys_.back() : values_.back();
+        const size_t head_width = broken.size() / static_cast<size_t>(shape_.kv_heads);
+        for (size_t i = 0; i < broken.size(); i += head_width) broken[i] = std::nanf("");
         table_.token.store_kv(layer_, block_table_[static_cast<size_t>(token / kBlockTokens)],
-                              token % kBlockTokens, keys_.back().data(), value.data());
+                              token % kBlockTokens, keys_.back().data(), values_.back().data());
+    }
+
+    int64_t queries_that_miss_the_last() const {
+        int64_t query = 0;
+        while (end_seen(shape_.context + query) < shape_.context + shape_.queries) ++query;
+        return query;
     }
 
     // Makes the first head of the last query one that holds `number`; returns where its output is.
     size_t set_query(float number) {
-        const auto first = static_cast<size_t>((shape_.queries - 1) * query_width());
-        queries_[first] = number;
-        return first;
+        queries_[static_cast<size_t>((shape_.queries - 1) * query_width())] = number;
+        return outputs() - static_cast<size_t>(shape_.heads * layer_.value_dim);
     }
 
-    // [query][heads][head_dim], from tiles of `tile` queries.
+    // [query][heads][value_dim], from tiles of `tile` queries.
     std::vector<float> attend(int64_t tile) const {
-        const AttentionShape shape = {shape_.heads, scale(), shape_.window, shape_.causal};
+        const AttentionShape shape = {shape_.heads, scale(), shape_.window, shape_.causal,
+                                      shape_.softcap};
         const AttentionQueries queries = {queries_.data(), query_width(), shape_.queries,
                                           shape_.context,  block_table_,  {}};
         const int64_t group = shape_.heads / shape_.kv_heads;
-        std::vector<float> out(queries_.size());
+        const int64_t value_dim = layer_.value_dim;
+        std::vector<float> out(outputs());
         for (int64_t first = 0; first < shape_.queries; first += tile) {
             const int64_t count = std::min(tile, shape_.queries - first);
             std::vector<float> scratch(table_.token.attend_scratch(layer_, shape, count));
-            const int64_t oldest =
-                shape_.window > 0 ? std::max<int64_t>(0, shape_.context + first - shape_.window + 1)
-                                  : 0;
-            const int64_t last =
-                shape_.context + (shape_.causal ? first + count : shape_.queries) - 1;
+            const int64_t oldest = first_seen(shape_.context + first);
+            const int64_t last = end_seen(shape_.context + first + count - 1) - 1;
             for (int64_t head = 0; head < shape_.kv_heads; ++head) {
-                Partial running(count * group, shape_.head_dim);
-                Partial later(count * group, shape_.head_dim);
+                Partial running(count * group, value_dim);
+                Partial later(count * group, value_dim);
                 const int64_t begin = oldest / kPartitionTokens;
                 for (int64_t p = begin; p <= last / kPartitionTokens; ++p) {
                     Partial& into = p == begin ? running : later;
@@ -118,16 +143,20 @@ class Sequence {
                                         scratch.data(), into.view());
                     if (p > begin) {
                         table_.token.merge_partials(running.view(), later.view(), count * group,
-                                                    shape_.head_dim);
+                                                    value_dim);
                     }
+                }
+                if (shape_.sinks) {
+                    const auto sinks = std::span(sinks_).subspan(static_cast<size_t>(head * group),
+                                                                 static_cast<size_t>(group));
+                    table_.token.add_sinks(running.view(), sinks, count * group, value_dim);
                 }
                 for (int64_t row = 0; row < count * group; ++row) {
                     const int64_t query = first + row / group;
                     const int64_t query_head = head * group + row % group;
                     table_.token.normalise(
-                        running.view().weighted + row * shape_.head_dim, running.view().sum[row],
-                        out.data() + query * query_width() + query_head * shape_.head_dim,
-                        shape_.head_dim);
+                        running.view().weighted + row * value_dim, running.view().sum[row],
+                        out.data() + (query * shape_.heads + query_head) * value_dim, value_dim);
                 }
             }
         }
@@ -146,10 +175,10 @@ class Sequence {
 
   private:
     struct Partial {
-        Partial(int64_t rows, int64_t head_dim)
+        Partial(int64_t rows, int64_t value_dim)
             : maximum(static_cast<size_t>(rows)),
               sum(static_cast<size_t>(rows)),
-              weighted(static_cast<size_t>(rows * head_dim)) {}
+              weighted(static_cast<size_t>(rows * value_dim)) {}
         AttentionPartial view() { return {maximum.data(), sum.data(), weighted.data()}; }
 
         std::vector<float> maximum;
@@ -157,25 +186,35 @@ class Sequence {
         std::vector<float> weighted;
     };
 
-    int64_t query_width() const { return shape_.heads * shape_.head_dim; }
-    float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
+    int64_t query_width() const { return shape_.heads * shape_.key_dim; }
+    float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.key_dim)); }
+
+    int64_t first_seen(int64_t position) const {
+        if (shape_.window == 0) return 0;
+        const int64_t before = shape_.causal ? shape_.window - 1 : shape_.window / 2;
+        return std::max<int64_t>(0, position - before);
+    }
+    int64_t end_seen(int64_t position) const {
+        const int64_t known = shape_.context + shape_.queries;
+        if (shape_.causal) return position + 1;
+        return shape_.window == 0 ? known : std::min(known, position + shape_.window / 2 + 1);
+    }
 
     void append_expected(int64_t query, int64_t head, std::vector<double>& out) const {
-        const float* q = queries_.data() + query * query_width() + head * shape_.head_dim;
+        const float* q = queries_.data() + query * query_width() + head * shape_.key_dim;
         const int64_t position = shape_.context + query;
-        const int64_t begin =
-            shape_.window > 0 ? std::max<int64_t>(0, position - shape_.window + 1) : 0;
-        const auto channel =
-            static_cast<size_t>(head / (shape_.heads / shape_.kv_heads) * shape_.head_dim);
-        std::vector<double> result(static_cast<size_t>(shape_.head_dim));
-        double sum = 0;
-        const int64_t end = shape_.causal ? position + 1 : shape_.context + shape_.queries;
-        for (int64_t token = begin; token < end; ++token) {
-            const float* key = keys_[static_cast<size_t>(token)].data() + channel;
-            const float* value = values_[static_cast<size_t>(token)].data() + channel;
+        const int64_t kv_head = head / (shape_.heads / shape_.kv_heads);
+        std::vector<double> result(static_cast<size_t>(layer_.value_dim));
+        double sum = shape_.sinks ? std::exp(double{sinks_[static_cast<size_t>(head)]}) : 0.0;
+        for (int64_t token = first_seen(position); token < end_seen(position); ++token) {
+            const float* key = keys_[static_cast<size_t>(token)].data() + kv_head * shape_.key_dim;
+            const float* value =
+                values_[static_cast<size_t>(token)].data() + kv_head * layer_.value_dim;
             double score = 0;
-            for (int64_t i = 0; i < shape_.head_dim; ++i) score += double{q[i]} * key[i];
-            const double weight = std::exp(score * scale());
+            for (int64_t i = 0; i < shape_.key_dim; ++i) score += double{q[i]} * key[i];
+            score *= scale();
+            if (shape_.softcap > 0) score = shape_.softcap * std::tanh(score / shape_.softcap);
+            const double weight = std::exp(score);
             sum += weight;
             for (size_t i = 0; i < result.size(); ++i) result[i] += weight * value[i];
         }
@@ -191,6 +230,7 @@ class Sequence {
     std::vector<std::vector<float>> keys_;
     std::vector<std::vector<float>> values_;
     std::vector<float> queries_;
+    std::vector<float> sinks_;
 };
 
 }  // namespace
@@ -210,10 +250,11 @@ void report_attention(const KernelTable& table, const Report& report) {
         Sequence failing = sequence;
         const size_t first = failing.set_query(std::bit_cast<float>(0x7fc00001));
         std::vector<float> output = failing.attend(shape.queries);
-        const auto failed = std::span(output).subspan(first, static_cast<size_t>(shape.head_dim));
+        const auto channels = static_cast<size_t>(shape.value_channels());
+        const auto failed = std::span(output).subspan(first, channels);
         report.holds(name + "/nan", std::all_of(failed.begin(), failed.end(),
                                                 [](float number) { return std::isnan(number); }));
-        std::copy_n(together.begin() + static_cast<std::ptrdiff_t>(first), shape.head_dim,
+        std::copy_n(together.begin() + static_cast<std::ptrdiff_t>(first), channels,
                     output.begin() + static_cast<std::ptrdiff_t>(first));
         report.same(name + "/beside_nan", output, together);
 
@@ -221,8 +262,9 @@ void report_attention(const KernelTable& table, const Report& report) {
         broken.break_last_value();
         const std::vector<float> after = broken.attend(shape.queries);
         // Who doesn't see the last token gets what it would get without.
+        const int64_t blind = broken.queries_that_miss_the_last();
         const size_t seeing =
-            shape.causal ? after.size() - after.size() / static_cast<size_t>(shape.queries) : 0;
+            after.size() / static_cast<size_t>(shape.queries) * static_cast<size_t>(blind);
         report.same(name + "/before_nan", std::span(after).first(seeing),
                     std::span(together).first(seeing));
         report.holds(name + "/nan_value",

@@ -280,7 +280,8 @@ void report_stored_halves(const TokenKernels& kernels, const Report& report) {
     layer.values = values.data();
     layer.type = KVType::F16;
     layer.kv_heads = 1;
-    layer.head_dim = kHeadDim;
+    layer.key_dim = kHeadDim;
+    layer.value_dim = kHeadDim;
     Random random(5);
     std::vector<float> numbers(kHeadDim);
     for (float& number : numbers) {

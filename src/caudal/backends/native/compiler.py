@@ -52,7 +52,10 @@ def compile_program(
     return _native.Program(
         [buffer.width for buffer in program.buffers],
         [(t.inverse_frequencies, t.magnitude, t.interleaved) for t in translator.tables],
-        [(layer.kv_heads, layer.head_dim, layer.window or 0) for layer in program.kv_layers],
+        [
+            (kv.kv_heads, kv.head_dim, kv.channels_of_values, kv.latent, kv.window or 0)
+            for kv in program.kv_layers
+        ],
         [layer.floats for layer in program.state_layers],
         body,
         tail,
