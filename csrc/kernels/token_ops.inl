@@ -38,8 +38,8 @@ void rms_norm(const float* x, std::span<const float> weight, float* out, int64_t
         for_each_vector(
             width,
             [&]<class Floats>(int64_t i, Floats) {
-                store(out + i, load_as<Floats>(x + i) * splat_as<Floats>(factor) *
-                                   load_as<Floats>(by + i));
+                store(out + i,
+                      load_as<Floats>(x + i) * splat_as<Floats>(factor) * load_as<Floats>(by + i));
             },
             [&](int64_t i) { out[i] = x[i] * factor * by[i]; });
     }
@@ -303,9 +303,9 @@ void store_kv(const KVLayer& layer, int64_t block, int64_t token, const float* k
 }
 
 TokenKernels token_kernels() {
-    return {rms_norm, l2_norm,  layer_norm,     rope,   gated,          activate,  add,   add_weighted,
-            scale,    multiply, shift,          clamp,  softmax,        softcap,   store_kv,
-            attend_scratch, attend, merge_partials, normalise, add_sinks};
+    return {rms_norm,     l2_norm,        layer_norm, rope,           gated,     activate, add,
+            add_weighted, scale,          multiply,   shift,          clamp,     softmax,  softcap,
+            store_kv,     attend_scratch, attend,     merge_partials, normalise, add_sinks};
 }
 
 }  // namespace

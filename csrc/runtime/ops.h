@@ -504,6 +504,7 @@ using RowOpOr = std::variant<EmbedOp, RmsNormOp, LayerNormOp, RopeOp, GatedOp, A
 // Those that go through a sequence's tokens in order, and keep a state.
 using SequenceOp = std::variant<CausalConvOp, GatedDeltaOp, Mamba2Op>;
 
-using Op = RowOpOr<LinearOp, HeadLinearOp, AttentionOp, CausalConvOp, GatedDeltaOp, Mamba2Op, ExpertsOp>;
+using Op =
+    RowOpOr<LinearOp, HeadLinearOp, AttentionOp, CausalConvOp, GatedDeltaOp, Mamba2Op, ExpertsOp>;
 
 }  // namespace caudal
