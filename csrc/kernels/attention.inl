@@ -72,9 +72,10 @@ CAUDAL_INLINE void transpose(const Element* from, int64_t stride, Element* to, i
     }
 }
 
-// The values of a latent layer's block, [token][channel], out of its keys, [channel][token]. Done
-// once for all rows of a step. (16 query heads at 4,096 tokens, decoding: 15 ms, and 21 ms where a
-// pool twice as large holds the values too; see kLatentTileRows for prompts.)
+// The values of a latent layer's block, [token][channel], out of its keys, [channel][token]: once
+// for all rows of a step. With 16 query heads and 4,096 tokens that is at least as fast as a pool
+// nearly twice as large that holds the values too: a decoding step took 15 to 19 ms and 21 to 23,
+// 64 tokens of a prompt 1046 ms and 1079 (four layers of 576 and 512 channels, one thread).
 template <class Element>
 void unpack_values(const Element* keys, int64_t value_dim, Element* values) {
     constexpr int64_t kSide = 16 / sizeof(Element);
@@ -130,6 +131,13 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
     const int64_t begin = queries.start(shape, kv_head, first_query, partition).position /
                           kBlockTokens * kBlockTokens;
     const int64_t end = std::min((partition + 1) * kPartitionTokens, last_position);
+    // In variables of their own: whatever is stored meanwhile, they needn't be read again.
+    const bool latent = layer.latent();
+    const int64_t block_stride = layer.block_stride;
+    const int64_t key_elements = layer.key_elements();
+    const int64_t value_elements = layer.value_elements();
+    const auto* const keys = reinterpret_cast<const Element*>(layer.keys);
+    const auto* const values = latent ? keys : reinterpret_cast<const Element*>(layer.values);
     // The block at a position, and past the end those that the next call begins with.
     const auto block_at = [&](int64_t position) -> KeyBlock<Element> {
         int64_t index = position / kBlockTokens;
@@ -143,8 +151,8 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
         index = std::min(index, static_cast<int64_t>(table.size()) - 1);
         // One that is gone may only be asked for ahead: then any other will do.
         const int32_t block = std::max(table[static_cast<size_t>(index)], 0);
-        return {reinterpret_cast<const Element*>(layer.keys) + layer.key_offset(block, head),
-                reinterpret_cast<const Element*>(layer.values) + layer.value_offset(block, head)};
+        const int64_t start = block * block_stride;
+        return {keys + start + head * key_elements, values + start + head * value_elements};
     };
     auto* const latent_values = reinterpret_cast<Element*>(scratch.values);
     alignas(kWideBytes) float weights[kRowsAtOnce * kStepTokens] = {};
@@ -158,10 +166,10 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
         for (int i = 0; i < step.blocks; ++i) {
             step.of_step[i] = block_at(base + i * kBlockTokens);
             step.ahead[i] = block_at(base + kStepTokens + i * kBlockTokens);
-            if (!layer.latent()) continue;
-            Element* const values = latent_values + i * kBlockTokens * value_dim;
-            unpack_values(step.of_step[i].keys, value_dim, values);
-            step.of_step[i].values = step.ahead[i].values = values;
+            if (!latent) continue;
+            Element* const rows_of_values = latent_values + i * kBlockTokens * value_dim;
+            unpack_values(step.of_step[i].keys, value_dim, rows_of_values);
+            step.of_step[i].values = step.ahead[i].values = rows_of_values;
         }
         for (int64_t row = 0; row < rows; row += kRowsAtOnce) {
             const AttentionRows tile{std::min<int64_t>(rows - row, kRowsAtOnce),
