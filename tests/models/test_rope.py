@@ -11,8 +11,11 @@ import pytest
 
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
+from caudal.models import build_program
+from caudal.models.program import Rope
 from caudal.models.rope import RopeTable, long_rope_factors, rope_table, yarn_scores
 from support.gguf_writer import Typed, write_gguf
+from support.reference_model import TinyModel
 
 
 def table(path: Path, metadata: dict[str, Any], **arguments: Any) -> RopeTable:
@@ -190,3 +193,28 @@ def test_long_rope(tmp_path: Path) -> None:
         pytest.raises(ModelLoadError, match="original_context_length"),
     ):
         long_rope_factors(file, 4096)
+
+
+class TinyPhi(TinyModel):
+    """One with a set of factors for short sequences, 2, and one for long ones, 5."""
+
+    def weights(self) -> dict[str, np.typing.NDArray[np.float32]]:
+        factors = {"short": 2.0, "long": 5.0}
+        return super().weights() | {
+            f"rope_factors_{name}.weight": np.full(self.head_dim // 2, factor, np.float32)
+            for name, factor in factors.items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("served", "divisor"), [(None, 5.0), (4096, 5.0), (65, 5.0), (64, 2.0), (16, 2.0)]
+)
+def test_the_length_that_is_served_chooses_long_factors(
+    served: int | None, divisor: float, tmp_path: Path
+) -> None:
+    original = {"phi3.rope.scaling.original_context_length": 64}
+    model = TinyPhi(architecture="phi3", context_length=4096, metadata=original)
+    with GGUFFile.open(model.write(tmp_path / "tiny.gguf")) as file:
+        program = build_program(file, served_length=served)
+    tables = {op.table for op in program.body if isinstance(op, Rope)}
+    assert [made.inverse_frequencies[0] for made in tables] == [1 / divisor]

@@ -58,12 +58,15 @@ class ModelFiles:
 
 
 @contextlib.contextmanager
-def open_model(stored: StoredModel, *, chat_template: str | None = None) -> Iterator[ModelFiles]:
+def open_model(
+    stored: StoredModel, *, chat_template: str | None = None, served_length: int | None = None
+) -> Iterator[ModelFiles]:
     """Open a model, and close its files at the end.
 
     Args:
         stored: The model.
         chat_template: A Jinja template to use instead of the model's.
+        served_length: Most tokens of a sequence that will be served; None: the model's own length.
 
     Raises:
         ModelLoadError: The files can't be used; names what is wrong.
@@ -72,7 +75,7 @@ def open_model(stored: StoredModel, *, chat_template: str | None = None) -> Iter
     if folder is not None and is_encoder(folder):
         opened = _open_encoder(folder)
     else:
-        opened = _open_model_file(stored)
+        opened = _open_model_file(stored, served_length)
     with opened as files:
         tokens, rows = files.tokenizer.vocab_size, files.program.vocab_size
         # More rows than tokens have been left out where they are padding.
@@ -144,11 +147,11 @@ def _leave_padding_out(file: ModelFile, tokens: int) -> None:
 
 
 @contextlib.contextmanager
-def _open_model_file(stored: StoredModel) -> Iterator[ModelFiles]:
+def _open_model_file(stored: StoredModel, served_length: int | None) -> Iterator[ModelFiles]:
     with open_source(stored) as (file, tokenizer):
         yield ModelFiles(
             weights=file,
-            program=build_program(file),
+            program=build_program(file, served_length=served_length),
             tokenizer=tokenizer,
             chat_template=ChatTemplate.from_gguf(file, tokenizer),
             left_out=file.left_out if isinstance(file, FolderModel) else (),

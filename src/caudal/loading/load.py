@@ -90,7 +90,10 @@ def load_model(
     """
     backend = find_backend(options.backend)
     stored = (store or Store()).resolve(name)
-    with open_model(stored, chat_template=options.chat_template) as files:
+    opened = open_model(
+        stored, chat_template=options.chat_template, served_length=options.max_model_len
+    )
+    with opened as files:
         plan = plan_run(files.program, options, backend)
         executor = backend.open(files.weights, files.program, plan.memory, progress)
         return LoadedModel(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.models import (
@@ -24,7 +26,7 @@ from caudal.models import (
 )
 from caudal.models.program import Program
 
-_BUILDERS = {
+_BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "bert": bert.build,
     "gemma3": gemma3.build,
     "glm4": glm4.build,
@@ -36,7 +38,6 @@ _BUILDERS = {
     "nemotron_h_moe": nemotron_h.build,
     "olmo2": olmo2.build,
     "olmoe": olmoe.build,
-    "phi3": phi3.build,
     "qwen2": qwen2.build,
     "qwen2moe": qwen2moe.build,
     "qwen2vl": qwen2.build,
@@ -47,17 +48,28 @@ _BUILDERS = {
     "smollm3": smollm3.build,
 }
 
-SUPPORTED_ARCHITECTURES = tuple(_BUILDERS)
+_BUILDERS_BY_LENGTH: dict[str, Callable[[ModelFile, int | None], Program]] = {
+    "phi3": phi3.build,
+}
+"""Families whose programs depend on how long the sequences are that will be served."""
+
+SUPPORTED_ARCHITECTURES = tuple(sorted((*_BUILDERS, *_BUILDERS_BY_LENGTH)))
 
 
-def build_program(file: ModelFile) -> Program:
+def build_program(file: ModelFile, *, served_length: int | None = None) -> Program:
     """The program of a model file.
+
+    Args:
+        file: The model.
+        served_length: Most tokens of a sequence that will be served; None: the model's own length.
 
     Raises:
         ModelLoadError: The architecture isn't supported, or the file's keys and tensors don't
             fit it.
     """
     architecture = file.architecture
+    if architecture in _BUILDERS_BY_LENGTH:
+        return _BUILDERS_BY_LENGTH[architecture](file, served_length)
     builder = _BUILDERS.get(architecture)
     if builder is None:
         raise ModelLoadError(

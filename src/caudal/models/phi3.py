@@ -11,9 +11,9 @@ from caudal.models.decoder import Decoder
 from caudal.models.program import Program
 
 
-def build(file: ModelFile) -> Program:
+def build(file: ModelFile, served_length: int | None = None) -> Program:
     """The program; a window that a file names is for none of its layers, as llama.cpp has it."""
-    decoder = Decoder(file)
+    decoder = Decoder(file, served_length)
     rope = decoder.rope(interleaved=False)
     decoder.embed_tokens()
     for layer in decoder.layers():
