@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.costs import ModelCosts
+from benchmarks.hybrid_shapes import LFM2_12B, QWEN35_08B
 from benchmarks.llama_tools import run_llama_tool
 from benchmarks.places import MODELS
 from benchmarks.random_model import LLAMA_1B, OLMOE_1B_7B, Shape, write_random_model
@@ -134,6 +135,22 @@ KNOWN_FILES: Sequence[KnownFile] = (
         four_bit=True,
         represents_family=True,
         make=_random(OLMOE_1B_7B),
+    ),
+    KnownFile(
+        name="qwen35-0.8b-q4_k_m",
+        title="Qwen3.5-0.8B's shape (18 gated delta nets, 6 attention layers), random, Q4_K_M",
+        family="Qwen3.5-0.8B's shape",
+        four_bit=True,
+        represents_family=True,
+        make=_random(QWEN35_08B),
+    ),
+    KnownFile(
+        name="lfm2-1.2b-q4_k_m",
+        title="LFM2.5-1.2B's shape (10 short convolutions, 6 attention layers), random, Q4_K_M",
+        family="LFM2.5-1.2B's shape",
+        four_bit=True,
+        represents_family=True,
+        make=_random(LFM2_12B),
     ),
 )
 """All files, in the order of the report."""

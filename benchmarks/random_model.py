@@ -7,8 +7,10 @@ activations near one, so that nothing overflows and every program can generate f
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,7 @@ class Shape:
         qk_norm: Whether all heads of queries, and of keys, are normalised at once.
         experts: Experts of a layer.
         experts_used: Experts of a token.
+        final_norm: What the norm behind the last layer is called.
     """
 
     architecture: str
@@ -56,8 +59,9 @@ class Shape:
     qk_norm: bool = False
     experts: int = 0
     experts_used: int = 0
+    final_norm: str = "output_norm"
 
-    def matrices(self) -> dict[str, tuple[int, ...]]:
+    def matrices(self, layer: int) -> dict[str, tuple[int, ...]]:
         """Shapes of a layer's quantised matrices."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         inside, out = (self.feed_forward, self.hidden), (self.hidden, self.feed_forward)
@@ -72,13 +76,17 @@ class Shape:
             f"ffn_down{suffix}": (*stack, *out),
         }
 
-    def norms(self) -> dict[str, int]:
-        """Lengths of a layer's norms."""
+    def vectors(self, layer: int) -> Mapping[str, npt.NDArray[np.float32]]:
+        """A layer's tensors of floats, by their names in it."""
         norms = {"attn_norm": self.hidden, "ffn_norm": self.hidden}
         if self.qk_norm:
             norms["attn_q_norm"] = self.heads * self.head_dim
             norms["attn_k_norm"] = self.kv_heads * self.head_dim
-        return norms
+        return {f"{name}.weight": np.ones(size, np.float32) for name, size in norms.items()}
+
+    def keys(self) -> Mapping[str, Any]:
+        """Keys below `{architecture}.` that other shapes don't have, or have otherwise."""
+        return {}
 
     def types(self, layer: int) -> dict[str, GGMLQuantizationType]:
         """Types of a layer's matrices in llama.cpp's Q4_K_M: some layers get more bits in two."""
@@ -88,7 +96,7 @@ class Shape:
         better = GGMLQuantizationType.Q6_K if more else usual
         return {
             name: better if name.startswith(("attn_v", "ffn_down")) else usual
-            for name in self.matrices()
+            for name in self.matrices(layer)
         }
 
 
@@ -152,13 +160,15 @@ def write_random_model(path: Path, shape: Shape, tokenizer_from: Path) -> None:
     writer.add_embedding_length(shape.hidden)
     writer.add_feed_forward_length(shape.feed_forward)
     writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
     writer.add_key_length(shape.head_dim)
     writer.add_value_length(shape.head_dim)
-    writer.add_rope_dimension_count(shape.head_dim)
     writer.add_rope_freq_base(shape.rope_base)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(shape.vocabulary)
+    usual = {"attention.head_count_kv": shape.kv_heads, "rope.dimension_count": shape.head_dim}
+    for key, value in {**usual, **shape.keys()}.items():
+        add = writer.add_array if isinstance(value, list) else writer.add_uint32
+        add(f"{shape.architecture}.{key}", value)
     if shape.experts:
         writer.add_expert_count(shape.experts)
         writer.add_expert_used_count(shape.experts_used)
@@ -183,17 +193,17 @@ def _add_tensors(writer: GGUFWriter, shape: Shape) -> None:
     add("token_embd.weight", vocabulary, six_bits if shape.tied else usual)
     if not shape.tied:
         add("output.weight", vocabulary, six_bits)
-    writer.add_tensor("output_norm.weight", np.ones(shape.hidden, np.float32))
+    writer.add_tensor(f"{shape.final_norm}.weight", np.ones(shape.hidden, np.float32))
     if shape.stretched:
         writer.add_tensor("rope_freqs.weight", _rope_divisors(shape))
     for layer in range(shape.layers):
-        for norm, length in shape.norms().items():
-            writer.add_tensor(f"blk.{layer}.{norm}.weight", np.ones(length, np.float32))
+        for name, values in shape.vectors(layer).items():
+            writer.add_tensor(f"blk.{layer}.{name}", values)
         if shape.experts:
             router = generator.standard_normal((shape.experts, shape.hidden), np.float32)
             writer.add_tensor(f"blk.{layer}.ffn_gate_inp.weight", router * shape.hidden**-0.5)
         types = shape.types(layer)
-        for name, size in shape.matrices().items():
+        for name, size in shape.matrices(layer).items():
             add(f"blk.{layer}.{name}.weight", size, types[name])
 
 
