@@ -32,7 +32,9 @@ _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "glm4": glm4.build,
     "granite": granite.build,
     granite.HYBRID: granite.build,
+    "granitemoe": granite.build,
     "lfm2": lfm2.build,
+    lfm2.EXPERTS: lfm2.build,
     "llama": llama.build,
     "nemotron_h": nemotron_h.build,
     "nemotron_h_moe": nemotron_h.build,
@@ -43,8 +45,11 @@ _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "qwen2vl": qwen2.build,
     "qwen3": qwen3.build,
     "qwen3moe": qwen3moe.build,
+    qwen35.NEXT: qwen35.build,
     "qwen35": qwen35.build,
+    "qwen35moe": qwen35.build,
     "qwen3vl": qwen3.build,
+    "qwen3vlmoe": qwen3moe.build,
     "smollm3": smollm3.build,
 }
 

@@ -25,7 +25,7 @@ def decoder_keys(config: Config) -> dict[str, MetadataValue]:
         "block_count": config.positive("num_hidden_layers"),
         "context_length": config.positive("max_position_embeddings"),
         "embedding_length": config.positive("hidden_size"),
-        "feed_forward_length": config.positive("intermediate_size"),
+        "feed_forward_length": _feed_forward(config),
         "attention.head_count": heads,
         "attention.head_count_kv": config.positive("num_key_value_heads", heads),
         "attention.key_length": channels,
@@ -35,6 +35,13 @@ def decoder_keys(config: Config) -> dict[str, MetadataValue]:
         "vocab_size": config.positive("vocab_size"),
         **rope_keys(config, rope_parameters(config)),
     }
+
+
+def _feed_forward(config: Config) -> int:
+    """The width inside MLPs; where all of them are experts, there may be theirs alone."""
+    of_experts = "moe_intermediate_size"
+    default = config.positive(of_experts) if of_experts in config else None
+    return config.positive("intermediate_size", default)
 
 
 def refuse_windows(config: Config) -> None:

@@ -18,6 +18,7 @@ from caudal.formats.huggingface.families import (
     qwen2moe,
     qwen3,
     qwen3moe,
+    qwen3next,
     qwen35,
     smollm3,
 )
@@ -26,8 +27,10 @@ from caudal.formats.huggingface.family import Family
 _ALL = (
     gemma3.FAMILY,
     glm4.FAMILY,
+    granite.EXPERTS_FAMILY,
     granite.FAMILY,
     granite.HYBRID_FAMILY,
+    lfm2.EXPERTS_FAMILY,
     lfm2.FAMILY,
     llama.FAMILY,
     mixtral.FAMILY,
@@ -40,8 +43,11 @@ _ALL = (
     qwen2moe.FAMILY,
     qwen3.FAMILY,
     qwen3.VISION_FAMILY,
+    qwen35.EXPERTS_FAMILY,
     qwen35.FAMILY,
     qwen3moe.FAMILY,
+    qwen3moe.VISION_FAMILY,
+    qwen3next.FAMILY,
     smollm3.FAMILY,
 )
 
