@@ -17,6 +17,9 @@ from caudal.formats.huggingface.methods import find_method
 from caudal.formats.huggingface.rows import Rows
 from caudal.formats.safetensors import SafetensorsFile
 from caudal.formats.tensor_types import TensorType
+from references.checks import Runner, open_reference
+from references.reference import Recorded
+from references.weights import random_weight, write_folder
 from support.safetensors_writer import Bits, as_bfloat16, write_safetensors
 
 OUTPUTS, INPUTS = 48, 256
@@ -255,6 +258,32 @@ def test_mxfp4_of_experts(tmp_path: Path) -> None:
     assert rows.keys() == {"e.up_blocks", "e.up_bias"}
     assert rows["e.up_blocks"].type is TensorType.MXFP4
     np.testing.assert_array_equal(values(rows["e.up_blocks"]), numbers.reshape(3, OUTPUTS, 64))
+
+
+def test_gpt_oss_computes_the_same_in_mxfp4(tmp_path: Path) -> None:
+    recorded = Recorded.read("gpt_oss")
+    plain = {name: random_weight(name, *spread) for name, spread in recorded.tensors.items()}
+    packed = dict(plain)
+    for name in [name for name in plain if name.endswith(("gate_up_proj", "down_proj"))]:
+        experts, columns, rows = packed.pop(name).shape
+        blocks, exponents, numbers = mxfp4((experts, rows, columns // 32))
+        packed |= {f"{name}_blocks": blocks, f"{name}_scales": exponents - 6}
+        transposed = numbers.reshape(experts, rows, columns).swapaxes(1, 2)
+        plain[name] = np.ascontiguousarray(transposed / 2**6)
+    answers = []
+    for method, tensors, kind in (
+        ({}, plain, TensorType.F32),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, packed, TensorType.MXFP4),
+    ):
+        path = write_folder(recorded, tmp_path / kind.name)
+        write_safetensors(path / "model.safetensors", tensors)
+        (path / "config.json").write_text(json.dumps({**recorded.config, **method}))
+        with open_reference(path) as file:
+            assert file.tensor("blk.1.ffn_up_exps.weight").type is kind
+            runner = Runner(file)
+            answers.append(runner.scores())
+            runner.close()
+    np.testing.assert_allclose(answers[1], answers[0], atol=1e-4)
 
 
 def test_mxfp4_of_compressed_tensors(tmp_path: Path) -> None:

@@ -8,11 +8,15 @@ from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.models import (
     bert,
+    gemma2,
     gemma3,
+    gemma4,
     glm4,
+    gpt_oss,
     granite,
     lfm2,
     llama,
+    muse_glimmer,
     nemotron_h,
     olmo2,
     olmoe,
@@ -28,14 +32,16 @@ from caudal.models.program import Program
 
 _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "bert": bert.build,
+    "gemma2": gemma2.build,
     "gemma3": gemma3.build,
+    "gemma4": gemma4.build,
     "glm4": glm4.build,
+    "gpt-oss": gpt_oss.build,
     "granite": granite.build,
     granite.HYBRID: granite.build,
-    "granitemoe": granite.build,
     "lfm2": lfm2.build,
-    lfm2.EXPERTS: lfm2.build,
     "llama": llama.build,
+    "muse-glimmer": muse_glimmer.build,
     "nemotron_h": nemotron_h.build,
     "nemotron_h_moe": nemotron_h.build,
     "olmo2": olmo2.build,
@@ -45,11 +51,8 @@ _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "qwen2vl": qwen2.build,
     "qwen3": qwen3.build,
     "qwen3moe": qwen3moe.build,
-    qwen35.NEXT: qwen35.build,
     "qwen35": qwen35.build,
-    "qwen35moe": qwen35.build,
     "qwen3vl": qwen3.build,
-    "qwen3vlmoe": qwen3moe.build,
     "smollm3": smollm3.build,
 }
 

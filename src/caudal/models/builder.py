@@ -106,9 +106,17 @@ class ProgramBuilder:
         """Whether the file has a tensor of this name."""
         return name in self._file.tensors
 
-    def embed(self, out: Buffer, weight: str, *, scale: float = 1.0, by: EmbedBy = "token") -> None:
-        """Look embeddings up."""
-        self._shape(weight, (None, out.width))
+    def embed(
+        self,
+        out: Buffer,
+        weight: str,
+        *,
+        scale: float = 1.0,
+        by: EmbedBy = "token",
+        rows: int | None = None,
+    ) -> None:
+        """Look embeddings up, in a table of so many `rows`; None: of any number."""
+        self._shape(weight, (rows, out.width))
         self._emit(Embed(out, MatrixName(weight), scale, by), (), out)
 
     def layer_norm(self, x: Buffer, name: str, out: Buffer, *, eps: float) -> None:
@@ -421,34 +429,25 @@ class ProgramBuilder:
         self._emit(PositionScale(x, scale, length, offset), (x,), x)
 
     def causal_conv(
-        self,
-        x: Buffer,
-        name: str,
-        out: Buffer,
-        activation: GateName,
-        *,
-        taps: int,
-        first_row: int | None = None,
+        self, x: Buffer, name: str, out: Buffer, activation: GateName, *, taps: int
     ) -> None:
         """Convolve each channel of `x` with its row of `name`.weight, in a new state layer.
 
-        `name`.bias is added where the file has one. With `first_row`, channels have the rows from
-        that one on.
+        `name`.bias is added where the file has one.
 
         Raises:
             ModelLoadError: The weight isn't of so many taps, two at least.
         """
         weight, bias = f"{name}.weight", f"{name}.bias"
-        rows = None if first_row is None else (first_row, first_row + x.width)
-        self._rows(weight, rows, x.width, taps)
+        self._shape(weight, (x.width, taps))
         if taps < 2:
             raise self._error(weight, f"has {taps} taps instead of at least 2")
         shift = None
         if self.has(bias):
-            self._rows(bias, rows, x.width)
-            shift = VectorName(bias, rows)
+            self._shape(bias, (x.width,))
+            shift = VectorName(bias)
         layer = self._state_layer((taps - 1) * x.width)
-        op = CausalConv(out, x, VectorName(weight, rows), shift, layer, activation)
+        op = CausalConv(out, x, VectorName(weight), shift, layer, activation)
         self._emit(op, (x,), out, keeps=True)
 
     def gated_delta(

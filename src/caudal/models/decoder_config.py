@@ -7,7 +7,7 @@ from typing import Self
 
 from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
-from caudal.models.hyperparameters import MAX_HEAD_DIM, context_length, epsilon, per_layer, positive
+from caudal.models.hyperparameters import context_length, epsilon, head_size, per_layer, positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,7 @@ class DecoderConfig:
                     f"{arch}.attention.head_count ({heads}) is not a multiple of "
                     f"{arch}.attention.head_count_kv ({each})",
                 )
-        head_dim = positive(file, f"{arch}.attention.key_length", hidden // heads or 1)
-        value_length = positive(file, f"{arch}.attention.value_length", head_dim)
-        if value_length != head_dim or head_dim % 8 != 0 or head_dim > MAX_HEAD_DIM:
-            raise ModelLoadError(
-                str(file.path),
-                f"{arch}.attention: heads of {head_dim} key and {value_length} value channels; "
-                f"supported are equal sizes that are a multiple of 8, up to {MAX_HEAD_DIM}",
-            )
+        head_dim = head_size(file, hidden // heads or 1)
         rope_dimensions = positive(file, f"{arch}.rope.dimension_count", head_dim)
         if rope_dimensions > head_dim:
             raise ModelLoadError(
@@ -85,7 +78,7 @@ class DecoderConfig:
         return cls(
             layers=layers,
             hidden=hidden,
-            feed_forward=max(_feed_forward(file, layers)),
+            feed_forward=max(per_layer(file, f"{arch}.feed_forward_length", layers)),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
@@ -95,10 +88,3 @@ class DecoderConfig:
             context_length=context_length(file, f"{arch}.context_length"),
             vocab_size=embedding.shape[0],
         )
-
-
-def _feed_forward(file: ModelFile, layers: int) -> list[int]:
-    """The widths inside MLPs; where all of them are experts, files may have theirs alone."""
-    arch = file.architecture
-    of_experts = file.get_int(f"{arch}.expert_feed_forward_length", 0)
-    return per_layer(file, f"{arch}.feed_forward_length", layers, of_experts or None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
-from caudal.models.hyperparameters import positive, positive_number
+from caudal.models.hyperparameters import cap, positive, positive_number
 from caudal.models.program import Program
 from caudal.models.rope import rope_table
 
@@ -43,4 +43,4 @@ def build(file: ModelFile) -> Program:
         layer.add_normed(attended, "attn_output", "post_attention_norm")
         inner = layer.gated_mlp(layer.norm("ffn_norm"), "gelu_tanh")
         layer.add_normed(inner, "ffn_down", "post_ffw_norm")
-    return decoder.finish(logit_cap=file.get_float("gemma3.final_logit_softcapping", 0.0))
+    return decoder.finish(logit_cap=cap(file, "gemma3.final_logit_softcapping"))

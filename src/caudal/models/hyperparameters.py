@@ -79,6 +79,38 @@ def positive_number(file: ModelFile, key: str, default: float) -> float:
     return value
 
 
+def head_size(file: ModelFile, default: int, *, suffix: str = "") -> int:
+    """Channels of a head: `attention.key_length`, which `attention.value_length` has to equal.
+
+    Args:
+        file: The model.
+        default: Where the file doesn't say.
+        suffix: Of both keys.
+
+    Raises:
+        ModelLoadError: They differ, or aren't a multiple of 8 up to `MAX_HEAD_DIM`.
+    """
+    prefix = f"{file.architecture}.attention"
+    size = positive(file, f"{prefix}.key_length{suffix}", default)
+    value_length = positive(file, f"{prefix}.value_length{suffix}", size)
+    if value_length != size or size % 8 != 0 or size > MAX_HEAD_DIM:
+        raise ModelLoadError(
+            str(file.path),
+            f"{prefix}: heads of {size} key and {value_length} value channels; "
+            f"supported are equal sizes that are a multiple of 8, up to {MAX_HEAD_DIM}",
+        )
+    return size
+
+
+def cap(file: ModelFile, key: str, default: float = 0.0) -> float:
+    """A bound of scores or logits from the file's metadata; 0: there is none.
+
+    Raises:
+        ModelLoadError: It isn't 0, nor between 1 / `MOST` and `MOST`.
+    """
+    return positive_number(file, key, default) if file.get_float(key, default) else 0.0
+
+
 def epsilon(file: ModelFile, key: str) -> float:
     """What a norm adds before it takes the root.
 

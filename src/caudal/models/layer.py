@@ -75,11 +75,15 @@ class Layer:
         self.b.scale(sublayer, scale)
         self.b.add(self.hidden, sublayer, self.hidden)
 
-    def add_normed(self, x: Buffer, name: str, norm: str) -> None:
-        """Add a linear layer of x, through an RMSNorm of its own, to the residual stream."""
+    def add_normed(self, x: Buffer, name: str, norm: str, *, eps: float | None = None) -> None:
+        """Add a linear layer of x, through an RMSNorm of its own, to the residual stream.
+
+        `eps` is that norm's; None: the layer's.
+        """
+        eps = self.eps if eps is None else eps
         sublayer = self.b.buffer("sublayer", self.hidden.width)
         self.b.linear(x, self.tensor(name), sublayer)
-        self.b.rms_norm(sublayer, self.tensor(norm), sublayer, eps=self.eps)
+        self.b.rms_norm(sublayer, self.tensor(norm), sublayer, eps=eps)
         self.b.add(self.hidden, sublayer, self.hidden)
 
     def project(self, x: Buffer) -> Heads:

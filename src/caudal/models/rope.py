@@ -64,7 +64,8 @@ def rope_table(
         )
     frequencies = plain_frequencies(dimensions, base)
     if divisors is not None:
-        if not all(1 / MOST <= divisor <= MOST for divisor in divisors):
+        # Pairs that don't turn have huge ones.
+        if not all(1 / MOST <= divisor < math.inf for divisor in divisors):
             raise ModelLoadError(
                 str(file.path), "the rope's divisors have values that aren't positive numbers"
             )

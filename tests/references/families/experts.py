@@ -6,6 +6,18 @@ from references.reference import SIZES, Reference
 
 _EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3}
 
+_GPT_OSS = {
+    "model_type": "gpt_oss",
+    **SIZES,
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "sliding_window": 48,
+}
+# Sinks that weigh, and experts whose gates reach their limit.
+_GPT_OSS_SPREAD = {"sinks": (0.0, 1.0), "gate_up_proj_bias": (0.0, 5.0)}
+
 REFERENCES = {
     "mixtral": Reference(
         config={
@@ -38,5 +50,27 @@ REFERENCES = {
             "moe_intermediate_size": 32,
             "norm_topk_prob": True,
         },
+    ),
+    "gpt_oss": Reference(
+        config={**_GPT_OSS, "rope_parameters": {"rope_type": "default", "rope_theta": 1500.0}},
+        spread=_GPT_OSS_SPREAD,
+    ),
+    # llama.cpp has YaRN's ramp begin and end at whole pairs.
+    "gpt_oss_yarn": Reference(
+        config={
+            **_GPT_OSS,
+            "num_hidden_layers": 2,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1500.0,
+                "factor": 8.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 64,
+            },
+        },
+        spread=_GPT_OSS_SPREAD,
+        llama_cpp=False,
     ),
 }

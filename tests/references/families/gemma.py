@@ -1,4 +1,4 @@
-"""Gemma 3."""
+"""Gemma 2 to 4."""
 
 from __future__ import annotations
 
@@ -16,7 +16,34 @@ TEXT = {
     },
 }
 
+_GEMMA4 = {
+    "model_type": "gemma4_text",
+    **SIZES,
+    "num_hidden_layers": 6,
+    "vocab_size_per_layer_input": 320,
+    "hidden_size_per_layer_input": 0,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": 48,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "final_logit_softcapping": 3.0,
+}
+# Weights of norms that keep scores, which aren't scaled, from choosing one token alone.
+_GEMMA4_SPREAD = {"q_norm": (0.5, 0.1), "k_norm": (0.5, 0.1)}
+
 REFERENCES = {
+    "gemma2": Reference(
+        config={
+            "model_type": "gemma2",
+            **SIZES,
+            "num_hidden_layers": 4,
+            "head_dim": 32,
+            "sliding_window": 48,
+            "query_pre_attn_scalar": 32,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
     # llama.cpp takes the scale of attention from the size of the model.
     "gemma3": Reference(config={"model_type": "gemma3_text", **TEXT}, llama_cpp=False),
     "gemma3_text_and_images": Reference(
@@ -38,5 +65,30 @@ REFERENCES = {
             "eoi_token_index": 317,
         },
         auto="AutoModelForImageTextToText",
+    ),
+    # E2B: keys and values are shared by the last layers, which are wider; each has an embedding.
+    "gemma4_small": Reference(
+        config={
+            **_GEMMA4,
+            "hidden_size_per_layer_input": 16,
+            "num_kv_shared_layers": 3,
+            "use_double_wide_mlp": True,
+        },
+        spread=_GEMMA4_SPREAD,
+    ),
+    # 26B-A4B: experts, and keys that are values, in layers that see all.
+    "gemma4_experts": Reference(
+        config={
+            **_GEMMA4,
+            "num_hidden_layers": 3,
+            "layer_types": _GEMMA4["layer_types"][:3],
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "enable_moe_block": True,
+            "num_experts": 6,
+            "top_k_experts": 2,
+            "moe_intermediate_size": 32,
+        },
+        spread=_GEMMA4_SPREAD,
     ),
 }

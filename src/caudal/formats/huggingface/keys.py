@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import Config
-from caudal.formats.huggingface.rope_keys import rope_keys, rope_parameters
+from caudal.formats.huggingface.rope_keys import FULL, SLIDING, rope_keys, rope_parameters
 
 
 def head_dim(config: Config) -> int:
@@ -13,8 +17,12 @@ def head_dim(config: Config) -> int:
     return config.positive("head_dim", max(default, 1))
 
 
-def decoder_keys(config: Config) -> dict[str, MetadataValue]:
+def decoder_keys(config: Config, *, yarn_truncates: bool = True) -> dict[str, MetadataValue]:
     """Sizes, norms and rotary positions, below `{architecture}.`.
+
+    Args:
+        config: The configuration.
+        yarn_truncates: See `rope_keys`.
 
     Raises:
         ModelLoadError: A key is missing, or asks for what isn't computed.
@@ -25,7 +33,7 @@ def decoder_keys(config: Config) -> dict[str, MetadataValue]:
         "block_count": config.positive("num_hidden_layers"),
         "context_length": config.positive("max_position_embeddings"),
         "embedding_length": config.positive("hidden_size"),
-        "feed_forward_length": _feed_forward(config),
+        "feed_forward_length": config.positive("intermediate_size"),
         "attention.head_count": heads,
         "attention.head_count_kv": config.positive("num_key_value_heads", heads),
         "attention.key_length": channels,
@@ -33,15 +41,40 @@ def decoder_keys(config: Config) -> dict[str, MetadataValue]:
         "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps", float, 1e-6),
         "rope.dimension_count": channels,
         "vocab_size": config.positive("vocab_size"),
-        **rope_keys(config, rope_parameters(config)),
+        **rope_keys(config, rope_parameters(config), yarn_truncates=yarn_truncates),
     }
 
 
-def _feed_forward(config: Config) -> int:
-    """The width inside MLPs; where all of them are experts, there may be theirs alone."""
-    of_experts = "moe_intermediate_size"
-    default = config.positive(of_experts) if of_experts in config else None
-    return config.positive("intermediate_size", default)
+def local_layers(config: Config, default: Sequence[bool]) -> list[bool]:
+    """Which layers have windows, by `layer_types`.
+
+    Args:
+        config: The configuration.
+        default: Which do where it doesn't say.
+
+    Raises:
+        ModelLoadError: `layer_types` isn't one of the two for each layer.
+    """
+    kinds = config.get("layer_types", list, [])
+    if not kinds:
+        return list(default)
+    if len(kinds) != len(default) or not all(kind in (FULL, SLIDING) for kind in kinds):
+        raise config.error(
+            f"layer_types isn't {FULL} or {SLIDING} for each of {len(default)} layers"
+        )
+    return [kind == SLIDING for kind in kinds]
+
+
+def window_keys(config: Config, local: Sequence[bool]) -> dict[str, MetadataValue]:
+    """The window, and which layers have it, below `{architecture}.`.
+
+    Raises:
+        ModelLoadError: There is no window.
+    """
+    return {
+        "attention.sliding_window": config.positive("sliding_window"),
+        "attention.sliding_window_pattern": np.array(local),
+    }
 
 
 def refuse_windows(config: Config) -> None:

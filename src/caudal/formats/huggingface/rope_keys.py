@@ -18,6 +18,7 @@ from caudal.formats.model_folder import JsonObject
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 _DEFAULT_BASE = 10000.0
+_NOT_TURNED = 1e30
 
 
 def rope_parameters(config: Config, layers: str = FULL) -> JsonObject:
@@ -39,9 +40,15 @@ def rope_parameters(config: Config, layers: str = FULL) -> JsonObject:
 
 
 def rope_keys(
-    config: Config, rope: JsonObject, *, prefix: str = "rope"
+    config: Config, rope: JsonObject, *, prefix: str = "rope", yarn_truncates: bool = True
 ) -> dict[str, MetadataValue]:
     """The keys below `{architecture}.` of a base and its scaling.
+
+    Args:
+        config: The configuration.
+        rope: Its parameters.
+        prefix: What keys begin with.
+        yarn_truncates: Whether the family has YaRN's ramp begin and end at whole pairs.
 
     Raises:
         ModelLoadError: The scaling is of a type that isn't computed; names it.
@@ -51,7 +58,7 @@ def rope_keys(
     }
     kind = rope.get("rope_type", str, "default")
     # Of text, all positions of multimodal RoPE are the same: then it is the plain one.
-    if kind in ("default", "llama3", "mrope"):
+    if kind in ("default", "llama3", "mrope", "proportional"):
         return keys
     if kind == "linear":
         return keys | {
@@ -59,13 +66,13 @@ def rope_keys(
             f"{prefix}.scaling.factor": rope.get("factor", float),
         }
     if kind == "yarn":
-        return keys | _yarn_keys(config, rope, f"{prefix}.scaling")
+        return keys | _yarn_keys(config, rope, f"{prefix}.scaling", yarn_truncates)
     if kind in ("longrope", "su"):
         return keys | _longrope_keys(config, rope, f"{prefix}.scaling")
     raise ModelLoadError(
         rope.source,
-        f"rope_type is {kind!r}; supported are 'default', 'linear', 'llama3', 'longrope' and "
-        "'yarn'",
+        f"rope_type is {kind!r}; supported are 'default', 'linear', 'llama3', 'longrope', "
+        "'proportional' and 'yarn'",
     )
 
 
@@ -98,6 +105,27 @@ def llama3_divisors(config: Config, rope: JsonObject, dimensions: int) -> Rows |
         return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
 
     return made_of_floats("rope_freqs.weight", (dimensions // 2,), divisors)
+
+
+def proportional_divisors(rope: JsonObject, dimensions: int) -> Rows:
+    """The tensor `rope_freqs.weight` of heads of which a share of the pairs turns, the fastest.
+
+    The others' divisors are huge, as converters have them; all pairs turn where no share is given.
+
+    Raises:
+        ModelLoadError: The share isn't one, or the factor isn't positive.
+    """
+    is_proportional = rope.get("rope_type", str, "default") == "proportional"
+    share = rope.get("partial_rotary_factor", float, 1.0) if is_proportional else 1.0
+    factor = rope.get("factor", float, 1.0) if is_proportional else 1.0
+    if not (0 <= share <= 1 and 0 < factor < math.inf):
+        raise ModelLoadError(
+            rope.source, f"partial_rotary_factor {share} and factor {factor} make no sense"
+        )
+    pairs = dimensions // 2
+    values = np.full(pairs, _NOT_TURNED, np.float32)
+    values[: int(share * dimensions // 2)] = factor
+    return made_of_floats("rope_freqs.weight", (pairs,), values.copy)
 
 
 def longrope_factors(rope: JsonObject, dimensions: int) -> dict[str, Rows]:
@@ -137,7 +165,9 @@ def _longrope_keys(config: Config, rope: JsonObject, prefix: str) -> dict[str, M
     }
 
 
-def _yarn_keys(config: Config, rope: JsonObject, prefix: str) -> dict[str, MetadataValue]:
+def _yarn_keys(
+    config: Config, rope: JsonObject, prefix: str, truncates: bool
+) -> dict[str, MetadataValue]:
     factor = rope.get("factor", float)
     keys: dict[str, MetadataValue] = {
         f"{prefix}.type": "yarn",
@@ -153,6 +183,10 @@ def _yarn_keys(config: Config, rope: JsonObject, prefix: str) -> dict[str, Metad
         # GGUF's factor multiplies YaRN's own, 1 + 0.1 · ln(factor), instead of standing for it.
         own = 1 + 0.1 * math.log(factor) if factor > 1 else 1.0
         keys[f"{prefix}.attn_factor"] = rope.get("attention_factor", float) / own
-    if not rope.get("truncate", bool, True):
-        raise ModelLoadError(rope.source, "truncate is false, which is not supported with yarn")
+    # GGUF has no key for it: programs know what is their family's.
+    truncate = rope.get("truncate", bool, True)
+    if truncate != truncates:
+        raise ModelLoadError(
+            rope.source, f"truncate is {str(truncate).lower()}, which this family doesn't support"
+        )
     return keys

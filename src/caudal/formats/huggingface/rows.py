@@ -125,17 +125,19 @@ class Reordered(Rows):
         self._order = order
 
     def read(self, first: int, count: int) -> Bytes:
-        """See `Rows.read`; runs of neighbouring rows are read at once."""
+        """See `Rows.read`; runs of rows are read at once, even if every other one is left out."""
         order = self._order[first : first + count]
         needed = np.unique(order)
-        cuts = [0, *(np.flatnonzero(np.diff(needed) > 1) + 1).tolist(), len(needed)]
-        runs = [
-            self._source.read(int(needed[begin]), end - begin)
+        cuts = [0, *(np.flatnonzero(np.diff(needed) > 2) + 1).tolist(), len(needed)]
+        spans = [
+            (int(needed[begin]), int(needed[end - 1]) + 1)
             for begin, end in pairwise(cuts)
             if begin < end
         ]
+        runs = [self._source.read(begin, end - begin) for begin, end in spans]
         rows = runs[0] if len(runs) == 1 else np.concatenate(runs)
-        picked: Bytes = rows[np.searchsorted(needed, order)]
+        have = np.concatenate([np.arange(begin, end) for begin, end in spans])
+        picked: Bytes = rows[np.searchsorted(have, order)]
         return picked
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families import (
+    gemma2,
     gemma3,
+    gemma4,
     glm4,
+    gpt_oss,
     granite,
     lfm2,
     llama,
     mixtral,
+    muse_glimmer,
     nemotron_h,
     olmo2,
     olmoe,
@@ -18,22 +22,24 @@ from caudal.formats.huggingface.families import (
     qwen2moe,
     qwen3,
     qwen3moe,
-    qwen3next,
     qwen35,
     smollm3,
 )
 from caudal.formats.huggingface.family import Family
 
 _ALL = (
+    gemma2.FAMILY,
     gemma3.FAMILY,
+    gemma4.FAMILY,
+    gemma4.UNIFIED_FAMILY,
     glm4.FAMILY,
-    granite.EXPERTS_FAMILY,
+    gpt_oss.FAMILY,
     granite.FAMILY,
     granite.HYBRID_FAMILY,
-    lfm2.EXPERTS_FAMILY,
     lfm2.FAMILY,
     llama.FAMILY,
     mixtral.FAMILY,
+    muse_glimmer.FAMILY,
     nemotron_h.FAMILY,
     olmo2.FAMILY,
     olmoe.FAMILY,
@@ -43,11 +49,8 @@ _ALL = (
     qwen2moe.FAMILY,
     qwen3.FAMILY,
     qwen3.VISION_FAMILY,
-    qwen35.EXPERTS_FAMILY,
     qwen35.FAMILY,
     qwen3moe.FAMILY,
-    qwen3moe.VISION_FAMILY,
-    qwen3next.FAMILY,
     smollm3.FAMILY,
 )
 

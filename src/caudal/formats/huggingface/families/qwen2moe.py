@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import (
-    ATTENTION,
-    EXPERTS,
-    NORMS,
-    SHARED_EXPERT,
-    Family,
-    Keys,
-)
+from caudal.formats.huggingface.family import ATTENTION, EXPERTS, NORMS, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys, refuse_windows
 
 
@@ -28,7 +21,10 @@ FAMILY = Family(
         **ATTENTION,
         **NORMS,
         **EXPERTS,
-        **SHARED_EXPERT,
+        "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+        "mlp.shared_expert.up_proj": "ffn_up_shexp",
+        "mlp.shared_expert.down_proj": "ffn_down_shexp",
+        "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     },
     defaults={"norm_topk_prob": False},
 )
