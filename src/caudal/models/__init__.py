@@ -39,7 +39,9 @@ _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "gpt-oss": gpt_oss.build,
     "granite": granite.build,
     granite.HYBRID: granite.build,
+    "granitemoe": granite.build,
     "lfm2": lfm2.build,
+    lfm2.EXPERTS: lfm2.build,
     "llama": llama.build,
     "muse-glimmer": muse_glimmer.build,
     "nemotron_h": nemotron_h.build,
@@ -51,8 +53,11 @@ _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "qwen2vl": qwen2.build,
     "qwen3": qwen3.build,
     "qwen3moe": qwen3moe.build,
+    qwen35.NEXT: qwen35.build,
     "qwen35": qwen35.build,
+    "qwen35moe": qwen35.build,
     "qwen3vl": qwen3.build,
+    "qwen3vlmoe": qwen3moe.build,
     "smollm3": smollm3.build,
 }
 

@@ -429,25 +429,34 @@ class ProgramBuilder:
         self._emit(PositionScale(x, scale, length, offset), (x,), x)
 
     def causal_conv(
-        self, x: Buffer, name: str, out: Buffer, activation: GateName, *, taps: int
+        self,
+        x: Buffer,
+        name: str,
+        out: Buffer,
+        activation: GateName,
+        *,
+        taps: int,
+        first_row: int | None = None,
     ) -> None:
         """Convolve each channel of `x` with its row of `name`.weight, in a new state layer.
 
-        `name`.bias is added where the file has one.
+        `name`.bias is added where the file has one. With `first_row`, channels have the rows from
+        that one on.
 
         Raises:
             ModelLoadError: The weight isn't of so many taps, two at least.
         """
         weight, bias = f"{name}.weight", f"{name}.bias"
-        self._shape(weight, (x.width, taps))
+        rows = None if first_row is None else (first_row, first_row + x.width)
+        self._rows(weight, rows, x.width, taps)
         if taps < 2:
             raise self._error(weight, f"has {taps} taps instead of at least 2")
         shift = None
         if self.has(bias):
-            self._shape(bias, (x.width,))
-            shift = VectorName(bias)
+            self._rows(bias, rows, x.width)
+            shift = VectorName(bias, rows)
         layer = self._state_layer((taps - 1) * x.width)
-        op = CausalConv(out, x, VectorName(weight), shift, layer, activation)
+        op = CausalConv(out, x, VectorName(weight, rows), shift, layer, activation)
         self._emit(op, (x,), out, keeps=True)
 
     def gated_delta(

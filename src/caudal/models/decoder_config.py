@@ -78,7 +78,7 @@ class DecoderConfig:
         return cls(
             layers=layers,
             hidden=hidden,
-            feed_forward=max(per_layer(file, f"{arch}.feed_forward_length", layers)),
+            feed_forward=max(_feed_forward(file, layers)),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
@@ -88,3 +88,10 @@ class DecoderConfig:
             context_length=context_length(file, f"{arch}.context_length"),
             vocab_size=embedding.shape[0],
         )
+
+
+def _feed_forward(file: ModelFile, layers: int) -> list[int]:
+    """The widths inside MLPs; where all of them are experts, files may have theirs alone."""
+    arch = file.architecture
+    of_experts = file.get_int(f"{arch}.expert_feed_forward_length", 0)
+    return per_layer(file, f"{arch}.feed_forward_length", layers, of_experts or None)

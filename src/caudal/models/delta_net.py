@@ -1,4 +1,10 @@
-"""Layers that are a gated delta net (arXiv 2412.06464) instead of attention, as Qwen has them."""
+"""Layers that are a gated delta net (arXiv 2412.06464) instead of attention, as Qwen has them.
+
+Files have had three layouts of the matrices. `attn_qkv` has all queries, all keys and all values,
+`attn_gate` the gates; both in one are `ssm_in`, key head by key head: its query, its key, its
+values, their gates. `ssm_alpha` and `ssm_beta` are decays and what is written; both in one are
+`ssm_ba`, key head by key head: first what is written.
+"""
 
 from __future__ import annotations
 
@@ -68,21 +74,10 @@ class DeltaNet:
     def emit(self, layer: Layer, x: Buffer) -> Buffer:
         """The inside of such a layer: all up to its output matrix."""
         b = layer.b
-        keys, values = self.key_heads * self.key_dim, self.heads * self.value_dim
-        mixed, gate = b.buffer("delta_mixed", 2 * keys + values), b.buffer("delta_gate", values)
-        decay, beta = b.buffer("delta_decay", self.heads), b.buffer("delta_beta", self.heads)
-        for name, out in (
-            ("attn_qkv", mixed),
-            ("attn_gate", gate),
-            ("ssm_alpha", decay),
-            ("ssm_beta", beta),
-        ):
-            b.linear(x, layer.tensor(name), out)
-        convolved = b.buffer("delta_convolved", mixed.width)
-        b.causal_conv(mixed, layer.tensor("ssm_conv1d"), convolved, "silu", taps=self.taps)
-        q, k, v = b.buffer("delta_q", keys), b.buffer("delta_k", keys), b.buffer("delta_v", values)
-        for first, out in ((0, q), (keys, k), (2 * keys, v)):
-            b.columns(convolved, out, first=first)
+        values = self.heads * self.value_dim
+        gate = b.buffer("delta_gate", values)
+        q, k, v = self._convolved(layer, x, gate)
+        decay, beta = self._decay_and_beta(layer, x)
         for each in (q, k):
             b.l2_norm(each, each, group=self.key_dim, eps=_UNIT_EPS)
         # exp(a · softplus(alpha + bias)), with a negative
@@ -101,3 +96,45 @@ class DeltaNet:
         b.rms_norm(out, layer.tensor("ssm_norm"), out, eps=layer.eps, group=self.value_dim)
         b.gated(gate, out, out, "silu")
         return out
+
+    def _convolved(self, layer: Layer, x: Buffer, gate: Buffer) -> tuple[Buffer, Buffer, Buffer]:
+        """Queries, keys and values behind the convolution; puts the gates into `gate`."""
+        b, name = layer.b, layer.tensor("ssm_conv1d")
+        keys, values = self.key_heads * self.key_dim, gate.width
+        q, k, v = b.buffer("delta_q", keys), b.buffer("delta_k", keys), b.buffer("delta_v", values)
+        if not b.has(layer.tensor("ssm_in.weight")):
+            mixed = b.buffer("delta_mixed", 2 * keys + values)
+            convolved = b.buffer("delta_convolved", mixed.width)
+            b.linear(x, layer.tensor("attn_qkv"), mixed)
+            b.linear(x, layer.tensor("attn_gate"), gate)
+            b.causal_conv(mixed, name, convolved, "silu", taps=self.taps)
+            for first, out in ((0, q), (keys, k), (2 * keys, v)):
+                b.columns(convolved, out, first=first)
+            return q, k, v
+        packed = b.buffer("delta_packed", 2 * (keys + values))
+        b.linear(x, layer.tensor("ssm_in"), packed)
+        of_key, of_values = self.key_dim, values // self.key_heads
+        period = 2 * (of_key + of_values)
+        first = row = 0
+        for width, out in ((of_key, q), (of_key, k), (of_values, v)):
+            mixed = b.buffer("delta_mixed", out.width)
+            b.columns(packed, mixed, first=first, period=period)
+            b.causal_conv(mixed, name, out, "silu", taps=self.taps, first_row=row)
+            first, row = first + width, row + out.width
+        b.columns(packed, gate, first=first, period=period)
+        return q, k, v
+
+    def _decay_and_beta(self, layer: Layer, x: Buffer) -> tuple[Buffer, Buffer]:
+        """What the file's matrices say of decays, and of how much is written."""
+        b = layer.b
+        decay, beta = b.buffer("delta_decay", self.heads), b.buffer("delta_beta", self.heads)
+        if not b.has(layer.tensor("ssm_ba.weight")):
+            b.linear(x, layer.tensor("ssm_alpha"), decay)
+            b.linear(x, layer.tensor("ssm_beta"), beta)
+            return decay, beta
+        packed = b.buffer("delta_beta_and_decay", 2 * self.heads)
+        b.linear(x, layer.tensor("ssm_ba"), packed)
+        of_key = self.heads // self.key_heads
+        b.columns(packed, beta, first=0, period=2 * of_key)
+        b.columns(packed, decay, first=of_key, period=2 * of_key)
+        return decay, beta

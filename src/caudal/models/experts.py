@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from caudal.errors import ModelLoadError
@@ -150,15 +150,22 @@ def add_routed(
     activation: ActivationName = "silu",
     *,
     gated: bool = True,
+    scale: float = 1.0,
 ) -> None:
-    """Add a layer of experts to the residual stream: the chosen ones, and the one of all tokens."""
+    """Add a layer of experts to the residual stream: the chosen ones, and the one of all tokens.
+
+    What is added is multiplied by `scale`.
+    """
+    if scale != 1.0:
+        routing = replace(experts.routing, scale=scale * experts.routing.scale)
+        experts = replace(experts, routing=routing)
     logits = route(layer, x, experts)
     inside = None
     if experts.shared_feed_forward:
         inside = shared_expert(layer, x, experts, activation, gated=gated)
     add_experts(layer, x, logits, experts, activation, gated=gated)
     if inside is not None:
-        layer.add(inside, "ffn_down_shexp")
+        layer.add(inside, "ffn_down_shexp", scale=scale)
 
 
 def shared_expert(

@@ -2,7 +2,7 @@
 
 The multipliers are those of the embedding, of what each sublayer adds, of attention's scores, and
 of logits, which are divided by theirs. Hybrids' layers without key and value heads are Mamba-2, and
-the others have no positions as a rule.
+the others have no positions as a rule. Both may have experts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
+from caudal.models.experts import ExpertsConfig, add_routed
 from caudal.models.hyperparameters import per_layer, positive_number
 from caudal.models.layer import Layer
 from caudal.models.mamba2 import StateSpace
@@ -23,6 +24,8 @@ HYBRID = "granitehybrid"
 def build(file: ModelFile) -> Program:
     """The program."""
     arch = file.architecture
+    has_experts = file.get_int(f"{arch}.expert_count", 0) > 0
+    experts = ExpertsConfig.from_gguf(file) if has_experts else None
     decoder = Decoder(file)
     config = decoder.config
     space = StateSpace.from_gguf(file) if arch == HYBRID else None
@@ -40,8 +43,11 @@ def build(file: ModelFile) -> Program:
             layer.add(space.emit(layer, x), "ssm_out", scale=residual)
         else:
             layer.add(_attention(layer, x, rope, scale), "attn_output", scale=residual)
-        inner = layer.gated_mlp(layer.norm("ffn_norm"), "silu")
-        layer.add(inner, "ffn_down", scale=residual)
+        x = layer.norm("ffn_norm")
+        if experts is None:
+            layer.add(layer.gated_mlp(x, "silu"), "ffn_down", scale=residual)
+        else:
+            add_routed(layer, x, experts, scale=residual)
     return decoder.finish(logit_scale=1 / positive_number(file, f"{arch}.logit_scale", 1.0))
 
 

@@ -1,7 +1,8 @@
 """LFM2 and LFM2.5: short convolutions, gated on both sides, with an attention layer here and there.
 
-Layers without key and value heads are convolutions. The norm before the output matrix has the name
-that other families give to one behind the embedding.
+Both are dense, or have experts behind a few dense layers. Layers without key and value heads are
+convolutions. The norm before the output matrix has the name that other families give to one behind
+the embedding.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from dataclasses import replace
 
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
+from caudal.models.experts import ExpertsConfig, add_routed
 from caudal.models.hyperparameters import per_layer, positive
 from caudal.models.layer import Layer
 from caudal.models.program import Buffer, Program
 
+EXPERTS = "lfm2moe"
+
 
 def build(file: ModelFile) -> Program:
     """The program."""
+    arch = file.architecture
+    experts = ExpertsConfig.from_gguf(file, scoring="sigmoid") if arch == EXPERTS else None
     decoder = Decoder(file)
     rope = decoder.rope(interleaved=False)
-    taps = positive(file, "lfm2.shortconv.l_cache")
-    kv_heads = per_layer(file, "lfm2.attention.head_count_kv", decoder.config.layers)
+    taps = positive(file, f"{arch}.shortconv.l_cache")
+    kv_heads = per_layer(file, f"{arch}.attention.head_count_kv", decoder.config.layers)
     decoder.embed_tokens()
     for layer in decoder.layers():
         layer = replace(layer, kv_heads=kv_heads[layer.index])
@@ -32,7 +38,11 @@ def build(file: ModelFile) -> Program:
             layer.norm_heads(heads)
             layer.rotate(heads, rope)
             layer.add(layer.attend(heads), "attn_output")
-        layer.add(layer.gated_mlp(layer.norm("ffn_norm"), "silu"), "ffn_down")
+        x = layer.norm("ffn_norm")
+        if experts is not None and experts.in_layer(layer.index):
+            add_routed(layer, x, experts)
+        else:
+            layer.add(layer.gated_mlp(x, "silu"), "ffn_down")
     return decoder.finish(norm="token_embd_norm")
 
 

@@ -1,9 +1,9 @@
-"""Qwen 3.5 and 3.6 (dense): three layers of a gated delta net to one of attention.
+"""Qwen3-Next, Qwen 3.5 and 3.6: three layers of a gated delta net to one of attention.
 
 Attention's output is gated by a sigmoid, channel by channel; its queries and gates come from one
 matrix, head by head. The "1 +" of norm weights is already in the file, where converters have also
-put value heads that share a key head `key_heads` apart. What predicts several tokens at once
-(the layers after the others) is left out.
+put value heads that share a key head `key_heads` apart (not those of Qwen3-Next). What predicts
+several tokens at once (the layers after the others) is left out.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
 from caudal.models.delta_net import DeltaNet
+from caudal.models.experts import ExpertsConfig, add_routed
 from caudal.models.hyperparameters import positive
 from caudal.models.layer import Layer
 from caudal.models.program import Buffer, Program
 from caudal.models.rope import RopeTable
 
+NEXT = "qwen3next"
+
 
 def build(file: ModelFile) -> Program:
     """The program."""
+    experts = None if file.architecture == "qwen35" else ExpertsConfig.from_gguf(file)
     decoder = Decoder(file)
     rope = decoder.rope(interleaved=False)
-    net = DeltaNet.from_gguf(file, tiled=True)
+    net = DeltaNet.from_gguf(file, tiled=file.architecture != NEXT)
     decoder.embed_tokens()
     main = main_layers(file, decoder.config.layers)
     attends = attention_layers(file, main)
@@ -31,8 +35,11 @@ def build(file: ModelFile) -> Program:
             decoder.b.leave_out(layer.tensor(""))
             continue
         mix(layer, rope if attends[layer.index] else net)
-        inner = layer.gated_mlp(layer.norm("post_attention_norm"), "silu")
-        layer.add(inner, "ffn_down")
+        x = layer.norm("post_attention_norm")
+        if experts is None:
+            layer.add(layer.gated_mlp(x, "silu"), "ffn_down")
+        else:
+            add_routed(layer, x, experts)
     return decoder.finish()
 
 

@@ -38,6 +38,24 @@ REFERENCES = {
         config={"model_type": "glm4", **SIZES, "head_dim": 16, "attention_bias": True},
     ),
     "phi3": Reference(config={"model_type": "phi3", **SIZES}),
+    # Transformers takes the factors for long sequences as this prompt is over 64 tokens, Caudal
+    # because longer ones are served.
+    "phi3_longrope": Reference(
+        config={
+            "model_type": "phi3",
+            **SIZES,
+            "partial_rotary_factor": 0.5,
+            "original_max_position_embeddings": 64,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+                "original_max_position_embeddings": 64,
+                "long_factor": [1.5, 2.0, 3.0, 4.0],
+                "short_factor": [1.0, 1.1, 1.2, 1.3],
+            },
+        },
+    ),
     "qwen2_vl": Reference(
         config={
             "model_type": "qwen2_vl",

@@ -13,7 +13,7 @@ from caudal.formats.huggingface.checkpoint import Checkpoint
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.methods import Method
 from caudal.formats.huggingface.rows import Joined, Rows, mapped
-from caudal.formats.huggingface.tensor_rules import Found, Rule
+from caudal.formats.huggingface.tensor_rules import Found, Rule, split
 from caudal.formats.tensor_types import TensorType
 
 Keys = Mapping[str, MetadataValue]
@@ -59,6 +59,14 @@ EXPERTS: Table = {
     "mlp.experts.*.gate_proj": "ffn_gate_exps",
     "mlp.experts.*.up_proj": "ffn_up_exps",
     "mlp.experts.*.down_proj": "ffn_down_exps",
+    "mlp.experts.gate_up_proj": split("ffn_gate_exps.weight", "ffn_up_exps.weight"),
+    "mlp.experts.down_proj": "ffn_down_exps.weight",
+}
+SHARED_EXPERT: Table = {
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
 ATTENTION: Table = {
     "self_attn.q_proj": "attn_q",

@@ -33,7 +33,7 @@ def decoder_keys(config: Config, *, yarn_truncates: bool = True) -> dict[str, Me
         "block_count": config.positive("num_hidden_layers"),
         "context_length": config.positive("max_position_embeddings"),
         "embedding_length": config.positive("hidden_size"),
-        "feed_forward_length": config.positive("intermediate_size"),
+        "feed_forward_length": _feed_forward(config),
         "attention.head_count": heads,
         "attention.head_count_kv": config.positive("num_key_value_heads", heads),
         "attention.key_length": channels,
@@ -75,6 +75,13 @@ def window_keys(config: Config, local: Sequence[bool]) -> dict[str, MetadataValu
         "attention.sliding_window": config.positive("sliding_window"),
         "attention.sliding_window_pattern": np.array(local),
     }
+
+
+def _feed_forward(config: Config) -> int:
+    """The width inside MLPs; where all of them are experts, there may be theirs alone."""
+    of_experts = "moe_intermediate_size"
+    default = config.positive(of_experts) if of_experts in config else None
+    return config.positive("intermediate_size", default)
 
 
 def refuse_windows(config: Config) -> None:

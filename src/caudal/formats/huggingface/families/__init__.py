@@ -22,6 +22,7 @@ from caudal.formats.huggingface.families import (
     qwen2moe,
     qwen3,
     qwen3moe,
+    qwen3next,
     qwen35,
     smollm3,
 )
@@ -34,8 +35,10 @@ _ALL = (
     gemma4.UNIFIED_FAMILY,
     glm4.FAMILY,
     gpt_oss.FAMILY,
+    granite.EXPERTS_FAMILY,
     granite.FAMILY,
     granite.HYBRID_FAMILY,
+    lfm2.EXPERTS_FAMILY,
     lfm2.FAMILY,
     llama.FAMILY,
     mixtral.FAMILY,
@@ -49,8 +52,11 @@ _ALL = (
     qwen2moe.FAMILY,
     qwen3.FAMILY,
     qwen3.VISION_FAMILY,
+    qwen35.EXPERTS_FAMILY,
     qwen35.FAMILY,
     qwen3moe.FAMILY,
+    qwen3moe.VISION_FAMILY,
+    qwen3next.FAMILY,
     smollm3.FAMILY,
 )
 

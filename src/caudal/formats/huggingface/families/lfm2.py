@@ -1,27 +1,46 @@
-"""LFM2 and LFM2.5 (dense): short convolutions and attention."""
+"""LFM2 and LFM2.5, dense and with experts: short convolutions and attention."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.family import Family, Keys
-from caudal.formats.huggingface.keys import decoder_keys
+from caudal.formats.huggingface.keys import decoder_keys, expert_keys
 from caudal.formats.huggingface.rope_keys import FULL
 from caudal.formats.huggingface.tensor_rules import squeezed
 
+_SIGMOID = 2
+"""llama.cpp's number of how experts are scored."""
 
-def _keys(config: Config) -> Keys:
+
+def _hybrid_keys(config: Config) -> dict[str, MetadataValue]:
     layers = config.positive("num_hidden_layers")
     kinds = _kinds(config, layers)
     heads = config.positive("num_key_value_heads", config.positive("num_attention_heads"))
     of_layers = [heads if kind == FULL else 0 for kind in kinds]
     return {
         **decoder_keys(config),
-        "feed_forward_length": _feed_forward(config),
         "attention.head_count_kv": np.array(of_layers, np.int32),
         "attention.layer_norm_rms_epsilon": config.get("norm_eps", float, 1e-5),
         "shortconv.l_cache": config.positive("conv_L_cache", 3),
+    }
+
+
+def _keys(config: Config) -> Keys:
+    return {**_hybrid_keys(config), "feed_forward_length": _feed_forward(config)}
+
+
+def _keys_with_experts(config: Config) -> Keys:
+    return {
+        **_hybrid_keys(config),
+        **expert_keys(config),
+        "expert_weights_scale": config.get("routed_scaling_factor", float, 1.0),
+        "expert_gating_func": _SIGMOID,
+        "leading_dense_block_count": config.get("num_dense_layers", int, 2),
     }
 
 
@@ -70,6 +89,30 @@ FAMILY = Family(
         "embedding_norm": "token_embd_norm",
         "lm_head": "output",
     },
-    defaults={"rope_theta": 1000000.0, "max_position_embeddings": 128000},
+    defaults={
+        "rope_theta": 1000000.0,
+        "max_position_embeddings": 128000,
+        "intermediate_size": 12288,
+    },
     tied=True,
+)
+
+EXPERTS_FAMILY = replace(
+    FAMILY,
+    model_types=("lfm2_moe",),
+    architecture="lfm2moe",
+    keys=_keys_with_experts,
+    layer={
+        **FAMILY.layer,
+        "feed_forward.gate": "ffn_gate_inp",
+        "feed_forward.expert_bias": "exp_probs_b.bias",
+        "feed_forward.experts.*.w1": "ffn_gate_exps",
+        "feed_forward.experts.*.w3": "ffn_up_exps",
+        "feed_forward.experts.*.w2": "ffn_down_exps",
+    },
+    defaults={
+        "rope_theta": 1000000.0,
+        "max_position_embeddings": 128000,
+        "norm_topk_prob": True,
+    },
 )

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, EXPERTS, NORMS, Family, Keys
+from caudal.formats.huggingface.family import (
+    ATTENTION,
+    EXPERTS,
+    NORMS,
+    SHARED_EXPERT,
+    Family,
+    Keys,
+)
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys, refuse_windows
 
 
@@ -21,10 +28,7 @@ FAMILY = Family(
         **ATTENTION,
         **NORMS,
         **EXPERTS,
-        "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-        "mlp.shared_expert.up_proj": "ffn_up_shexp",
-        "mlp.shared_expert.down_proj": "ffn_down_shexp",
-        "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+        **SHARED_EXPERT,
     },
     defaults={"norm_topk_prob": False},
 )

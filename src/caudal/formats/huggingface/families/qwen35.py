@@ -1,4 +1,6 @@
-"""Qwen 3.5 and 3.6 (dense): of text, or of text and images, of which the text is loaded.
+"""Qwen 3.5 and 3.6, dense and with experts.
+
+Of models of text and images the text is loaded.
 
 As converters do, value heads of the delta nets are put into another order: those that share a key
 head lie side by side in checkpoints, and as far apart as there are key heads in GGUF.
@@ -7,22 +9,38 @@ head lie side by side in checkpoints, and as far apart as there are key heads in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
-from caudal.formats.huggingface.keys import decoder_keys, head_dim
+from caudal.formats.huggingface.family import (
+    ATTENTION,
+    EXPERTS,
+    MLP,
+    SHARED_EXPERT,
+    Family,
+    Keys,
+    Table,
+)
+from caudal.formats.huggingface.keys import decoder_keys, expert_keys, rotated_channels
 from caudal.formats.huggingface.rope_keys import FULL, rope_parameters
 from caudal.formats.huggingface.rows import ColumnsReordered, Reordered, Rows, mapped, reshaped
 from caudal.formats.huggingface.tensor_rules import Found, Rule, one_plus
 
 _LINEAR = "linear_attention"
 _ROTATED = 0.25  # of a head
+_SECTIONS = [11, 11, 10]  # pairs that turn by time, height and width; of text all three are equal
 
 
-def _keys(config: Config) -> Keys:
+def hybrid_keys(config: Config) -> dict[str, MetadataValue]:
+    """The keys of decoders that have layers with delta nets.
+
+    Raises:
+        ModelLoadError: A key is missing, or asks for what isn't computed.
+    """
     config.require("hidden_act", SILU, "silu")
     config.require("attn_output_gate", (True,), True)
     layers = config.positive("num_hidden_layers")
@@ -36,14 +54,9 @@ def _keys(config: Config) -> Keys:
             f"layer_types isn't linear_attention or full_attention for each of {layers} layers"
         )
     heads, value_dim = config.positive("linear_num_value_heads"), _value_dim(config)
-    rope = rope_parameters(config)
-    rotated = rope.get(
-        "partial_rotary_factor", float, config.get("partial_rotary_factor", float, _ROTATED)
-    )
     return {
         **decoder_keys(config),
-        "rope.dimension_count": int(head_dim(config) * rotated),
-        "rope.dimension_sections": _sections(rope.get("mrope_section", list, [])),
+        "rope.dimension_count": rotated_channels(config, _ROTATED),
         "attention.recurrent_layers": np.array([kind == _LINEAR for kind in kinds]),
         "ssm.conv_kernel": config.positive("linear_conv_kernel_dim"),
         "ssm.inner_size": heads * value_dim,
@@ -53,9 +66,16 @@ def _keys(config: Config) -> Keys:
     }
 
 
-def _sections(sections: list[int]) -> npt.NDArray[np.int32]:
-    """Pairs that turn by time, height and width; of text, all three are the position."""
-    return np.array(([int(each) for each in sections] + 4 * [0])[:4], np.int32)
+def _keys(config: Config) -> Keys:
+    sections = rope_parameters(config).get("mrope_section", list, _SECTIONS)
+    if not all(type(size) is int and 0 <= size < 2**31 for size in sections):
+        raise config.error("mrope_section isn't a list of sizes")
+    padded = np.array([*sections, 0, 0, 0, 0][:4], np.int32)
+    return {**hybrid_keys(config), "rope.dimension_sections": padded}
+
+
+def _keys_with_experts(config: Config) -> Keys:
+    return {**_keys(config), **expert_keys(config), "expert_weights_norm": True}
 
 
 def _value_dim(config: Config) -> int:
@@ -123,17 +143,28 @@ def _tiled_columns(found: Found) -> Mapping[str, Rows]:
     return {found.named("ssm_out"): ColumnsReordered(found.rows, order)}
 
 
+FULL_ATTENTION: Table = {
+    **ATTENTION,
+    "self_attn.q_norm": one_plus("attn_q_norm"),
+    "self_attn.k_norm": one_plus("attn_k_norm"),
+    "input_layernorm": one_plus("attn_norm"),
+    "post_attention_layernorm": one_plus("post_attention_norm"),
+}
+OUTSIDE: Table = {
+    "embed_tokens": "token_embd",
+    "norm": one_plus("output_norm"),
+    "lm_head": "output",
+}
+LEFT_OUT = ("mtp", "rotary_emb")
+"""Besides rotations, what predicts several tokens at once."""
+
 FAMILY = Family(
     model_types=("qwen3_5_text", "qwen3_5"),
     architecture="qwen35",
     keys=_keys,
     layer={
-        **ATTENTION,
+        **FULL_ATTENTION,
         **MLP,
-        "self_attn.q_norm": one_plus("attn_q_norm"),
-        "self_attn.k_norm": one_plus("attn_k_norm"),
-        "input_layernorm": one_plus("attn_norm"),
-        "post_attention_layernorm": one_plus("post_attention_norm"),
         "linear_attn.in_proj_qkv": _tiled("attn_qkv", channels=_value_dim, before=_key_rows),
         "linear_attn.in_proj_z": _tiled("attn_gate", channels=_value_dim),
         "linear_attn.in_proj_a": _tiled("ssm_alpha"),
@@ -144,11 +175,14 @@ FAMILY = Family(
         "linear_attn.norm": "ssm_norm",
         "linear_attn.out_proj": _tiled_columns,
     },
-    others={
-        "embed_tokens": "token_embd",
-        "norm": one_plus("output_norm"),
-        "lm_head": "output",
-    },
-    # What predicts several tokens at once.
-    left_out=("mtp", "rotary_emb"),
+    others=OUTSIDE,
+    left_out=LEFT_OUT,
+)
+
+EXPERTS_FAMILY = replace(
+    FAMILY,
+    model_types=("qwen3_5_moe_text", "qwen3_5_moe"),
+    architecture="qwen35moe",
+    keys=_keys_with_experts,
+    layer={**FAMILY.layer, **EXPERTS, **SHARED_EXPERT},
 )
