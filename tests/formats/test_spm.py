@@ -78,3 +78,20 @@ def test_unknown_characters_without_byte_tokens(tmp_path: Path) -> None:
     metadata = spm_metadata({"▁": -1.0, "a": -2.0}, with_bytes=False)
     tokenizer = make_tokenizer(tmp_path, metadata)
     assert tokenizer.encode("a日a", add_special=False) == [3, 4, 0, 4]
+
+
+def test_gemma4_has_merges_instead_of_scores(tmp_path: Path) -> None:
+    merges = ["a b", "▁ ▁", "▁▁ ▁", "▁ ab", "b a"]
+    pieces = ["▁", "a", "b", "\n", *(merge.replace(" ", "") for merge in merges if merge != "▁▁ ▁")]
+    metadata = {
+        **spm_metadata(dict.fromkeys(pieces, 0.0), user_defined=["▁▁▁", "\n\n", "<x>"]),
+        "tokenizer.ggml.model": "gemma4",
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.add_bos_token": True,
+    }
+    tokenizer = make_tokenizer(tmp_path, metadata)
+    text = "ab ab   aba\n\n<x> é"
+    ids = tokenizer.encode(text)
+    spelt = ["<s>", "ab", "▁ab", "▁▁▁", "ab", "a", "\n\n", "<x>", "▁", "<0xC3>", "<0xA9>"]
+    assert [tokenizer.token_text(token) for token in ids] == spelt
+    assert tokenizer.decode(ids[1:]) == text

@@ -38,7 +38,7 @@ def build_bpe(file: ModelFile, vocabulary: Vocabulary) -> Backend:
     # Of duplicates the first counts.
     mergeable = vocabulary.ids_of_kind(TokenKind.NORMAL, TokenKind.USER_DEFINED)
     ids = {vocabulary.texts[token]: token for token in reversed(mergeable)}
-    merges = _read_merges(file, vocabulary, ids)
+    merges = read_merges(file, vocabulary, ids)
     with library_errors(vocabulary.source, "not a tokenizer"):
         backend = Backend(models.BPE(vocab=ids, merges=merges, ignore_merges=rules.ignore_merges))
     if rules.nfc:
@@ -79,9 +79,19 @@ def byte_alphabet() -> dict[str, int]:
     }
 
 
-def _read_merges(
+def read_merges(
     file: ModelFile, vocabulary: Vocabulary, ids: dict[str, int]
 ) -> list[tuple[str, str]]:
+    """The file's merges, first those that are done first.
+
+    Args:
+        file: The model.
+        vocabulary: Its tokens.
+        ids: Tokens that merges may make, and may be made of; others are left out.
+
+    Raises:
+        ModelLoadError: The merges are missing or damaged.
+    """
     key = "tokenizer.ggml.merges"
     if key not in file.metadata:
         raise ModelLoadError(

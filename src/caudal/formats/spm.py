@@ -1,9 +1,10 @@
-"""SentencePiece BPE (`tokenizer.ggml.model` = `llama`): builds the tokenizer, decodes its tokens.
+"""SentencePiece BPE (`tokenizer.ggml.model` = `llama`, `gemma4`): builds and decodes it.
 
 SentencePiece repeatedly joins the two neighbours whose joint text is the token of highest score,
 the leftmost first. The file has no list of merges, only scores; but "join the pair that makes the
 highest score" is BPE in which each way of cutting a token into two tokens is a merge, ranked by the
-score of what it makes. With distinct scores both give the same tokens.
+score of what it makes. With distinct scores both give the same tokens. Gemma 4's files do have the
+list.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
 from caudal.errors import ModelLoadError
+from caudal.formats.bpe import read_merges
 from caudal.formats.model_file import ModelFile
 from caudal.formats.vocabulary import TokenKind, Vocabulary, library_errors
 
@@ -33,21 +35,16 @@ def build_spm(file: ModelFile, vocabulary: Vocabulary) -> Backend:
     """A tokenizer for text without special tokens, in which spaces have become `SPACE`.
 
     Raises:
-        ModelLoadError: The scores are missing, of a wrong type or number, or not numbers.
+        ModelLoadError: The scores or merges are missing, of a wrong type or number, or damaged.
     """
     texts = vocabulary.texts
-    scores = _read_scores(file, vocabulary)
     candidates = vocabulary.ids_of_kind(TokenKind.NORMAL, TokenKind.USER_DEFINED)
     # Of duplicates the first counts.
     ids = {texts[token]: token for token in reversed(candidates) if texts[token]}
-    pieces = np.sort(np.fromiter(ids.values(), np.int64, len(ids)))
-    best_first = pieces[np.argsort(-scores[pieces], kind="stable")]
-    merges = [
-        (text[:cut], text[cut:])
-        for text in (texts[token] for token in best_first.tolist())
-        for cut in range(1, len(text))
-        if text[cut:] in ids and text[:cut] in ids
-    ]
+    if vocabulary.model == "gemma4":
+        merges = read_merges(file, vocabulary, ids)
+    else:
+        merges = _merges_by_score(file, vocabulary, ids)
     # Added after the merges, which must not make them: they come from what has no token.
     fallbacks = vocabulary.ids_of_kind(TokenKind.BYTE)
     unknown = None if vocabulary.unk_id is None else texts[vocabulary.unk_id]
@@ -62,6 +59,22 @@ def build_spm(file: ModelFile, vocabulary: Vocabulary) -> Backend:
                 vocab=ids, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True
             )
         )
+
+
+def _merges_by_score(
+    file: ModelFile, vocabulary: Vocabulary, ids: dict[str, int]
+) -> list[tuple[str, str]]:
+    """All ways of cutting a token into two, those of the best tokens first."""
+    texts = vocabulary.texts
+    scores = _read_scores(file, vocabulary)
+    pieces = np.sort(np.fromiter(ids.values(), np.int64, len(ids)))
+    best_first = pieces[np.argsort(-scores[pieces], kind="stable")]
+    return [
+        (text[:cut], text[cut:])
+        for text in (texts[token] for token in best_first.tolist())
+        for cut in range(1, len(text))
+        if text[cut:] in ids and text[:cut] in ids
+    ]
 
 
 def is_byte_token(text: str) -> bool:

@@ -66,7 +66,7 @@ class Tokenizer:
         self.add_eos = add_eos
         self._backend = backend
         self._space_prefix = space_prefix
-        self._is_spm = vocabulary.model == "llama"
+        self._is_spm = vocabulary.is_sentencepiece
         texts = vocabulary.texts
         control = vocabulary.ids_of_kind(TokenKind.CONTROL, TokenKind.UNKNOWN)
         self.special_tokens: Mapping[str, int] = {texts[token]: token for token in control}
@@ -99,10 +99,10 @@ class Tokenizer:
                 spelt := with_continuations(vocabulary, file), build_wordpiece(spelt)
             )
         space_prefix: SpacePrefix = "never"
-        if vocabulary.model == "llama":
+        if vocabulary.is_sentencepiece:
             backend = build_spm(file, vocabulary)
             default_bos = vocabulary.bos_id is not None
-            if file.get_bool("tokenizer.ggml.add_space_prefix", True):
+            if file.get_bool("tokenizer.ggml.add_space_prefix", vocabulary.model == "llama"):
                 space_prefix = "each"
         else:
             backend = build_bpe(file, vocabulary)

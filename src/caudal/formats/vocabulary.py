@@ -31,6 +31,7 @@ longer ones, and reading some vocabularies takes time quadratic in it."""
 SUPPORTED_TOKENIZERS: dict[str, str] = {
     "gpt2": "byte-level BPE",
     "llama": "SentencePiece",
+    "gemma4": "SentencePiece with merges",
     "bert": "WordPiece",
 }
 """`tokenizer.ggml.model` values that `Tokenizer` understands."""
@@ -105,7 +106,7 @@ class Vocabulary:
 
     Attributes:
         source: The file's name, for errors.
-        model: `tokenizer.ggml.model`: `gpt2`, `llama` or `bert`.
+        model: `tokenizer.ggml.model`: `gpt2`, `llama`, `gemma4` or `bert`.
         pre: `tokenizer.ggml.pre`, the pre-tokenizer's name; empty where it isn't from GGUF.
         texts: Token texts by id, as they are in the file; those that fill up to the embedding's
             rows are left out.
@@ -152,6 +153,8 @@ class Vocabulary:
         kinds = _read_kinds(file, source, len(texts))
         texts = texts[: _without_padding(texts, kinds)]
         kinds = kinds[: len(texts)]
+        if model == "gemma4":
+            _leave_spaces_to_merges(texts, kinds)
         ids = _read_ids(file, source, model, len(texts))
         ends = find_ends(texts, kinds)
         ends.update(i for i in (ids["eos"], ids["eot"], ids["eom"]) if i is not None)
@@ -169,6 +172,11 @@ class Vocabulary:
             pad_id=ids["pad"],
             eos_ids=frozenset(ends),
         )
+
+    @property
+    def is_sentencepiece(self) -> bool:
+        """Whether tokens have `▁` for spaces, and bytes as `<0xNN>`."""
+        return self.model in ("llama", "gemma4")
 
     def ids_of_kind(self, *kinds: TokenKind) -> list[int]:
         """Ids of tokens that are of one of these kinds, ascending."""
@@ -229,6 +237,14 @@ def _read_kinds(file: ModelFile, source: str, size: int) -> bytearray:
         raise ModelLoadError(source, f"{key}[{index}] is {kinds[index]}; 0 to 6 are defined")
     result = bytearray(kinds.astype("u1").tobytes())
     return result.replace(b"\0", bytes([TokenKind.NORMAL]))
+
+
+def _leave_spaces_to_merges(texts: Sequence[str], kinds: bytearray) -> None:
+    """Make user-defined tokens with spaces normal ones: text has no `▁` before it is merged."""
+    own = np.frombuffer(bytes(kinds), np.uint8)
+    for token in np.flatnonzero(own == TokenKind.USER_DEFINED).tolist():
+        if "\u2581" in texts[token]:
+            kinds[token] = TokenKind.NORMAL
 
 
 def _without_padding(texts: Sequence[str], kinds: Sequence[int]) -> int:
