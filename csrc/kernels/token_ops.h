@@ -146,6 +146,7 @@ struct TokenKernels {
     void (*l2_norm)(const float* x, float* out, int64_t groups, int64_t width, float eps);
 
     // out = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias (LayerNorm, arXiv 1607.06450).
+    // Without bias (null) nothing is added.
     void (*layer_norm)(const float* x, const float* weight, const float* bias, float* out,
                        int64_t width, float eps);
 

@@ -63,6 +63,16 @@ void layer_norm(const float* x, const float* weight, const float* bias, float* o
     });
     const float variance = squares / static_cast<float>(width);
     const float factor = 1.0f / std::sqrt(variance + eps);
+    if (bias == nullptr) {
+        for_each_vector(
+            width,
+            [&]<class Floats>(int64_t i, Floats) {
+                const Floats difference = load_as<Floats>(x + i) - splat_as<Floats>(mean);
+                store(out + i, difference * splat_as<Floats>(factor) * load_as<Floats>(weight + i));
+            },
+            [&](int64_t i) { out[i] = (x[i] - mean) * factor * weight[i]; });
+        return;
+    }
     for_each_vector(
         width,
         [&]<class Floats>(int64_t i, Floats) {

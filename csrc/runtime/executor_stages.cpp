@@ -61,9 +61,9 @@ class Executor::RowOps {
     }
 
     void operator()(const LayerNormOp& op, int64_t row) const {
-        token_.layer_norm(at(op.x, row), executor_.weights_.vector(op.weight).data(),
-                          executor_.weights_.vector(op.bias).data(), at(op.out, row), width(op.x),
-                          op.eps);
+        const float* bias = op.bias < 0 ? nullptr : executor_.weights_.vector(op.bias).data();
+        token_.layer_norm(at(op.x, row), executor_.weights_.vector(op.weight).data(), bias,
+                          at(op.out, row), width(op.x), op.eps);
     }
 
     void operator()(const ActivateOp& op, int64_t row) const {

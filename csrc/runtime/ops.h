@@ -67,14 +67,14 @@ struct LayerNormOp {
     int out;
     int x;
     int weight;
-    int bias;
+    int bias = -1;
     float eps;
 
     static constexpr auto fields() {
         return std::tuple(field<FieldKind::Output>("out", &LayerNormOp::out),
                           field<FieldKind::Input>("x", &LayerNormOp::x),
                           field<FieldKind::Vector>("weight", &LayerNormOp::weight),
-                          field<FieldKind::Vector>("bias", &LayerNormOp::bias),
+                          optional_field<FieldKind::Vector>("bias", &LayerNormOp::bias),
                           field<FieldKind::Value>("eps", &LayerNormOp::eps));
     }
 };

@@ -130,9 +130,10 @@ class Planner {
 
     void check_shapes(const LayerNormOp& op) const {
         require(width(op.out) == width(op.x), "norm width");
-        require(static_cast<int64_t>(weights_.vector(op.weight).size()) == width(op.x) &&
-                    static_cast<int64_t>(weights_.vector(op.bias).size()) == width(op.x),
+        require(static_cast<int64_t>(weights_.vector(op.weight).size()) == width(op.x),
                 "norm weight length");
+        require(op.bias < 0 || static_cast<int64_t>(weights_.vector(op.bias).size()) == width(op.x),
+                "norm bias length");
     }
 
     static void check_activation(Activation activation) {

@@ -183,6 +183,16 @@ def test_roles_come_from_the_files_beside_it(tmp_path: Path) -> None:
         read(tmp_path / "bad", content, generation_config={"eos_token_id": 900})
 
 
+def test_what_ends_a_text_to_encode_may_not_be_what_ends_an_answer(tmp_path: Path) -> None:
+    content = json.loads(json.dumps(FILES["GPT-2"]))
+    template = content["post_processor"]["processors"][1]
+    template["single"] = [template["single"][1], {"SpecialToken": {"id": "<|end|>", "type_id": 0}}]
+    config = {"bos_token": "<|begin|>", "eos_token": "<|plain|>"}
+    made = read(tmp_path, content, tokenizer_config=config)
+    assert made.encode("x") == [ord("x") - 33, 263]
+    assert made.eos_ids == {263, 266}
+
+
 def test_added_tokens_without_a_row_are_left_out_but_no_others(tmp_path: Path) -> None:
     assert read(tmp_path / "m", FILES["GPT-2"], rows=264).vocab_size == 264
     with pytest.raises(ModelLoadError, match=r"267 tokens, '12' among them, .* 261 rows"):

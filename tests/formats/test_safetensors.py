@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from caudal.errors import ModelLoadError
-from caudal.formats.renamed_tensors import RenamedTensors
 from caudal.formats.safetensors import SafetensorsFile
-from caudal.formats.tensor_names import TensorNames
 from caudal.formats.tensor_types import TensorType
 from support.safetensors_writer import as_bfloat16, encode_header, write_safetensors
 
@@ -107,52 +105,3 @@ def test_a_damaged_or_hostile_file_is_explained(name: str, tmp_path: Path) -> No
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="no such file"):
         SafetensorsFile.open(tmp_path / "m.safetensors")
-
-
-def test_tensors_get_the_names_that_programs_use(tmp_path: Path) -> None:
-    names = TensorNames(
-        prefix="model.",
-        layer="layers.",
-        of_layer={"attention.query": "attn_q"},
-        others={"embed": "token_embd"},
-        left_out=("pooler",),
-    )
-    matrix, ids = np.ones((2, 2), np.float32), np.arange(3, dtype=np.int64)
-    path = write_safetensors(
-        tmp_path / "m.safetensors",
-        {
-            "model.layers.12.attention.query.gamma": matrix,
-            "embed.weight": matrix,
-            "model.layers.x.attention.query.weight": matrix,
-            "model.pooler.dense.weight": matrix,
-            "pooler.ids": ids,
-        },
-    )
-    with SafetensorsFile.open(path) as file:
-        renamed = RenamedTensors.of("tiny", [(file, names)])
-        assert sorted(renamed.tensors) == [
-            "blk.12.attn_q.weight",
-            "model.layers.x.attention.query.weight",
-            "token_embd.weight",
-        ]
-        assert renamed.tensor_bytes("token_embd.weight").view("<f4").tolist() == [1.0] * 4
-    path = write_safetensors(tmp_path / "n.safetensors", {"embed.weight": ids})
-    with (
-        SafetensorsFile.open(path) as file,
-        pytest.raises(ModelLoadError, match=r"embed\.weight has type I64; supported are F32"),
-    ):
-        RenamedTensors.of("tiny", [(file, names)])
-
-
-def test_two_tensors_that_would_have_one_name_are_refused(tmp_path: Path) -> None:
-    names = TensorNames(prefix="model.", others={"embed": "token_embd"})
-    matrix = np.ones((2, 2), np.float32)
-    path = write_safetensors(
-        tmp_path / "m.safetensors", {"embed.weight": matrix, "model.embed.weight": matrix}
-    )
-    message = r"tensors embed\.weight and model\.embed\.weight are both token_embd\.weight"
-    with SafetensorsFile.open(path) as file, pytest.raises(ModelLoadError, match=message):
-        RenamedTensors.of("tiny", [(file, names)])
-    path = write_safetensors(tmp_path / "n.safetensors", {"embed.weight": matrix})
-    with SafetensorsFile.open(path) as file, pytest.raises(ModelLoadError, match=r"n\.safetensors"):
-        RenamedTensors.of("tiny", [(file, names), (file, names)])

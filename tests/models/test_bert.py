@@ -165,8 +165,8 @@ def test_matryoshka_sizes_are_the_models_own(tmp_path: Path) -> None:
     [
         ({"model_type": "roberta"}, "model_type 'roberta' is not supported"),
         ({"hidden_act": "mish"}, "hidden_act is 'mish'"),
-        ({"position_embedding_type": "relative_key"}, "only 'absolute'"),
-        ({"is_decoder": True}, "is_decoder is true"),
+        ({"position_embedding_type": "relative_key"}, "supported is 'absolute'"),
+        ({"is_decoder": True}, "is_decoder is True"),
         ({"num_attention_heads": 5}, "not a multiple of the 5 heads"),
         ({"num_attention_heads": 4}, "heads of 12 channels"),
         ({"num_hidden_layers": 0}, "must be positive"),

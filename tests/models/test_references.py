@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from references.checks import check_invariance, open_reference
+from references.encoders import INPUTS, RecordedEncoder, vectors, write_encoder
 from references.reference import Recorded
 from references.weights import write_folder
 
@@ -18,3 +19,14 @@ def test_says_what_transformers_said(name: str, tmp_path: Path) -> None:
     with open_reference(write_folder(recorded, tmp_path / name)) as file:
         ours = check_invariance(file, quick=True)
     np.testing.assert_allclose(ours, recorded.logprobs, atol=recorded.tolerance)
+
+
+@pytest.mark.parametrize("name", RecordedEncoder.names())
+def test_embeds_as_others_did(name: str, tmp_path: Path) -> None:
+    recorded = RecordedEncoder.read(name)
+    folder = write_encoder(recorded, tmp_path / name)
+    ours = vectors(folder)
+    for place, vector in enumerate(recorded.vectors):
+        np.testing.assert_allclose(ours[place], vector, atol=recorded.tolerance)
+        # Alone the same, to the bit.
+        assert vectors(folder, [INPUTS[place]]) == [ours[place]]

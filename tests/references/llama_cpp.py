@@ -8,6 +8,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +23,36 @@ PLACES = [0, 1, 2, 15, 16, 17, 47, 48, 49, 63, 64, 65, 99, 130, 150, 170, LENGTH
 
 def ask(gguf: Path) -> tuple[list[int], list[float]]:
     """The places, and the log-probability of the token that is there."""
+    with _serving(gguf, "-c", "512", "-np", "1", "-ctk", "f32", "-ctv", "f32") as port:
+        return PLACES, [_logprob(port, place) for place in PLACES]
+
+
+def embed(gguf: Path, inputs: Sequence[Sequence[int]]) -> list[list[float]]:
+    """The embedding of each input, pooled as the file says."""
+    with _serving(gguf, "-c", "256", "-np", "1", "-ub", "256", "--embeddings") as port:
+        return [
+            _post(port, "embedding", {"content": list(tokens)})[0]["embedding"][0]
+            for tokens in inputs
+        ]
+
+
+@contextmanager
+def _serving(gguf: Path, *options: str) -> Iterator[int]:
+    """A server of a model; gives its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     server = subprocess.Popen(
         [
             _program("llama-server"), "-m", str(gguf), "--host", "127.0.0.1", "--port", str(port),
-            "-t", "1", "-c", "512", "-np", "1", "-ctk", "f32", "-ctv", "f32", "-fa", "off",
-            "--no-warmup", "-fit", "off",
+            "-t", "1", "-fa", "off", "--no-warmup", "-fit", "off", *options,
         ],
         stdout=subprocess.DEVNULL,
         stderr=(log := gguf.with_suffix(".log")).open("w"),
     )  # fmt: skip
     try:
         _wait(server, port, log)
-        return PLACES, [_logprob(port, place) for place in PLACES]
+        yield port
     finally:
         server.terminate()
         server.wait(10)
@@ -44,6 +61,7 @@ def ask(gguf: Path) -> tuple[list[int], list[float]]:
 def _logprob(port: int, place: int) -> float:
     answer = _post(
         port,
+        "completion",
         {
             "prompt": TOKENS[: place + 1],
             "n_predict": 1,
@@ -60,9 +78,9 @@ def _logprob(port: int, place: int) -> float:
     return float(found[TOKENS[place + 1]])
 
 
-def _post(port: int, body: dict[str, Any]) -> Any:
+def _post(port: int, route: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/completion",
+        f"http://127.0.0.1:{port}/{route}",
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )

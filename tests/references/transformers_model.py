@@ -13,6 +13,8 @@ import transformers
 from references.reference import TOKENS, Recorded, Reference
 from references.weights import random_weight, tokenizer_json
 
+Tensors = dict[str, tuple[list[int], float, float]]
+
 
 def ask(reference: Reference, path: Path) -> Recorded:
     """Make the model, save its folder, and say what it gives.
@@ -20,6 +22,24 @@ def ask(reference: Reference, path: Path) -> Recorded:
     Args:
         reference: The model.
         path: Where the folder goes.
+    """
+    model, tensors = make(reference, path)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([TOKENS]), use_cache=False).logits[0].double()
+    scores = torch.log_softmax(logits, -1)[torch.arange(len(TOKENS) - 1), torch.tensor(TOKENS[1:])]
+    return Recorded(
+        config=json.loads((path / "config.json").read_text()),
+        tensors=tensors,
+        logprobs=scores.tolist(),
+        tolerance=reference.tolerance,
+    )
+
+
+def make(reference: Reference, path: Path) -> tuple[Any, Tensors]:
+    """Make a model, and save its folder.
+
+    Returns:
+        The model, and the shape, mean and deviation of each tensor.
     """
     settings = dict(reference.config)
     config = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
@@ -39,15 +59,7 @@ def ask(reference: Reference, path: Path) -> Recorded:
     _save(path, weights)
     (path / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
     model = auto.from_pretrained(path, attn_implementation="eager", dtype=torch.float32).eval()
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([TOKENS]), use_cache=False).logits[0].double()
-    scores = torch.log_softmax(logits, -1)[torch.arange(len(TOKENS) - 1), torch.tensor(TOKENS[1:])]
-    return Recorded(
-        config=json.loads((path / "config.json").read_text()),
-        tensors=tensors,
-        logprobs=scores.tolist(),
-        tolerance=reference.tolerance,
-    )
+    return model, tensors
 
 
 def _saved_tensors(path: Path) -> dict[str, torch.Tensor]:

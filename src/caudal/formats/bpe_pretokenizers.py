@@ -135,6 +135,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "trillion": _PLAIN_GPT2,
     "granite-docling": _PLAIN_GPT2,
     "mpt": replace(_PLAIN_GPT2, nfc=True),
+    "modern-bert": replace(_PLAIN_GPT2, nfc=True),
     "olmo": replace(_PLAIN_GPT2, nfc=True),
     # Each digit alone, then GPT-2's pattern.
     "smollm": _DIGITWISE_GPT2,

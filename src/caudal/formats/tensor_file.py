@@ -63,7 +63,7 @@ class StoredTensor(TensorInfo):
 
 
 class TensorFile(Protocol):
-    """Named tensors in open files: a `ModelFile`, or an encoder's `RenamedTensors`."""
+    """Named tensors in open files, as a `ModelFile` has them."""
 
     @property
     def path(self) -> Path:

@@ -8,21 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from caudal.errors import ModelLoadError
+from caudal.formats import embedding_keys
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.huggingface.model import FolderModel, open_folder
-from caudal.formats.huggingface.tokenizer import read_tokenizer
+from caudal.formats.huggingface.tokenizer import read_tokenizer, tokenizer_type
 from caudal.formats.model_file import ModelFile
-from caudal.formats.model_folder import CONFIG, WEIGHTS, ModelFolder
-from caudal.formats.renamed_tensors import RenamedTensors
-from caudal.formats.safetensors import SafetensorsFile
+from caudal.formats.model_folder import ModelFolder
 from caudal.formats.tensor_file import TensorFile
-from caudal.formats.tensor_names import BERT, BERT_PAIRS, DENSE
 from caudal.formats.tokenizer import Tokenizer
 from caudal.loading.recommended_sampling import recommended_sampling
-from caudal.models import build_program
-from caudal.models.bert import build_encoder
-from caudal.models.encoder_config import EncoderConfig
+from caudal.models import ENCODERS, build_program
 from caudal.models.program import Program
 from caudal.sampling_params import NO_RECOMMENDATION, RecommendedSampling
 from caudal.store import StoredModel
@@ -71,12 +67,7 @@ def open_model(
     Raises:
         ModelLoadError: The files can't be used; names what is wrong.
     """
-    folder = stored.folder
-    if folder is not None and is_encoder(folder):
-        opened = _open_encoder(folder)
-    else:
-        opened = _open_model_file(stored, served_length)
-    with opened as files:
+    with _open_model_file(stored, served_length) as files:
         tokens, rows = files.tokenizer.vocab_size, files.program.vocab_size
         # More rows than tokens have been left out where they are padding.
         if tokens != rows:
@@ -91,34 +82,8 @@ def open_model(
 
 
 @contextlib.contextmanager
-def open_weights(folder: ModelFolder) -> Iterator[tuple[TensorFile, EncoderConfig]]:
-    """Open the tensors of a Hugging Face folder, under llama.cpp's names.
-
-    Raises:
-        ModelLoadError: They can't be used; names what is wrong.
-    """
-    config = EncoderConfig.from_folder(folder)
-    with contextlib.ExitStack() as stack:
-        weights = stack.enter_context(SafetensorsFile.open(folder.path(WEIGHTS)))
-        files = [(weights, BERT_PAIRS if config.pooling.scores_pairs else BERT)]
-        if config.dense is not None:
-            path = folder.path(f"{config.dense.path}/{WEIGHTS}")
-            files.append((stack.enter_context(SafetensorsFile.open(path)), DENSE))
-        yield RenamedTensors.of("bert", files), config
-
-
-def is_encoder(folder: ModelFolder) -> bool:
-    """Whether a folder's model is one of those that `EncoderConfig` reads.
-
-    Raises:
-        ModelLoadError: config.json can't be read.
-    """
-    return folder.read_object(CONFIG).get("model_type", str, "") == "bert"
-
-
-@contextlib.contextmanager
 def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
-    """Open a model that is no encoder's folder, and close its files at the end.
+    """Open a model, and close its files at the end.
 
     Rows of the embedding and of the output matrix behind those of the tokenizer's tokens stand for
     nothing, and are left out.
@@ -133,9 +98,16 @@ def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
             tokenizer = Tokenizer.from_gguf(file)
         else:
             file = stack.enter_context(open_folder(folder))
-            tokenizer = read_tokenizer(folder, file.tensor(_EMBEDDING).shape[0])
+            tokenizer = _folder_tokenizer(folder, file)
         _leave_padding_out(file, tokenizer.vocab_size)
         yield file, tokenizer
+
+
+def _folder_tokenizer(folder: ModelFolder, file: ModelFile) -> Tokenizer:
+    if file.architecture in ENCODERS and tokenizer_type(folder) != "BPE":
+        lowercase = file.get_bool(embedding_keys.LOWERCASE, False)
+        return Tokenizer.from_folder(folder, lowercase=lowercase)
+    return read_tokenizer(folder, file.tensor(_EMBEDDING).shape[0])
 
 
 def _leave_padding_out(file: ModelFile, tokens: int) -> None:
@@ -156,17 +128,4 @@ def _open_model_file(stored: StoredModel, served_length: int | None) -> Iterator
             chat_template=ChatTemplate.from_gguf(file, tokenizer),
             left_out=file.left_out if isinstance(file, FolderModel) else (),
             sampling=recommended_sampling(file),
-        )
-
-
-@contextlib.contextmanager
-def _open_encoder(folder: ModelFolder) -> Iterator[ModelFiles]:
-    with open_weights(folder) as (weights, config):
-        program = build_encoder(weights, config)
-        tokenizer = Tokenizer.from_folder(folder, lowercase=config.lowercase)
-        yield ModelFiles(
-            weights=weights,
-            program=program,
-            tokenizer=tokenizer,
-            chat_template=ChatTemplate.default(tokenizer),
         )

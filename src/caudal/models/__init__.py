@@ -16,8 +16,10 @@ from caudal.models import (
     granite,
     lfm2,
     llama,
+    modern_bert,
     muse_glimmer,
     nemotron_h,
+    nomic_bert,
     olmo2,
     olmoe,
     phi3,
@@ -34,6 +36,7 @@ _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "bert": bert.build,
     "gemma2": gemma2.build,
     "gemma3": gemma3.build,
+    gemma3.EMBEDDING: gemma3.build_encoder,
     "gemma4": gemma4.build,
     "glm4": glm4.build,
     "gpt-oss": gpt_oss.build,
@@ -43,9 +46,12 @@ _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "lfm2": lfm2.build,
     lfm2.EXPERTS: lfm2.build,
     "llama": llama.build,
+    "modern-bert": modern_bert.build,
     "muse-glimmer": muse_glimmer.build,
     "nemotron_h": nemotron_h.build,
     "nemotron_h_moe": nemotron_h.build,
+    "nomic-bert": nomic_bert.build,
+    nomic_bert.WITH_EXPERTS: nomic_bert.build,
     "olmo2": olmo2.build,
     "olmoe": olmoe.build,
     "qwen2": qwen2.build,
@@ -67,6 +73,10 @@ _BUILDERS_BY_LENGTH: dict[str, Callable[[ModelFile, int | None], Program]] = {
 """Families whose programs depend on how long the sequences are that will be served."""
 
 SUPPORTED_ARCHITECTURES = tuple(sorted((*_BUILDERS, *_BUILDERS_BY_LENGTH)))
+ENCODERS = frozenset(
+    ("bert", gemma3.EMBEDDING, "modern-bert", "nomic-bert", nomic_bert.WITH_EXPERTS)
+)
+"""Those that generate nothing."""
 
 
 def build_program(file: ModelFile, *, served_length: int | None = None) -> Program:

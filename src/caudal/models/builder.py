@@ -106,6 +106,14 @@ class ProgramBuilder:
         """Whether the file has a tensor of this name."""
         return name in self._file.tensors
 
+    def rows(self, name: str) -> int:
+        """How many rows a matrix has.
+
+        Raises:
+            ModelLoadError: There is no such matrix.
+        """
+        return self._shape(name, (None, None))[0]
+
     def embed(
         self,
         out: Buffer,
@@ -120,11 +128,14 @@ class ProgramBuilder:
         self._emit(Embed(out, MatrixName(weight), scale, by), (), out)
 
     def layer_norm(self, x: Buffer, name: str, out: Buffer, *, eps: float) -> None:
-        """Normalise `x`, and scale and shift it by `name`.weight and `name`.bias."""
+        """Normalise `x`, scale it by `name`.weight, and add `name`.bias where the file has one."""
         weight, bias = f"{name}.weight", f"{name}.bias"
         self._shape(weight, (x.width,))
-        self._shape(bias, (x.width,))
-        self._emit(LayerNorm(out, x, VectorName(weight), VectorName(bias), eps), (x,), out)
+        shift = None
+        if self.has(bias):
+            self._shape(bias, (x.width,))
+            shift = VectorName(bias)
+        self._emit(LayerNorm(out, x, VectorName(weight), shift, eps), (x,), out)
 
     def rms_norm(
         self, x: Buffer, name: str | None, out: Buffer, *, eps: float, group: int | None = None

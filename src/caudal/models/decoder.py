@@ -8,8 +8,8 @@ from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.models.builder import ProgramBuilder
 from caudal.models.decoder_config import DecoderConfig
+from caudal.models.embedding_config import decoder_pooling
 from caudal.models.layer import Layer
-from caudal.models.pooling import POOLING_TYPES, Pooling
 from caudal.models.program import Program
 from caudal.models.rope import RopeTable, long_rope_factors, rope_table
 
@@ -111,18 +111,5 @@ class Decoder:
             logits=logits,
             vocab_size=config.vocab_size,
             context_length=config.context_length,
-            pooling=_pooling(self._file),
+            pooling=decoder_pooling(self._file),
         )
-
-
-def _pooling(file: ModelFile) -> Pooling:
-    """How a decoder embeds: as its file says, else by its last token, which has seen all others."""
-    key = f"{file.architecture}.pooling_type"
-    number = file.get_int(key, 0)
-    if number == 0:
-        return Pooling(kind="last", normalize=True)
-    if POOLING_TYPES.get(number) not in ("mean", "last"):
-        raise ModelLoadError(
-            str(file.path), f"{key} is {number}; supported are 0 (none), 1 (mean) and 3 (last)"
-        )
-    return Pooling(kind=POOLING_TYPES[number], normalize=True)

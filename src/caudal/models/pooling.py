@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +30,7 @@ class Pooling:
         scores_pairs: Whether the vector has one component, which says how well the two texts of a
             pair belong together (a cross-encoder): no embedding then.
         score_sigmoid: Whether that component goes through a sigmoid to become the score.
+        score_head: What makes that component of the pooled states, where the program doesn't.
     """
 
     kind: PoolingKind
@@ -36,6 +38,7 @@ class Pooling:
     dimensions: tuple[int, ...] = ()
     scores_pairs: bool = False
     score_sigmoid: bool = True
+    score_head: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
 
     def check_dimensions(self, dimensions: int | None, width: int) -> None:
         """Check the size that a request asks for; `width` is what the model gives.
@@ -72,6 +75,8 @@ class Pooling:
         if not np.isfinite(total).all():
             raise RequestFailedError("The model gave no number for this input (NaN or infinity).")
         vector = total / tokens if self.kind == "mean" else total
+        if self.score_head is not None:
+            vector = self.score_head(vector)
         vector = vector[:dimensions]
         if self.normalize:
             length = float(np.sqrt((vector * vector).sum()))

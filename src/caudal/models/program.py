@@ -150,12 +150,12 @@ class L2Norm(Op):
 
 @dataclass(frozen=True, slots=True)
 class LayerNorm(Op):
-    """out = (x - mean(x)) / sqrt(variance(x) + eps) · weight + bias (arXiv 1607.06450)."""
+    """out = (x - mean(x)) / sqrt(variance(x) + eps) · weight (+ bias) (arXiv 1607.06450)."""
 
     out: Buffer
     x: Buffer
     weight: VectorName
-    bias: VectorName
+    bias: VectorName | None
     eps: float
 
 

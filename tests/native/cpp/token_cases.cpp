@@ -71,9 +71,14 @@ void report_layer_norm(const TokenKernels& kernels, const Report& report) {
         variance /= static_cast<double>(width);
         std::vector<double> expected(count);
         for (size_t i = 0; i < count; ++i) {
-            expected[i] = (x[i] - mean) / std::sqrt(variance + 1e-12) * weight[i] + bias[i];
+            expected[i] = (x[i] - mean) / std::sqrt(variance + 1e-12) * weight[i];
         }
         const std::string name = "layer_norm/" + std::to_string(width);
+        std::vector<float> unbiased(count);
+        kernels.layer_norm(x.data(), weight.data(), nullptr, unbiased.data(), width, 1e-12f);
+        report.bits("unbiased_" + name, unbiased);
+        report.close("unbiased_" + name, unbiased, expected, std::vector<double>(count, 4.0), 1e-6);
+        for (size_t i = 0; i < count; ++i) expected[i] += bias[i];
         report.bits(name, out);
         report.close(name, out, expected, std::vector<double>(count, 4.0), 1e-6);
     }

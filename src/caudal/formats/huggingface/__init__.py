@@ -1,4 +1,4 @@
-"""Decoders in Hugging Face's folders, read as the GGUF files that llama.cpp's converter makes.
+"""Models in Hugging Face's folders, read as the GGUF files that llama.cpp's converter makes.
 
 `open_folder` (model.py) gives a `ModelFile`: what config.json says, under GGUF's keys; the tensors
 of the safetensors files, under llama.cpp's names and in its layouts; and the tokenizer. So a family
@@ -7,7 +7,7 @@ is computed by the same program from either. On the way, each step in a file of 
     config.json ─ config.py ──► families/*.py: keys ───────────────────────┐
     *.safetensors ─ checkpoint.py ─► methods.py: what they stand for ─►    ├─► model.py
                     families/*.py: names and layouts (tensor_rules.py) ────┘
-    tokenizer.json … ─ tokenizer_keys.py ──────────────────────────────────┘
+    modules.json … ─ sentence_keys.py: how embeddings are made ────────────┘
 
 A family has a file in families/, with its table of keys and its table of names.
 """

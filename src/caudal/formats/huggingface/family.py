@@ -30,7 +30,10 @@ _PREFIXES = (
     "language_model.",
     "backbone.",
     "model.",
+    "bert.",
 )
+_KINDS = {"gamma": "weight", "beta": "bias"}
+"""What older files call the parts of a norm."""
 _MAX_EXPERTS = 4096
 
 NOT_TEXT = (
@@ -104,6 +107,9 @@ class Family:
         defaults: What keys of config.json are where they are missing.
         tied: Whether the output matrix is the embedding where config.json doesn't say.
         architecture_of: The architecture of a configuration, where there are several.
+        own_keys: Keys that GGUF has no names for (formats/embedding_keys.py).
+        layers: What names of layers' tensors begin with, before the number.
+        is_encoder: Whether there is no output matrix, as nothing is generated.
     """
 
     model_types: tuple[str, ...]
@@ -116,6 +122,13 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     tied: bool = False
     architecture_of: Callable[[Config], str] | None = None
+    own_keys: Callable[[Config], Keys] = lambda _config: {}
+    layers: tuple[str, ...] = ("layers.",)
+    is_encoder: Callable[[Config], bool] = lambda _config: False
+
+    def architecture_for(self, config: Config) -> str:
+        """`general.architecture` of a configuration."""
+        return self.architecture if self.architecture_of is None else self.architecture_of(config)
 
     def metadata(self, config: Config) -> dict[str, MetadataValue]:
         """All keys of the architecture, `general.architecture` included.
@@ -124,11 +137,11 @@ class Family:
             ModelLoadError: config.json lacks a key, or asks for what isn't computed.
         """
         keys = self.keys(config)
-        of = self.architecture_of
-        architecture = self.architecture if of is None else of(config)
+        architecture = self.architecture_for(config)
         return {
             "general.architecture": architecture,
             **{f"{architecture}.{key}": value for key, value in keys.items()},
+            **self.own_keys(config),
         }
 
     def tensors(self, config: Config, checkpoint: Checkpoint, method: Method) -> Tensors:
@@ -155,7 +168,7 @@ class Family:
             if outside is not None:
                 left_out.add(outside)
                 continue
-            place = _Place.of(plain)
+            place = _Place.of(plain, self.layers)
             if _first_of(place.name, self.left_out) is not None:
                 continue
             if tied and place.layer is None and plain.startswith("lm_head."):
@@ -187,7 +200,7 @@ class Family:
             add(full, _stacked(checkpoint, full, parts), parts[min(parts)].name)
         for full, rows in self.made(config).items():
             add(full, rows, "config.json's")
-        if not tied and "output.weight" not in result:
+        if not tied and not self.is_encoder(config) and "output.weight" not in result:
             raise ModelLoadError(
                 checkpoint.source, "tensor lm_head.weight is missing, and not tied to the embedding"
             )
@@ -205,7 +218,7 @@ class Family:
         if place.name in table:
             return table[place.name], ""
         module, _, kind = place.name.rpartition(".")
-        return table.get(module), kind
+        return table.get(module), _KINDS.get(kind, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +233,10 @@ class Tensors:
     rows: Mapping[str, Rows]
     left_out: tuple[str, ...]
 
+    def joined(self, more: Mapping[str, Rows]) -> Tensors:
+        """These, and more."""
+        return Tensors({**self.rows, **more}, self.left_out)
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
@@ -230,12 +247,14 @@ class _Place:
     name: str
 
     @classmethod
-    def of(cls, plain: str) -> _Place:
+    def of(cls, plain: str, layers: Iterable[str]) -> _Place:
         layer = expert = None
+        for prefix in layers:
+            number, _, rest = plain.removeprefix(prefix).partition(".")
+            if plain.startswith(prefix) and rest and _is_number(number):
+                layer, plain = int(number), rest
+                break
         parts = plain.split(".")
-        if parts[0] == "layers" and len(parts) > 2 and _is_number(parts[1]):
-            layer = int(parts[1])
-            parts = parts[2:]
         if "experts" in parts[:-1]:
             at = parts.index("experts") + 1
             if _is_number(parts[at]):

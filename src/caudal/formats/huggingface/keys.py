@@ -7,8 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from caudal.formats.gguf_metadata import MetadataValue
-from caudal.formats.huggingface.config import Config
+from caudal.formats.huggingface.config import GELU_TANH, SILU, Config
 from caudal.formats.huggingface.rope_keys import FULL, SLIDING, rope_keys, rope_parameters
+
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    **dict.fromkeys(GELU_TANH, "gelu_tanh"),
+    "relu": "relu",
+    **dict.fromkeys(SILU, "silu"),
+}
 
 
 def head_dim(config: Config) -> int:
@@ -112,6 +119,19 @@ def rotated_channels(config: Config, default: float) -> int:
     if not 0 < share <= 1:
         raise config.error(f"{key} must be over 0 and at most 1, but is {share}")
     return int(head_dim(config) * share)
+
+
+def encoder_activation(config: Config, key: str) -> str:
+    """A program's name for the activation inside an encoder's MLPs.
+
+    Raises:
+        ModelLoadError: It isn't computed; names it, and those that are.
+    """
+    name = config.get(key, str, "gelu")
+    if name not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise config.error(f"{key} is {name!r:.50}; supported are {known}")
+    return _ACTIVATIONS[name]
 
 
 def expert_keys(config: Config) -> dict[str, MetadataValue]:

@@ -12,14 +12,17 @@ import numpy.typing as npt
 
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.chat_templates import chat_template_keys
-from caudal.formats.huggingface.checkpoint import open_checkpoint
+from caudal.formats.huggingface.checkpoint import Checkpoint, open_checkpoint
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families import find_family
 from caudal.formats.huggingface.family import Tensors
 from caudal.formats.huggingface.methods import find_method
+from caudal.formats.huggingface.rows import Rows, mapped
 from caudal.formats.huggingface.sampling_keys import sampling_keys
+from caudal.formats.huggingface.sentence_keys import SentenceModules, embedding_metadata
 from caudal.formats.model_file import ModelFile
-from caudal.formats.model_folder import ModelFolder
+from caudal.formats.model_folder import WEIGHTS, ModelFolder
+from caudal.formats.safetensors import SafetensorsFile
 
 
 class FolderModel(ModelFile):
@@ -65,14 +68,41 @@ def open_folder(folder: ModelFolder) -> Iterator[FolderModel]:
     family = find_family(config)
     config = config.with_defaults(family.defaults)
     method = find_method(config)
+    modules = SentenceModules.read(folder)
+    architecture, is_encoder = family.architecture_for(config), family.is_encoder(config)
     metadata = {
         **family.metadata(config),
+        **embedding_metadata(config, modules, architecture, is_encoder=is_encoder),
         **chat_template_keys(folder),
         **sampling_keys(folder),
     }
-    with open_checkpoint(folder) as checkpoint:
+    if is_encoder and modules.max_length is not None:
+        key = f"{architecture}.context_length"
+        longest = metadata[key]
+        assert isinstance(longest, int)
+        metadata[key] = min(modules.max_length, longest)
+    with open_checkpoint(folder) as checkpoint, contextlib.ExitStack() as stack:
         tensors = family.tensors(config, checkpoint, method)
+        for number, path in enumerate(modules.dense, start=2):
+            tensors = tensors.joined(_dense_rows(folder, path, number, stack))
         yield FolderModel(Path(checkpoint.source), metadata, tensors)
+
+
+def _dense_rows(
+    folder: ModelFolder, path: str, number: int, stack: contextlib.ExitStack
+) -> dict[str, Rows]:
+    """The tensors of a linear layer that is a module of its own."""
+    file = stack.enter_context(SafetensorsFile.open(folder.path(f"{path}/{WEIGHTS}")))
+    checkpoint = Checkpoint(str(file.path), dict.fromkeys(file.entries, file))
+    result = {}
+    for name in checkpoint:
+        if name not in ("linear.weight", "linear.bias"):
+            raise checkpoint.error(name, "is not part of a Dense module as Caudal knows it")
+        rows = checkpoint.rows(name)
+        if len(rows.shape) == 1:
+            rows = mapped(rows, lambda values: values)  # to float32
+        result[name.replace("linear", f"dense_{number}")] = rows
+    return result
 
 
 def _type_name(value: Any) -> str:

@@ -75,6 +75,9 @@ class SpecialRoles:
         if found["eos"] is None:
             found["eos"] = min(ends, default=None)
         first, last = _frame(content, table)
+        if last is not None and "add_eos_token" not in settings:
+            # What ends a text to encode; with models for embeddings it isn't what ends an answer.
+            found["eos"] = last
         return cls(
             bos_id=found["bos"],
             eos_id=found["eos"],

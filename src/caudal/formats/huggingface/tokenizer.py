@@ -67,6 +67,12 @@ def read_tokenizer(folder: ModelFolder, rows: int) -> Tokenizer:
     )
 
 
+def tokenizer_type(folder: ModelFolder) -> str:
+    """The type of a folder's tokenizer, as `tokenizer.json` names it; empty where it doesn't."""
+    model = folder.read_object(TOKENIZER).content.get("model")
+    return str(model.get("type", "")) if isinstance(model, dict) else ""
+
+
 def _vocabulary(
     table: TokenTable, model: Mapping[str, Any], steps: Steps, roles: SpecialRoles
 ) -> Vocabulary:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families import (
+    bert,
     gemma2,
     gemma3,
     gemma4,
@@ -13,8 +14,10 @@ from caudal.formats.huggingface.families import (
     lfm2,
     llama,
     mixtral,
+    modernbert,
     muse_glimmer,
     nemotron_h,
+    nomic_bert,
     olmo2,
     olmoe,
     phi3,
@@ -29,6 +32,7 @@ from caudal.formats.huggingface.families import (
 from caudal.formats.huggingface.family import Family
 
 _ALL = (
+    bert.FAMILY,
     gemma2.FAMILY,
     gemma3.FAMILY,
     gemma4.FAMILY,
@@ -42,8 +46,10 @@ _ALL = (
     lfm2.FAMILY,
     llama.FAMILY,
     mixtral.FAMILY,
+    modernbert.FAMILY,
     muse_glimmer.FAMILY,
     nemotron_h.FAMILY,
+    nomic_bert.FAMILY,
     olmo2.FAMILY,
     olmoe.FAMILY,
     phi3.FAMILY,
@@ -74,6 +80,5 @@ def find_family(config: Config) -> Family:
             return FAMILIES[kind]
     named = next(filter(None, config.model_types), "")
     raise config.error(
-        f"model_type {named!r} is not supported; supported are "
-        + ", ".join(sorted([*FAMILIES, "bert"]))
+        f"model_type {named!r} is not supported; supported are " + ", ".join(sorted(FAMILIES))
     )

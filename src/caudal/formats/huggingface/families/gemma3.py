@@ -1,4 +1,4 @@
-"""Gemma 3: of text, or of text and images, of which the text is loaded."""
+"""Gemma 3: of text, or of text and images, of which the text is loaded; and EmbeddingGemma."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ _LOCAL_BASE = 10000.0
 
 def _keys(config: Config) -> Keys:
     config.require("hidden_activation", GELU_TANH, "gelu_pytorch_tanh")
-    config.require("use_bidirectional_attention", (False,), False)
     config.require("attn_logit_softcapping", (None,), None)
     _check_pattern(config)
     keys = decoder_keys(config)
@@ -35,6 +34,10 @@ def _keys(config: Config) -> Keys:
     return keys
 
 
+def _attends_both_ways(config: Config) -> bool:
+    return config.get("use_bidirectional_attention", bool, False)
+
+
 def _check_pattern(config: Config) -> None:
     """Five layers with windows, then one that sees all."""
     config.require("sliding_window_pattern", (_GLOBAL_EVERY,), _GLOBAL_EVERY)
@@ -49,6 +52,8 @@ def _check_pattern(config: Config) -> None:
 FAMILY = Family(
     model_types=("gemma3_text", "gemma3"),
     architecture="gemma3",
+    architecture_of=lambda config: "gemma-embedding" if _attends_both_ways(config) else "gemma3",
+    is_encoder=lambda config: _attends_both_ways(config),
     keys=_keys,
     layer={
         **ATTENTION,
