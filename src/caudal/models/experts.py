@@ -150,11 +150,12 @@ def add_routed(
     activation: ActivationName = "silu",
     *,
     gated: bool = True,
+    weighed: bool = False,
     scale: float = 1.0,
 ) -> None:
     """Add a layer of experts to the residual stream: the chosen ones, and the one of all tokens.
 
-    What is added is multiplied by `scale`.
+    What is added is multiplied by `scale`. For `weighed` see `shared_expert`.
     """
     if scale != 1.0:
         routing = replace(experts.routing, scale=scale * experts.routing.scale)
@@ -162,7 +163,7 @@ def add_routed(
     logits = route(layer, x, experts)
     inside = None
     if experts.shared_feed_forward:
-        inside = shared_expert(layer, x, experts, activation, gated=gated)
+        inside = shared_expert(layer, x, experts, activation, gated=gated, weighed=weighed)
     add_experts(layer, x, logits, experts, activation, gated=gated)
     if inside is not None:
         layer.add(inside, "ffn_down_shexp", scale=scale)
@@ -175,10 +176,11 @@ def shared_expert(
     activation: ActivationName = "silu",
     *,
     gated: bool = True,
+    weighed: bool = False,
 ) -> Buffer:
     """The inside of the expert that computes for all tokens; `ffn_down_shexp` leads out of it.
 
-    Where the file has `ffn_gate_inp_shexp`, what it says of a token weighs this token's result.
+    If it is `weighed`, what `ffn_gate_inp_shexp` says of a token weighs this token's result.
     """
     b = layer.b
     inner = b.buffer("shared inner", experts.shared_feed_forward)
@@ -186,7 +188,6 @@ def shared_expert(
     if gated:
         gate = b.buffer("shared gate", inner.width)
         b.linear(x, layer.tensor("ffn_gate_shexp"), gate)
-    weighed = b.has(layer.tensor("ffn_gate_inp_shexp.weight"))
     weight = b.buffer("shared weight", 1)
     if weighed:
         b.linear(x, layer.tensor("ffn_gate_inp_shexp"), weight)

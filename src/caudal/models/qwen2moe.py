@@ -9,7 +9,7 @@ from caudal.models.program import Program
 
 
 def build(file: ModelFile) -> Program:
-    """The program; the biases and the shared expert's gate are picked up from the file."""
+    """The program; the biases are picked up from the file."""
     experts = ExpertsConfig.from_gguf(file, normalise=False)
     decoder = Decoder(file)
     rope = decoder.rope(interleaved=False)
@@ -18,5 +18,5 @@ def build(file: ModelFile) -> Program:
         heads = layer.project(layer.norm("attn_norm"))
         layer.rotate(heads, rope)
         layer.add(layer.attend(heads), "attn_output")
-        add_routed(layer, layer.norm("ffn_norm"), experts)
+        add_routed(layer, layer.norm("ffn_norm"), experts, weighed=True)
     return decoder.finish()

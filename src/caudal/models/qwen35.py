@@ -39,7 +39,7 @@ def build(file: ModelFile) -> Program:
         if experts is None:
             layer.add(layer.gated_mlp(x, "silu"), "ffn_down")
         else:
-            add_routed(layer, x, experts)
+            add_routed(layer, x, experts, weighed=True)
     return decoder.finish()
 
 

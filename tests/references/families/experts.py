@@ -73,4 +73,33 @@ REFERENCES = {
         spread=_GPT_OSS_SPREAD,
         llama_cpp=False,
     ),
+    "qwen3_vl_moe": Reference(
+        config={
+            "model_type": "qwen3_vl_moe",
+            "text_config": {
+                "model_type": "qwen3_vl_moe_text",
+                **SIZES,
+                **_EXPERTS,
+                "head_dim": 16,
+                "moe_intermediate_size": 32,
+                "tie_word_embeddings": False,
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 10000.0,
+                    "mrope_section": [3, 3, 2],
+                },
+            },
+            "vision_config": {
+                "model_type": "qwen3_vl_moe_vision",
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "depth": 1,
+                "num_heads": 2,
+                "patch_size": 14,
+                "out_hidden_size": 64,
+                "deepstack_visual_indexes": [0],
+            },
+        },
+        auto="AutoModelForImageTextToText",
+    ),
 }

@@ -1,4 +1,4 @@
-"""Families with recurrent layers beside attention, dense and with experts."""
+"""Qwen's and Liquid's families with recurrent layers beside attention, dense and with experts."""
 
 from __future__ import annotations
 
@@ -40,23 +40,6 @@ _LFM2 = {
     "layer_types": ["conv", "conv", "full_attention", "conv"],
     "rope_theta": 10000.0,
 }
-_MULTIPLIERS = {
-    "embedding_multiplier": 6.0,
-    "residual_multiplier": 0.4,
-    "attention_multiplier": 0.2,
-    "logits_scaling": 0.5,
-}
-_MAMBA = {
-    **SIZES,
-    **_MULTIPLIERS,
-    "num_hidden_layers": 4,
-    "layer_types": ["mamba", "mamba", "attention", "mamba"],
-    "shared_intermediate_size": 48,
-    "mamba_n_heads": 4,
-    "mamba_d_head": 32,
-    "mamba_d_state": 16,
-}
-
 REFERENCES = {
     "qwen3_5": Reference(
         config={"model_type": "qwen3_5_text", **_DELTA_NET, "rope_parameters": _MROPE},
@@ -88,6 +71,7 @@ REFERENCES = {
             "model_type": "qwen3_next",
             **_DELTA_NET,
             **_EXPERTS,
+            # llama.cpp takes heads of keys as wide as those of values only.
             "linear_key_head_dim": 32,
             "linear_value_head_dim": 32,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
@@ -104,18 +88,6 @@ REFERENCES = {
             "num_experts": 8,
             "num_experts_per_tok": 3,
             "moe_intermediate_size": 32,
-        },
-    ),
-    "granite_hybrid": Reference(
-        config={"model_type": "granitemoehybrid", **_MAMBA, "num_local_experts": 0},
-    ),
-    "granite_hybrid_moe": Reference(
-        config={
-            "model_type": "granitemoehybrid",
-            **_MAMBA,
-            "num_local_experts": 8,
-            "num_experts_per_tok": 3,
-            "intermediate_size": 32,
         },
     ),
 }
