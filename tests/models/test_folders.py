@@ -1,4 +1,4 @@
-"""Folders that lack something are refused by name; and layouts that only files of llama.cpp had."""
+"""Folders that lack something are refused by name, and what isn't computed is left out."""
 
 from __future__ import annotations
 
@@ -67,6 +67,33 @@ def test_every_kind_of_tensor_is_needed_and_of_its_shape(name: str, tmp_path: Pa
         reason = refusal(recorded, tmp_path / f"another {number}")
         assert re.search(r"tensor \S+ (has|\d+ rows)|differ in shape", reason), reason
         recorded.tensors[tensor] = (shape, *spread)
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5_moe", "qwen3_next"])
+def test_layers_that_predict_several_tokens_are_left_out(name: str, tmp_path: Path) -> None:
+    recorded = Recorded.read(name)
+    with open_reference(write_folder(recorded, tmp_path / "without")) as file:
+        program = build_program(file)
+        tensors = {
+            tensor: (info.type, info.shape, file.tensor_bytes(tensor).tobytes())
+            for tensor, info in file.tensors.items()
+        }
+        metadata = {**file.metadata, **tokenizer_metadata()}
+        arch = file.architecture
+    for tensor in ("fc", "layers.0.self_attn.q_proj", "pre_fc_norm_hidden"):
+        recorded.tensors[f"mtp.{tensor}.weight"] = ([64, 128], 0.0, 1.0)
+    with open_reference(write_folder(recorded, tmp_path / "with")) as file:
+        assert build_program(file) == program
+    layers = int(str(metadata[f"{arch}.block_count"]))
+    metadata |= {f"{arch}.block_count": layers + 1, f"{arch}.nextn_predict_layers": 1}
+    last = f"blk.{layers - 1}."
+    for tensor in [tensor for tensor in tensors if tensor.startswith(last)]:
+        tensors[tensor.replace(last, f"blk.{layers}.")] = tensors[tensor]
+    tensors[f"blk.{layers}.nextn.eh_proj.weight"] = (TensorType.F32, (64, 128), bytes(4 * 64 * 128))
+    with GGUFFile.open(write_gguf(tmp_path / "model.gguf", metadata, tensors)) as file:
+        ahead = build_program(file)
+    assert (ahead.matrices, ahead.vectors) == (program.matrices, program.vectors)
+    assert (ahead.kv_layers, ahead.state_layers) == (program.kv_layers, program.state_layers)
 
 
 def test_qwen3next_may_have_queries_keys_values_and_gates_in_one_matrix(tmp_path: Path) -> None:
