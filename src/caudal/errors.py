@@ -33,6 +33,10 @@ class CaudalError(Exception):
         return type(self).restored, (str(self), self.__dict__)
 
 
+HOW_TO_ASK = "docs/models.md says how to ask for another"
+"""What to do about an architecture that isn't supported."""
+
+
 class ModelLoadError(CaudalError):
     """A model file is truncated, corrupt, hostile or of an unsupported kind.
 

@@ -232,6 +232,7 @@ def test_an_unknown_architecture_lists_the_supported_ones(tmp_path: Path) -> Non
         build_program(file)
     assert "'mamba' is not supported" in str(caught.value)
     assert all(name in str(caught.value) for name in SUPPORTED_ARCHITECTURES)
+    assert "how to ask for another" in str(caught.value)
 
 
 def test_a_tensor_that_no_operation_uses_is_an_error(tmp_path: Path) -> None:

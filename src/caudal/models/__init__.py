@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from caudal.errors import ModelLoadError
+from caudal.errors import HOW_TO_ASK, ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.models import (
     bert,
@@ -98,6 +98,7 @@ def build_program(file: ModelFile, *, served_length: int | None = None) -> Progr
         raise ModelLoadError(
             str(file.path),
             f"architecture {architecture!r} is not supported; supported are "
-            + ", ".join(SUPPORTED_ARCHITECTURES),
+            + ", ".join(SUPPORTED_ARCHITECTURES)
+            + f"; {HOW_TO_ASK}",
         )
     return builder(file)

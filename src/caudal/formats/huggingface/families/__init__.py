@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from caudal.errors import HOW_TO_ASK
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families import (
     bert,
@@ -80,5 +81,7 @@ def find_family(config: Config) -> Family:
             return FAMILIES[kind]
     named = next(filter(None, config.model_types), "")
     raise config.error(
-        f"model_type {named!r} is not supported; supported are " + ", ".join(sorted(FAMILIES))
+        f"model_type {named!r} is not supported; supported are "
+        + ", ".join(sorted(FAMILIES))
+        + f"; {HOW_TO_ASK}"
     )
