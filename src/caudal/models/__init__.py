@@ -8,14 +8,18 @@ from caudal.errors import HOW_TO_ASK, ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.models import (
     bert,
+    deepseek2,
     gemma2,
     gemma3,
     gemma4,
     glm4,
+    glm4moe,
     gpt_oss,
     granite,
     lfm2,
     llama,
+    minimax_m2,
+    mistral3,
     modern_bert,
     muse_glimmer,
     nemotron_h,
@@ -29,16 +33,20 @@ from caudal.models import (
     qwen3moe,
     qwen35,
     smollm3,
+    stablelm,
+    starcoder2,
 )
 from caudal.models.program import Program
 
 _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "bert": bert.build,
+    "deepseek2": deepseek2.build,
     "gemma2": gemma2.build,
     "gemma3": gemma3.build,
     gemma3.EMBEDDING: gemma3.build_encoder,
     "gemma4": gemma4.build,
     "glm4": glm4.build,
+    "glm4moe": glm4moe.build,
     "gpt-oss": gpt_oss.build,
     "granite": granite.build,
     granite.HYBRID: granite.build,
@@ -47,6 +55,8 @@ _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     lfm2.EXPERTS: lfm2.build,
     "llama": llama.build,
     "modern-bert": modern_bert.build,
+    "minimax-m2": minimax_m2.build,
+    "mistral3": mistral3.build,
     "muse-glimmer": muse_glimmer.build,
     "nemotron_h": nemotron_h.build,
     "nemotron_h_moe": nemotron_h.build,
@@ -65,6 +75,8 @@ _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "qwen3vl": qwen3.build,
     "qwen3vlmoe": qwen3moe.build,
     "smollm3": smollm3.build,
+    "stablelm": stablelm.build,
+    "starcoder2": starcoder2.build,
 }
 
 _BUILDERS_BY_LENGTH: dict[str, Callable[[ModelFile, int | None], Program]] = {

@@ -9,7 +9,7 @@ from caudal.formats.model_file import ModelFile
 from caudal.models.builder import ProgramBuilder
 from caudal.models.decoder_config import DecoderConfig
 from caudal.models.embedding_config import decoder_pooling
-from caudal.models.layer import Layer
+from caudal.models.layer import Layer, NormName
 from caudal.models.program import Program
 from caudal.models.rope import RopeTable, long_rope_factors, rope_table
 
@@ -20,6 +20,7 @@ class Decoder:
     Args:
         file: The model.
         served_length: Most tokens of a sequence that will be served; None: the model's own length.
+        norms: Of which kind the norms of the residual stream are.
 
     Attributes:
         config: Its sizes.
@@ -30,11 +31,16 @@ class Decoder:
         ModelLoadError: The file's keys don't make sense.
     """
 
-    def __init__(self, file: ModelFile, served_length: int | None = None) -> None:
+    def __init__(
+        self, file: ModelFile, served_length: int | None = None, *, norms: NormName = "rms"
+    ) -> None:
         self._file = file
-        self.config = DecoderConfig.from_gguf(file)
+        self._norms = norms
+        self.config = DecoderConfig.from_gguf(file, norms)
         self._served_length = served_length or self.config.context_length
         self.b = ProgramBuilder(file)
+        for index in range(self.config.layers_ahead):
+            self.b.leave_out(f"blk.{self.config.layers + index}.")
         self.hidden = self.b.buffer("hidden", self.config.hidden)
 
     def rope(self, *, interleaved: bool) -> RopeTable:
@@ -72,12 +78,13 @@ class Decoder:
                 head_dim=config.head_dim,
                 feed_forward=config.feed_forward,
                 eps=config.norm_eps,
+                norms=self._norms,
             )
 
     def finish(
         self, *, logit_cap: float = 0.0, logit_scale: float = 1.0, norm: str = "output_norm"
     ) -> Program:
-        """The program: after the layers an RMSNorm, and the output matrix.
+        """The program: after the layers a norm, and the output matrix.
 
         Args:
             logit_cap: Bound of the logits; 0 for none.
@@ -100,7 +107,8 @@ class Decoder:
         state = b.buffer("normed", config.hidden)
         logits = b.buffer("logits", config.vocab_size)
         b.begin_states()
-        b.rms_norm(self.hidden, norm, state, eps=config.norm_eps)
+        add_norm = b.rms_norm if self._norms == "rms" else b.layer_norm
+        add_norm(self.hidden, norm, state, eps=config.norm_eps)
         b.begin_head()
         b.linear(state, head, logits)
         b.scale(logits, logit_scale)

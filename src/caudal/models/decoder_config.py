@@ -8,6 +8,10 @@ from typing import Self
 from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.models.hyperparameters import context_length, epsilon, head_size, per_layer, positive
+from caudal.models.layer import NormName
+
+_EPSILONS: dict[NormName, str] = {"rms": "layer_norm_rms_epsilon", "layer": "layer_norm_epsilon"}
+"""Keys of what kinds of norms add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +19,8 @@ class DecoderConfig:
     """Sizes of a decoder, from the file's `{architecture}.*` keys.
 
     Attributes:
-        layers: Decoder blocks.
+        layers: Decoder blocks, without those that only predict tokens further ahead.
+        layers_ahead: Those, which files have behind the others.
         hidden: Width of the residual stream.
         feed_forward: Width inside the MLP; of layers that differ, the largest.
         heads: Query heads.
@@ -23,12 +28,13 @@ class DecoderConfig:
         head_dim: Channels of a head.
         rope_dimensions: Rotated channels of a head.
         rope_base: RoPE's frequency base.
-        norm_eps: Added to the mean square in RMSNorm.
+        norm_eps: Added in norms before the root is taken.
         context_length: Tokens the model was trained for.
         vocab_size: Rows of the embedding.
     """
 
     layers: int
+    layers_ahead: int
     hidden: int
     feed_forward: int
     heads: int
@@ -41,8 +47,12 @@ class DecoderConfig:
     vocab_size: int
 
     @classmethod
-    def from_gguf(cls, file: ModelFile) -> Self:
+    def from_gguf(cls, file: ModelFile, norms: NormName) -> Self:
         """Read the keys, checking that they make sense together.
+
+        Args:
+            file: The model.
+            norms: Of which kind the family's norms are.
 
         Raises:
             ModelLoadError: A key is missing, has a wrong type, or contradicts another.
@@ -55,6 +65,11 @@ class DecoderConfig:
             raise ModelLoadError(
                 str(file.path),
                 f"{arch}.block_count is {layers}, but there are only {len(file.tensors)} tensors",
+            )
+        ahead = file.get_int(f"{arch}.nextn_predict_layers", 0)
+        if not 0 <= ahead < layers:
+            raise ModelLoadError(
+                str(file.path), f"{arch}.nextn_predict_layers is {ahead} of {layers} layers"
             )
         of_layers = per_layer(file, f"{arch}.attention.head_count_kv", layers, heads)
         kv_heads = max(of_layers)
@@ -76,7 +91,8 @@ class DecoderConfig:
         if embedding is None or len(embedding.shape) != 2:
             raise ModelLoadError(str(file.path), "the matrix token_embd.weight is missing")
         return cls(
-            layers=layers,
+            layers=layers - ahead,
+            layers_ahead=ahead,
             hidden=hidden,
             feed_forward=max(_feed_forward(file, layers)),
             heads=heads,
@@ -84,7 +100,7 @@ class DecoderConfig:
             head_dim=head_dim,
             rope_dimensions=rope_dimensions,
             rope_base=file.get_float(f"{arch}.rope.freq_base", 10000.0),
-            norm_eps=epsilon(file, f"{arch}.attention.layer_norm_rms_epsilon"),
+            norm_eps=epsilon(file, f"{arch}.attention.{_EPSILONS[norms]}"),
             context_length=context_length(file, f"{arch}.context_length"),
             vocab_size=embedding.shape[0],
         )

@@ -82,6 +82,8 @@ def positive_number(file: ModelFile, key: str, default: float) -> float:
 def head_size(file: ModelFile, default: int, *, suffix: str = "") -> int:
     """Channels of a head: `attention.key_length`, which `attention.value_length` has to equal.
 
+    Of latent attention it is what is kept of a token, and of that values are a part.
+
     Args:
         file: The model.
         default: Where the file doesn't say.
@@ -93,7 +95,8 @@ def head_size(file: ModelFile, default: int, *, suffix: str = "") -> int:
     prefix = f"{file.architecture}.attention"
     size = positive(file, f"{prefix}.key_length{suffix}", default)
     value_length = positive(file, f"{prefix}.value_length{suffix}", size)
-    if value_length != size or size % 8 != 0 or size > MAX_HEAD_DIM:
+    same = value_length == size or f"{prefix}.kv_lora_rank" in file.metadata
+    if not same or size % 8 != 0 or size > MAX_HEAD_DIM:
         raise ModelLoadError(
             str(file.path),
             f"{prefix}: heads of {size} key and {value_length} value channels; "
@@ -149,3 +152,21 @@ def window_layers(file: ModelFile, layers: int, *, global_every: int) -> list[bo
     if len(pattern) != layers:
         raise ModelLoadError(str(file.path), f"{key} is for {len(pattern)} of {layers} layers")
     return [bool(each) for each in pattern]
+
+
+def position_temperature(file: ModelFile) -> tuple[float, int] | None:
+    """The scale and the length of what multiplies queries; None where nothing does.
+
+    Raises:
+        ModelLoadError: The scale makes no sense, or there is no length.
+    """
+    key = f"{file.architecture}.attention.temperature_scale"
+    scale = file.get_float(key, 0.0)
+    if not 0 <= scale <= MOST:
+        raise ModelLoadError(str(file.path), f"{key} must be from 0 to {MOST:.0e}, but is {scale}")
+    if scale == 0:
+        return None
+    length = f"{file.architecture}.attention.temperature_length"
+    if length not in file.metadata:
+        length = f"{file.architecture}.rope.scaling.original_context_length"
+    return scale, context_length(file, length)

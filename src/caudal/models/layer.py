@@ -8,10 +8,14 @@ calls, one after the other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from caudal.models.builder import ProgramBuilder
 from caudal.models.program import ActivationName, Buffer
 from caudal.models.rope import RopeTable
+
+NormName = Literal["rms", "layer"]
+"""RMSNorm, or LayerNorm, which subtracts the mean and may have a bias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Layer:
         head_dim: Channels of a head.
         feed_forward: Width inside the MLP.
         eps: Added in norms before the root is taken.
+        norms: Of which kind the norms of the residual stream are.
     """
 
     b: ProgramBuilder
@@ -54,15 +59,17 @@ class Layer:
     head_dim: int
     feed_forward: int
     eps: float
+    norms: NormName = "rms"
 
     def tensor(self, name: str) -> str:
         """A tensor's full name, e.g. `blk.3.attn_q`."""
         return f"blk.{self.index}.{name}"
 
     def norm(self, name: str) -> Buffer:
-        """The residual stream through an RMSNorm."""
+        """The residual stream through a norm."""
         normed = self.b.buffer("normed", self.hidden.width)
-        self.b.rms_norm(self.hidden, self.tensor(name), normed, eps=self.eps)
+        add_norm = self.b.rms_norm if self.norms == "rms" else self.b.layer_norm
+        add_norm(self.hidden, self.tensor(name), normed, eps=self.eps)
         return normed
 
     def add(self, x: Buffer, name: str, *, scale: float = 1.0) -> None:

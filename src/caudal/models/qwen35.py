@@ -28,12 +28,8 @@ def build(file: ModelFile) -> Program:
     rope = decoder.rope(interleaved=False)
     net = DeltaNet.from_gguf(file, tiled=file.architecture != NEXT)
     decoder.embed_tokens()
-    main = main_layers(file, decoder.config.layers)
-    attends = attention_layers(file, main)
+    attends = attention_layers(file, decoder.config.layers)
     for layer in decoder.layers():
-        if layer.index >= main:
-            decoder.b.leave_out(layer.tensor(""))
-            continue
         mix(layer, rope if attends[layer.index] else net)
         x = layer.norm("post_attention_norm")
         if experts is None:
@@ -41,19 +37,6 @@ def build(file: ModelFile) -> Program:
         else:
             add_routed(layer, x, experts, weighed=True)
     return decoder.finish()
-
-
-def main_layers(file: ModelFile, layers: int) -> int:
-    """Layers but those that only predict tokens further ahead.
-
-    Raises:
-        ModelLoadError: None are left.
-    """
-    key = f"{file.architecture}.nextn_predict_layers"
-    ahead = file.get_int(key, 0)
-    if not 0 <= ahead < layers:
-        raise ModelLoadError(str(file.path), f"{key} is {ahead} of {layers} layers")
-    return layers - ahead
 
 
 def attention_layers(file: ModelFile, layers: int) -> list[bool]:

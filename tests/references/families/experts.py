@@ -19,6 +19,29 @@ _GPT_OSS = {
 _GPT_OSS_SPREAD = {"sinks": (0.0, 1.0), "gate_up_proj_bias": (0.0, 5.0)}
 
 REFERENCES = {
+    "glm4_moe": Reference(
+        config={
+            "model_type": "glm4_moe",
+            **SIZES,
+            "head_dim": 16,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
+    "minimax_m2": Reference(
+        config={
+            "model_type": "minimax_m2",
+            **SIZES,
+            "head_dim": 32,
+            "rotary_dim": 16,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+        },
+    ),
     "mixtral": Reference(
         config={
             "model_type": "mixtral",

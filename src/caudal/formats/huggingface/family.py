@@ -71,6 +71,11 @@ SHARED_EXPERT: Table = {
     "mlp.shared_expert.down_proj": "ffn_down_shexp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
+SHARED_EXPERTS: Table = {
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
+}
 ATTENTION: Table = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -155,6 +160,7 @@ class Family:
         experts: dict[str, dict[int, Rows]] = defaultdict(dict)
         left_out: set[str] = set()
         tied = config.get("tie_word_embeddings", bool, self.tied)
+        ahead = _layers_ahead(config)
 
         def add(new: str, rows: Rows, name: str) -> None:
             if new in result:
@@ -169,6 +175,8 @@ class Family:
                 left_out.add(outside)
                 continue
             place = _Place.of(plain, self.layers)
+            if place.layer is not None and place.layer in ahead:
+                continue
             if _first_of(place.name, self.left_out) is not None:
                 continue
             if tied and place.layer is None and plain.startswith("lm_head."):
@@ -261,6 +269,15 @@ class _Place:
                 expert = int(parts[at])
                 parts = [*parts[:at], "*", *parts[at + 1 :]]
         return cls(layer, expert, ".".join(parts))
+
+
+def _layers_ahead(config: Config) -> range:
+    """Layers behind the others that only predict tokens further ahead, and aren't loaded."""
+    count = config.get("num_nextn_predict_layers", int, 0)
+    if count <= 0 or "num_hidden_layers" not in config:
+        return range(0)
+    first = config.positive("num_hidden_layers")
+    return range(first, first + count)
 
 
 def checkpoint_error(checkpoint: Checkpoint, name: str, reason: str) -> ModelLoadError:

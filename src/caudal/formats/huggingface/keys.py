@@ -91,6 +91,21 @@ def _feed_forward(config: Config) -> int:
     return config.positive("intermediate_size", default)
 
 
+def layer_norm_keys(config: Config, epsilon: str = "layer_norm_eps") -> dict[str, MetadataValue]:
+    """Those of decoders whose norms are LayerNorms.
+
+    Args:
+        config: The configuration.
+        epsilon: What it calls that which norms add.
+
+    Raises:
+        ModelLoadError: A key is missing, or asks for what isn't computed.
+    """
+    keys = decoder_keys(config)
+    del keys["attention.layer_norm_rms_epsilon"]
+    return keys | {"attention.layer_norm_epsilon": config.get(epsilon, float, 1e-5)}
+
+
 def refuse_windows(config: Config) -> None:
     """Refuse sliding windows, which are off in most files of families that could have them.
 
@@ -157,3 +172,34 @@ def expert_keys(config: Config) -> dict[str, MetadataValue]:
     if "norm_topk_prob" in config:
         keys["expert_weights_norm"] = config.get("norm_topk_prob", bool)
     return keys
+
+
+SOFTMAX, SIGMOID = 1, 2
+"""GGUF's numbers for how experts are scored."""
+
+
+def deepseek_expert_keys(config: Config, *, scoring: int = SIGMOID) -> dict[str, MetadataValue]:
+    """Experts as DeepSeek has them, below `{architecture}.`.
+
+    Args:
+        config: The configuration.
+        scoring: How they are scored.
+
+    Raises:
+        ModelLoadError: A key is missing, or asks for what isn't computed.
+    """
+    config.require("moe_layer_freq", (1,), 1)
+    # Newer versions of transformers write one name for all families.
+    count = "n_routed_experts" if "n_routed_experts" in config else "num_local_experts"
+    return {
+        "expert_count": config.positive(count),
+        "expert_used_count": config.positive("num_experts_per_tok"),
+        "expert_shared_count": config.get("n_shared_experts", int, 0),
+        "expert_feed_forward_length": config.positive("moe_intermediate_size"),
+        "expert_weights_norm": config.get("norm_topk_prob", bool, True),
+        "expert_weights_scale": config.get("routed_scaling_factor", float, 1.0),
+        "expert_group_count": config.positive("n_group", 1),
+        "expert_group_used_count": config.positive("topk_group", 1),
+        "expert_gating_func": scoring,
+        "leading_dense_block_count": config.get("first_k_dense_replace", int, 0),
+    }

@@ -179,10 +179,10 @@ def _yarn_keys(
     for key in ("beta_fast", "beta_slow"):
         if key in rope:
             keys[f"{prefix}.yarn_{key}"] = rope.get(key, float)
-    if "attention_factor" in rope:
-        # GGUF's factor multiplies YaRN's own, 1 + 0.1 · ln(factor), instead of standing for it.
-        own = 1 + 0.1 * math.log(factor) if factor > 1 else 1.0
-        keys[f"{prefix}.attn_factor"] = rope.get("attention_factor", float) / own
+    # GGUF's factor multiplies YaRN's own instead of standing for it.
+    own, wanted = _yarn_growth(factor, 1.0), _yarn_magnitude(rope)
+    if wanted != own:
+        keys[f"{prefix}.attn_factor"] = wanted / own
     # GGUF has no key for it: programs know what is their family's.
     truncate = rope.get("truncate", bool, True)
     if truncate != truncates:
@@ -190,3 +190,40 @@ def _yarn_keys(
             rope.source, f"truncate is {str(truncate).lower()}, which this family doesn't support"
         )
     return keys
+
+
+def yarn_multiplier_keys(rope: JsonObject, *, of_rotated: float | None) -> dict[str, MetadataValue]:
+    """YaRN's magnitude where files have that of all channels apart; to be added to `rope_keys`.
+
+    Args:
+        rope: The parameters.
+        of_rotated: How fast programs have the magnitude of rotated channels grow; None: as fast as
+            that of all, if that grows.
+
+    Raises:
+        ModelLoadError: They have types that they can't have.
+    """
+    if rope.get("rope_type", str, "default") != "yarn":
+        return {}
+    factor, of_all = rope.get("factor", float), rope.get("mscale_all_dim", float, 0.0)
+    if of_rotated is None:
+        of_rotated = of_all if of_all > 0 else 1.0
+    own = _yarn_growth(factor, of_rotated) / _yarn_growth(factor, of_all)
+    return {
+        "rope.scaling.yarn_log_multiplier": of_all,
+        "rope.scaling.attn_factor": _yarn_magnitude(rope) / own,
+    }
+
+
+def _yarn_magnitude(rope: JsonObject) -> float:
+    """What multiplies cosines and sines."""
+    factor = rope.get("factor", float)
+    of_rotated, of_all = (rope.get(key, float, 0.0) for key in ("mscale", "mscale_all_dim"))
+    default = _yarn_growth(factor, 1.0)
+    if of_rotated and of_all:
+        default = _yarn_growth(factor, of_rotated) / _yarn_growth(factor, of_all)
+    return rope.get("attention_factor", float, default)
+
+
+def _yarn_growth(factor: float, multiplier: float) -> float:
+    return 1 + 0.1 * multiplier * math.log(factor) if factor > 1 else 1.0

@@ -6,14 +6,18 @@ from caudal.errors import HOW_TO_ASK
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families import (
     bert,
+    deepseek2,
     gemma2,
     gemma3,
     gemma4,
     glm4,
+    glm4moe,
     gpt_oss,
     granite,
     lfm2,
     llama,
+    minimax_m2,
+    mistral3,
     mixtral,
     modernbert,
     muse_glimmer,
@@ -29,16 +33,20 @@ from caudal.formats.huggingface.families import (
     qwen3next,
     qwen35,
     smollm3,
+    stablelm,
+    starcoder2,
 )
 from caudal.formats.huggingface.family import Family
 
 _ALL = (
     bert.FAMILY,
+    deepseek2.FAMILY,
     gemma2.FAMILY,
     gemma3.FAMILY,
     gemma4.FAMILY,
     gemma4.UNIFIED_FAMILY,
     glm4.FAMILY,
+    glm4moe.FAMILY,
     gpt_oss.FAMILY,
     granite.EXPERTS_FAMILY,
     granite.FAMILY,
@@ -46,6 +54,8 @@ _ALL = (
     lfm2.EXPERTS_FAMILY,
     lfm2.FAMILY,
     llama.FAMILY,
+    minimax_m2.FAMILY,
+    mistral3.FAMILY,
     mixtral.FAMILY,
     modernbert.FAMILY,
     muse_glimmer.FAMILY,
@@ -65,6 +75,8 @@ _ALL = (
     qwen3moe.VISION_FAMILY,
     qwen3next.FAMILY,
     smollm3.FAMILY,
+    stablelm.FAMILY,
+    starcoder2.FAMILY,
 )
 
 FAMILIES = {kind: family for family in _ALL for kind in family.model_types}

@@ -1,0 +1,36 @@
+"""Ministral 3 and Devstral 2: the text of both."""
+
+from __future__ import annotations
+
+from caudal.formats.huggingface.config import SILU, Config
+from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
+from caudal.formats.huggingface.keys import decoder_keys
+from caudal.formats.huggingface.rope_keys import rope_parameters, yarn_multiplier_keys
+from caudal.formats.huggingface.tensor_rules import permuted_heads
+
+
+def _keys(config: Config) -> Keys:
+    config.require("hidden_act", SILU, "silu")
+    config.require("sliding_window", (None,), None)
+    rope = rope_parameters(config)
+    keys = {**decoder_keys(config), **yarn_multiplier_keys(rope, of_rotated=1.0)}
+    scale = rope.get("llama_4_scaling_beta", float, 0.0)
+    if scale:
+        keys["attention.temperature_scale"] = scale
+        keys["attention.temperature_length"] = rope.positive("original_max_position_embeddings")
+    return keys
+
+
+FAMILY = Family(
+    model_types=("ministral3",),
+    architecture="mistral3",
+    keys=_keys,
+    layer={
+        **ATTENTION,
+        **MLP,
+        **NORMS,
+        "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
+        "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
+    },
+    defaults={"head_dim": 128, "rms_norm_eps": 1e-5},
+)

@@ -1,0 +1,25 @@
+"""StableLM 3B and StableLM 2."""
+
+from __future__ import annotations
+
+from caudal.formats.huggingface.config import SILU, Config
+from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
+from caudal.formats.huggingface.keys import layer_norm_keys, rotated_channels
+
+
+def _keys(config: Config) -> Keys:
+    config.require("hidden_act", SILU, "silu")
+    config.require("qk_layernorm", (False,), False)
+    return {
+        **layer_norm_keys(config),
+        "rope.dimension_count": rotated_channels(config, 0.25),
+        "use_parallel_residual": config.get("use_parallel_residual", bool, False),
+    }
+
+
+FAMILY = Family(
+    model_types=("stablelm",),
+    architecture="stablelm",
+    keys=_keys,
+    layer={**ATTENTION, **MLP, **NORMS},
+)

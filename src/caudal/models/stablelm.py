@@ -1,0 +1,26 @@
+"""StableLM 3B and StableLM 2 (arXiv 2402.17834): Llama with LayerNorms, rotating part of a head.
+
+Without a norm of its own, an MLP reads what the attention beside it reads.
+"""
+
+from __future__ import annotations
+
+from caudal.formats.model_file import ModelFile
+from caudal.models.decoder import Decoder
+from caudal.models.program import Program
+
+
+def build(file: ModelFile) -> Program:
+    """The program."""
+    decoder = Decoder(file, norms="layer")
+    rope = decoder.rope(interleaved=False)
+    decoder.embed_tokens()
+    for layer in decoder.layers():
+        normed = layer.norm("attn_norm")
+        heads = layer.project(normed)
+        layer.rotate(heads, rope)
+        layer.add(layer.attend(heads), "attn_output")
+        if decoder.b.has(layer.tensor("ffn_norm.weight")):
+            normed = layer.norm("ffn_norm")
+        layer.add(layer.gated_mlp(normed, "silu"), "ffn_down")
+    return decoder.finish()

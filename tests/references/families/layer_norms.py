@@ -1,0 +1,26 @@
+"""Families with LayerNorms."""
+
+from __future__ import annotations
+
+from references.reference import SIZES, Reference
+
+_UNTIED = {"tie_word_embeddings": False}
+
+REFERENCES = {
+    # llama.cpp knows no windows here.
+    "starcoder2": Reference(
+        config={"model_type": "starcoder2", **SIZES, "sliding_window": 48}, llama_cpp=False
+    ),
+    "starcoder2_no_window": Reference(config={"model_type": "starcoder2", **SIZES, **_UNTIED}),
+    "stablelm": Reference(
+        config={
+            "model_type": "stablelm",
+            **SIZES,
+            "use_qkv_bias": True,
+            "partial_rotary_factor": 0.5,
+        },
+    ),
+    "stablelm_parallel": Reference(
+        config={"model_type": "stablelm", **SIZES, "use_parallel_residual": True},
+    ),
+}
