@@ -8,6 +8,7 @@ from caudal.errors import HOW_TO_ASK, ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.models import (
     bert,
+    cohere2,
     deepseek2,
     gemma2,
     gemma3,
@@ -40,6 +41,7 @@ from caudal.models.program import Program
 
 _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "bert": bert.build,
+    "cohere2": cohere2.build,
     "deepseek2": deepseek2.build,
     "gemma2": gemma2.build,
     "gemma3": gemma3.build,

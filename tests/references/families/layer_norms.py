@@ -7,6 +7,16 @@ from references.reference import SIZES, Reference
 _UNTIED = {"tie_word_embeddings": False}
 
 REFERENCES = {
+    # Three layers with windows to one without. llama.cpp keeps to that pattern, whatever files say.
+    "cohere2": Reference(
+        config={
+            "model_type": "cohere2",
+            **SIZES,
+            "num_hidden_layers": 5,
+            "sliding_window": 40,
+            "logit_scale": 0.5,
+        },
+    ),
     # llama.cpp knows no windows here.
     "starcoder2": Reference(
         config={"model_type": "starcoder2", **SIZES, "sliding_window": 48}, llama_cpp=False

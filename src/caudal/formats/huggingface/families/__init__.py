@@ -6,6 +6,7 @@ from caudal.errors import HOW_TO_ASK
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families import (
     bert,
+    cohere2,
     deepseek2,
     gemma2,
     gemma3,
@@ -40,6 +41,7 @@ from caudal.formats.huggingface.family import Family
 
 _ALL = (
     bert.FAMILY,
+    cohere2.FAMILY,
     deepseek2.FAMILY,
     gemma2.FAMILY,
     gemma3.FAMILY,
