@@ -126,6 +126,7 @@ def test_shards_are_one_model_and_are_all_there(tmp_path: Path) -> None:
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
         ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type is 'spiral'"),
         ({"rope_parameters": {"rope_type": "llama3"}}, "factor is missing"),
+        ({"rope_parameters": {"rope_type": "proportional"}}, "rope_type is 'proportional'"),
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"num_hidden_layers": 2**63}, "num_hidden_layers must be positive"),
         ({"num_attention_heads": "two"}, "num_attention_heads must be of type int"),

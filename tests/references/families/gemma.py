@@ -76,6 +76,34 @@ REFERENCES = {
         },
         spread=_GEMMA4_SPREAD,
     ),
+    # 12B, the text of it. llama.cpp's GELU, of half precision, takes it a little over 1e-3 away.
+    "gemma4_unified": Reference(
+        config={
+            "model_type": "gemma4_unified",
+            "text_config": {
+                **_GEMMA4,
+                "model_type": "gemma4_unified_text",
+                "num_hidden_layers": 3,
+                "layer_types": _GEMMA4["layer_types"][:3],
+            },
+            "vision_config": {
+                "model_type": "gemma4_unified_vision",
+                "mm_embed_dim": 16,
+                "output_proj_dims": 16,
+                "patch_size": 2,
+                "pooling_kernel_size": 1,
+                "model_patch_size": 2,
+                "mm_posemb_size": 4,
+            },
+            "audio_config": {"model_type": "gemma4_unified_audio", "audio_embed_dim": 16},
+            "image_token_id": 319,
+            "video_token_id": 315,
+            "audio_token_id": 312,
+        },
+        auto="AutoModelForImageTextToText",
+        spread=_GEMMA4_SPREAD,
+        llama_cpp=False,
+    ),
     # 26B-A4B: experts, and keys that are values, in layers that see all.
     "gemma4_experts": Reference(
         config={

@@ -12,6 +12,7 @@ from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.checkpoint import Checkpoint
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.methods import Method
+from caudal.formats.huggingface.rope_keys import check_divided
 from caudal.formats.huggingface.rows import Joined, Rows, mapped
 from caudal.formats.huggingface.tensor_rules import Found, Rule, split
 from caudal.formats.tensor_types import TensorType
@@ -48,6 +49,7 @@ NOT_TEXT = (
     "patch_merger",
     "vision_language_adapter",
     "vision_adapter",
+    "vision_embedder",
     "vision_projection",
 )
 """Modules of models of more than text, which are left out: text is what is loaded."""
@@ -208,6 +210,7 @@ class Family:
             add(full, _stacked(checkpoint, full, parts), parts[min(parts)].name)
         for full, rows in self.made(config).items():
             add(full, rows, "config.json's")
+        check_divided(config, result)
         if not tied and not self.is_encoder(config) and "output.weight" not in result:
             raise ModelLoadError(
                 checkpoint.source, "tensor lm_head.weight is missing, and not tied to the embedding"

@@ -7,6 +7,7 @@ before, there were `rope_theta` and `rope_scaling`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from caudal.formats.model_folder import JsonObject
 FULL, SLIDING = "full_attention", "sliding_attention"
 _DEFAULT_BASE = 10000.0
 _NOT_TURNED = 1e30
+_DIVISORS = "rope_freqs.weight"
+_DIVIDED = ("llama3", "proportional")
+"""What is in those divisors, and in no key."""
 
 
 def rope_parameters(config: Config, layers: str = FULL) -> JsonObject:
@@ -58,7 +62,7 @@ def rope_keys(
     }
     kind = rope.get("rope_type", str, "default")
     # Of text, all positions of multimodal RoPE are the same: then it is the plain one.
-    if kind in ("default", "llama3", "mrope", "proportional"):
+    if kind in ("default", "mrope", *_DIVIDED):
         return keys
     if kind == "linear":
         return keys | {
@@ -74,6 +78,17 @@ def rope_keys(
         f"rope_type is {kind!r}; supported are 'default', 'linear', 'llama3', 'longrope', "
         "'proportional' and 'yarn'",
     )
+
+
+def check_divided(config: Config, tensors: Iterable[str]) -> None:
+    """Refuse what divisors would have to say, where a family makes none.
+
+    Raises:
+        ModelLoadError: The configuration stretches positions in a way that got lost.
+    """
+    kind = rope_parameters(config).get("rope_type", str, "default")
+    if kind in _DIVIDED and _DIVISORS not in tensors:
+        raise config.error(f"rope_type is {kind!r}, which isn't supported for this model_type")
 
 
 def llama3_divisors(config: Config, rope: JsonObject, dimensions: int) -> Rows | None:
@@ -104,7 +119,7 @@ def llama3_divisors(config: Config, rope: JsonObject, dimensions: int) -> Rows |
         smooth = np.clip((original / wavelengths - low) / (high - low), 0, 1)
         return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
 
-    return made_of_floats("rope_freqs.weight", (dimensions // 2,), divisors)
+    return made_of_floats(_DIVISORS, (dimensions // 2,), divisors)
 
 
 def proportional_divisors(rope: JsonObject, dimensions: int) -> Rows:
@@ -125,7 +140,7 @@ def proportional_divisors(rope: JsonObject, dimensions: int) -> Rows:
     pairs = dimensions // 2
     values = np.full(pairs, _NOT_TURNED, np.float32)
     values[: int(share * dimensions // 2)] = factor
-    return made_of_floats("rope_freqs.weight", (pairs,), values.copy)
+    return made_of_floats(_DIVISORS, (pairs,), values.copy)
 
 
 def longrope_factors(rope: JsonObject, dimensions: int) -> dict[str, Rows]:
