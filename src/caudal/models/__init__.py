@@ -42,6 +42,7 @@ from caudal.models.program import Program
 _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
     "bert": bert.build,
     "cohere2": cohere2.build,
+    cohere2.EXPERTS: cohere2.build,
     "deepseek2": deepseek2.build,
     "gemma2": gemma2.build,
     "gemma3": gemma3.build,

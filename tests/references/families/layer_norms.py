@@ -17,6 +17,23 @@ REFERENCES = {
             "logit_scale": 0.5,
         },
     ),
+    "cohere2_moe": Reference(
+        config={
+            "model_type": "cohere2_moe",
+            **SIZES,
+            "num_hidden_layers": 5,
+            "head_dim": 16,
+            "sliding_window": 40,
+            "logit_scale": 0.5,
+            "first_k_dense_replace": 1,
+            "prefix_dense_intermediate_size": 80,
+            "intermediate_size": 32,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "num_shared_experts": 2,
+            "expert_selection_fn": "sigmoid",
+        },
+    ),
     # llama.cpp knows no windows here.
     "starcoder2": Reference(
         config={"model_type": "starcoder2", **SIZES, "sliding_window": 48}, llama_cpp=False

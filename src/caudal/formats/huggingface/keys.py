@@ -174,7 +174,7 @@ def expert_keys(config: Config) -> dict[str, MetadataValue]:
     return keys
 
 
-SOFTMAX, SIGMOID = 1, 2
+SOFTMAX, SIGMOID, SOFTMAX_OF_CHOSEN = 1, 2, 3
 """GGUF's numbers for how experts are scored."""
 
 

@@ -41,6 +41,7 @@ from caudal.formats.huggingface.family import Family
 
 _ALL = (
     bert.FAMILY,
+    cohere2.EXPERTS_FAMILY,
     cohere2.FAMILY,
     deepseek2.FAMILY,
     gemma2.FAMILY,

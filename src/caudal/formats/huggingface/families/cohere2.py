@@ -1,12 +1,18 @@
-"""Command R7B and Command A (Cohere 2)."""
+"""Command R7B and Command A (Cohere 2), and with experts."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
-from caudal.formats.huggingface.keys import layer_norm_keys
+from caudal.formats.huggingface.family import ATTENTION, EXPERTS, MLP, SHARED_EXPERTS, Family, Keys
+from caudal.formats.huggingface.keys import (
+    SIGMOID,
+    SOFTMAX_OF_CHOSEN,
+    decoder_keys,
+    expert_keys,
+    layer_norm_keys,
+)
 from caudal.formats.huggingface.rope_keys import FULL, SLIDING
 
 _GLOBAL_EVERY = 4
@@ -28,11 +34,50 @@ def _keys(config: Config) -> Keys:
     }
 
 
+def _keys_with_experts(config: Config) -> Keys:
+    config.require("prefix_dense_sliding_window_pattern", (1,), 1)
+    if "layer_types" not in config:
+        raise config.error("layer_types is missing")
+    config.require("shared_expert_combination_strategy", ("average",), "average")
+    config.require("expert_selection_fn", tuple(_SCORINGS), "softmax")
+    layers, inner = config.positive("num_hidden_layers"), config.positive("intermediate_size")
+    kinds = config.get("mlp_layer_types", list, ["sparse"] * layers)
+    dense = kinds.count("dense")
+    if kinds != ["dense"] * dense + ["sparse"] * (layers - dense):
+        raise config.error("mlp_layer_types isn't of dense layers, then sparse ones")
+    shared = config.get("num_shared_experts", int, 0)
+    keys = {**_keys(config), **expert_keys(config)}
+    if "rms_norm_eps" in config:
+        del keys["attention.layer_norm_epsilon"]
+        of_norms = "attention.layer_norm_rms_epsilon"
+        keys[of_norms] = decoder_keys(config)[of_norms]
+    return keys | {
+        "feed_forward_length": config.positive("prefix_dense_intermediate_size", inner),
+        "leading_dense_block_count": dense,
+        "expert_feed_forward_length": inner,
+        "expert_shared_count": shared,
+        "expert_shared_feed_forward_length": shared * inner,
+        "expert_gating_func": _SCORINGS[config.get("expert_selection_fn", str, "softmax")],
+        "expert_weights_norm": config.get("norm_topk_prob", bool, True),
+    }
+
+
+_SCORINGS = {"softmax": SOFTMAX_OF_CHOSEN, "sigmoid": SIGMOID}
+
 FAMILY = Family(
     model_types=("cohere2",),
     architecture="cohere2",
     keys=_keys,
     layer={**ATTENTION, **MLP, "input_layernorm": "attn_norm"},
     defaults={"logit_scale": 0.0625, "max_position_embeddings": 8192, "sliding_window": 4096},
+    tied=True,
+)
+
+EXPERTS_FAMILY = Family(
+    model_types=("cohere2_moe",),
+    architecture="cohere2moe",
+    keys=_keys_with_experts,
+    layer={**FAMILY.layer, **EXPERTS, **SHARED_EXPERTS},
+    defaults={**FAMILY.defaults, "head_dim": 128},
     tied=True,
 )
