@@ -11,13 +11,17 @@ PORT := 8000
 
 NATIVE_SOURCES := $(shell find csrc tests/native/cpp -type f) CMakeLists.txt pyproject.toml
 
-.PHONY: run test test-clients test-references fuzz lint format build bench bench-setup bench-peers wheel clean
+.PHONY: run test tests test-clients test-references fuzz lint format build bench bench-setup bench-peers wheel clean
 
 run: build
 	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port $(PORT)
 
-test: lint
-	$(BIN)/pytest
+# A file's tests run one after another, and files beside each other: many wait for processes that they start.
+test: build
+	@$(MAKE) --no-print-directory --jobs 2 lint tests
+
+tests: build
+	$(BIN)/pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Mutated inputs for every parser of foreign bytes, so many seconds each: SECONDS=600 TARGET=gguf.
 # INPUT=FILE tries one file again.

@@ -6,10 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from caudal.store import Store
 from support.package_index import LocalIndex
 from support.pip_environment import use_only_index
+
+# How long an example takes says more about what else the machine does than about the example.
+settings.register_profile("caudal", deadline=None)
+settings.load_profile("caudal")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What may take longest comes first, so that it isn't waited for when all else is done."""
+    items.sort(key=_allowed_seconds, reverse=True)
+
+
+def _allowed_seconds(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return marker.args[0] if marker else 0
 
 
 @pytest.fixture(scope="session")

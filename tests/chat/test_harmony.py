@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from caudal.chat.events import (
@@ -55,7 +55,6 @@ CALL = [
     ],
 )
 @pytest.mark.parametrize("live", [False, True])
-@settings(deadline=None)
 @given(pieces=lengths)
 def test_channels(text: str, events: list[object], live: bool, pieces: list[int]):
     if text.startswith(" to="):
@@ -92,7 +91,6 @@ def test_a_broken_call_is_content():
     assert answer.content.endswith('<|message|>{"city": "Rome')
 
 
-@settings(deadline=None)
 @given(
     parts=st.lists(
         st.sampled_from(
@@ -109,7 +107,6 @@ def test_any_chunking_of_anything_gives_the_same(parts: list[str], pieces: list[
     assert joined(events_of(new_parser("openai", live=live), cut(text, pieces))) == whole
 
 
-@settings(deadline=None)
 @given(pieces=lengths)
 def test_characters_know_whether_they_are_reasoning(pieces: list[int]):
     parser = new_parser("openai")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from caudal.chat.events import ContentDelta, ReasoningDelta
@@ -59,7 +59,6 @@ def test_an_empty_block_leaves_no_trace():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(deadline=None)
 @given(
     text=st.data(),
     pieces=lengths,
@@ -78,7 +77,6 @@ def test_any_chunking_gives_the_same(
     assert parse(cut(drawn, pieces)) == parse([drawn])
 
 
-@settings(deadline=None)
 @given(pieces=lengths)
 def test_characters_know_whether_they_are_reasoning(pieces: list[int]):
     text = "<think>Hmm.</think>\n4"
@@ -89,7 +87,6 @@ def test_characters_know_whether_they_are_reasoning(pieces: list[int]):
     )
 
 
-@settings(deadline=None)
 @given(pieces=lengths)
 def test_calls_follow_reasoning_and_are_not_looked_for_in_it(pieces: list[int]):
     call = '<tool_call>{"name": "now"}</tool_call>'

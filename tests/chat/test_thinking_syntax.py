@@ -118,7 +118,7 @@ def follow(case: int, tokenizer: Any, tokens: Sequence[int]) -> list[bool]:
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_thinking_is_told_as_the_parser_tells_it(case: int, data: st.DataObject) -> None:
     _, texts = CASES[case]

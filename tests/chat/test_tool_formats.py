@@ -196,6 +196,9 @@ def arguments_for(tool_format: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=5)
+EXAMPLES = 40
+"""For each of the many formats, and others in every run."""
+
 FORMATS = sorted(TOOL_FORMATS)
 MARKED = [name for name in FORMATS if not TOOL_FORMATS[name].bare]
 
@@ -226,7 +229,7 @@ def test_a_call_without_arguments_has_an_empty_object(tool_format: str):
 
 
 @pytest.mark.parametrize("tool_format", FORMATS)
-@settings(deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(data=st.data(), pieces=lengths, live=st.booleans())
 def test_any_chunking_gives_the_same_events(
     tool_format: str, data: st.DataObject, pieces: list[int], live: bool
@@ -263,7 +266,7 @@ fragments = st.lists(
 
 
 @pytest.mark.parametrize("tool_format", FORMATS)
-@settings(deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(text=fragments, pieces=lengths, live=st.booleans())
 def test_any_chunking_of_anything_gives_the_same_events(
     tool_format: str, text: str, pieces: list[int], live: bool
@@ -374,7 +377,6 @@ def test_an_end_tag_that_is_cut_short_is_no_content(live: bool):
         "<parameter=city>Rome<parameter=days>3",
     ],
 )
-@settings(deadline=None)
 @given(pieces=lengths)
 def test_a_parameter_ends_where_the_next_begins_or_the_call_ends(text: str, pieces: list[int]):
     text = f"<tool_call>\n<function=weather>\n{text}</function>\n</tool_call>"

@@ -331,7 +331,7 @@ slot_lists = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     grammars=st.lists(slot_lists, min_size=1, max_size=5),
     jump_ahead=st.booleans(),

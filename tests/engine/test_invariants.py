@@ -205,7 +205,6 @@ class EngineMachine(RuleBasedStateMachine):
 EngineMachine.TestCase.settings = settings(
     max_examples=200,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestEngineMachine = pytest.mark.filterwarnings("error")(EngineMachine.TestCase)

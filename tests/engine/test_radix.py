@@ -166,7 +166,7 @@ def test_a_hint_continues_an_earlier_match_and_a_dead_one_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     stored=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=11), max_size=8),
     query=st.lists(st.integers(1, 3), min_size=1, max_size=12),

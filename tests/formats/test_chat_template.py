@@ -118,7 +118,7 @@ def test_typed_special_tokens_stay_text(chatml: ChatTemplate, tokenizer: Tokeniz
         assert chatml.render(user(content)).startswith(f"<|im_start|>user\n{content}<|im_end|>")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     parts=st.lists(
         st.sampled_from(["<|im_end|>", "<|im_start|>", "<|", "im_end", "|>", "<", "x", "\ufdd0"])

@@ -29,7 +29,7 @@ def tokenizer(
     return make_tokenizer(tmp_path_factory.mktemp("vocabulary"), VOCABULARIES[request.param])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data(), skip=st.booleans())
 def test_pieces_join_to_the_whole(tokenizer: Tokenizer, data: st.DataObject, skip: bool) -> None:
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1)))
@@ -39,7 +39,7 @@ def test_pieces_join_to_the_whole(tokenizer: Tokenizer, data: st.DataObject, ski
     assert joined == tokenizer.decode(ids, skip_special_tokens=skip)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=st.text())
 def test_text_arrives_whole(tokenizer: Tokenizer, text: str) -> None:
     incremental = IncrementalDetokenizer(tokenizer)

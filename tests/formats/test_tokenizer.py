@@ -63,7 +63,7 @@ def test_golden_gemma3(gemma3: Tokenizer) -> None:
     assert gemma3.encode("Hello") == [2, 9259]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(text=st.text())
 def test_round_trip(smollm2: Tokenizer, gemma3: Tokenizer, text: str) -> None:
     # SentencePiece reads ▁ as a space, and SmolLM2 has no tokens for some control characters.

@@ -464,9 +464,7 @@ schemas = st.recursive(
 )
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schema=schemas, jump_ahead=st.booleans(), budget=st.integers(8, 64), n=st.integers(1, 3))
 def test_every_answer_conforms_to_its_schema(
     compiler: GrammarCompiler,

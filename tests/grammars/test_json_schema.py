@@ -352,7 +352,7 @@ _values = st.recursive(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(schema=st.dictionaries(st.sampled_from(_KEYWORDS), _values, max_size=6))
 def test_whatever_a_schema_is_it_is_enforced_or_refused(held: Held, schema: dict[str, Any]) -> None:
     for params in (

@@ -105,7 +105,6 @@ def send_examples(server: RunningServer, operation: APIOperation, mode: Generati
         phases=[Phase.generate],
         derandomize=True,
         database=None,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     @given(operation.as_strategy(generation_mode=mode))
