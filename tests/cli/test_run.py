@@ -22,6 +22,7 @@ from caudal.cli import run as run_module
 from caudal.cli.app import app
 from caudal.errors import ContextOverflowError
 from caudal.loading.options import LoadOptions
+from caudal.sampling_params import NO_RECOMMENDATION
 from caudal.service import model_service
 from caudal.service.answers import ChatDelta
 from caudal.service.generation import Delta
@@ -65,6 +66,7 @@ class FakeService:
     made: FakeService
     has_chat_template = True
     max_model_len = 1000
+    facts = SimpleNamespace(loaded=SimpleNamespace(sampling=NO_RECOMMENDATION))
 
     def __init__(self) -> None:
         FakeService.made = self

@@ -46,18 +46,30 @@ def model(request: pytest.FixtureRequest) -> tuple[ModelName, Path]:
 
 def executor_for(path: Path, activations: Activations) -> NativeExecutor:
     with GGUFFile.open(path) as file:
+        program = build_program(file)
         return NativeExecutor(
             file,
-            build_program(file),
+            program,
             NativeOptions(
-                num_blocks=40, max_batch_tokens=WINDOW, threads=2, activations=activations
+                num_blocks=40,
+                window_blocks=(40,) * len(program.windows),
+                max_batch_tokens=WINDOW,
+                threads=2,
+                activations=activations,
             ),
         )
 
 
 def score(executor: NativeExecutor, tokens: list[int], top: int = 0) -> Any:
     blocks = range(-(-len(tokens) // executor.info.block_size))
-    step = SequenceStep(tokens, 0, blocks, score_targets=tokens[1:], score_top=top)
+    step = SequenceStep(
+        tokens,
+        0,
+        blocks,
+        score_targets=tokens[1:],
+        score_top=top,
+        window_tables=[blocks] * len(executor.info.windows),
+    )
     return executor.execute(Batch([step]))[0].scores
 
 

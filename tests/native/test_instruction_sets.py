@@ -89,7 +89,10 @@ def arm_program() -> Path:
         *("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"),
         *("-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++", "-DCMAKE_EXE_LINKER_FLAGS=-static"),
     )
-    run("cmake", "--build", build, "--parallel", str(os.cpu_count() or 1))
+    run(
+        *("cmake", "--build", build, "--target", "kernel_report"),
+        *("--parallel", str(os.cpu_count() or 1)),
+    )
     return build / "kernel_report"
 
 
