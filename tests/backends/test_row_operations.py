@@ -36,7 +36,8 @@ def in_place(emit: Callable[[ProgramBuilder, Buffer], None]) -> Emit:
 
 def normed(b: ProgramBuilder, x: Buffer, name: str | None, group: int | None) -> Buffer:
     out = b.buffer("normed", x.width)
-    b.rms_norm(x, name, out, eps=0.1, group=group)
+    period = 24 if name == "short" else None
+    b.rms_norm(x, name, out, eps=0.1, group=group, period=period)
     return out
 
 
@@ -113,9 +114,11 @@ CASES: dict[str, tuple[Emit, Callable[[Doubles], Doubles]]] = {
     "softplus": (in_place(lambda b, x: b.activate(x, "softplus")), lambda x: np.log1p(np.exp(x))),
     "exp": (in_place(lambda b, x: b.activate(x, "exp")), np.exp),
     "a factor": (in_place(lambda b, x: b.scale(x, 0.3)), lambda x: x * 0.3),
-    "a factor from the file": (in_place(lambda b, x: b.scale_by(x, "one")), lambda x: x * 1.75),
+    "a factor from the file": (
+        in_place(lambda b, x: b.scale_by(x, "one", length=1)),
+        lambda x: x * 1.75,
+    ),
     "factors": (in_place(lambda b, x: b.scale_by(x, "wide")), lambda x: x * WEIGHTS["wide"]),
-    "a shift": (in_place(lambda b, x: b.shift_by(x, "one")), lambda x: x + 1.75),
     "shifts": (in_place(lambda b, x: b.shift_by(x, "wide")), lambda x: x + WEIGHTS["wide"]),
     "bounds": (in_place(lambda b, x: b.clamp(x, -0.5, 1.0)), lambda x: np.clip(x, -0.5, 1.0)),
     "temperature by position": (
@@ -133,9 +136,9 @@ def test_against_numpy(tmp_path: Path, case: str) -> None:
         """A program must use all that its file has."""
         other = b.buffer("other", WIDTH)
         b.columns(x, other, first=0)
-        for name in ("one", "wide"):
-            b.shift_by(other, name)
-        b.rms_norm(other, "short", other, eps=1.0)
+        b.scale_by(other, "one", length=1)
+        b.shift_by(other, "wide")
+        b.rms_norm(other, "short", other, eps=1.0, period=24)
         return emit(b, x)
 
     with OpRunner(tmp_path / "ops.gguf", TABLE, beside_the_rest, WEIGHTS) as runner:
@@ -148,13 +151,18 @@ def test_against_numpy(tmp_path: Path, case: str) -> None:
     [
         (lambda b, x: normed(b, x, "wide", None), ModelLoadError, "tensor wide.weight is missing"),
         (lambda b, x: normed(b, x, "short", 9), ValueError, "can't be cut into groups of 9"),
-        (lambda b, x: normed(b, x, "short", 16), ModelLoadError, "so many groups of 16"),
+        (lambda b, x: normed(b, x, "short", 16), ValueError, "can't be cut into groups of 16"),
+        (
+            in_place(lambda b, x: b.rms_norm(x, "short", x, eps=1.0)),
+            ModelLoadError,
+            "tensor short.weight has length 24 instead of 48",
+        ),
         (lambda b, x: sliced(b, x, 20, 29, None), ValueError, "can't be of every 48"),
         (lambda b, x: sliced(b, x, 20, 0, 7), ValueError, "can't be of every 7"),
         (
             in_place(lambda b, x: b.scale_by(x, "short.weight")),
             ModelLoadError,
-            "instead of 1 or 48",
+            "tensor short.weight has length 24 instead of 48",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -78,7 +79,7 @@ class JsonObject:
         """The value of a key; null counts as missing.
 
         Raises:
-            ModelLoadError: It is missing without a default, or of another type.
+            ModelLoadError: It is missing without a default, of another type, or no finite number.
         """
         value = self.content.get(key)
         if value is None:
@@ -92,7 +93,20 @@ class JsonObject:
             raise ModelLoadError(
                 self.source, f"{key} must be of type {kind.__name__}, but is {value!r:.100}"
             )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ModelLoadError(self.source, f"{key} must be a finite number, but is {value}")
         return value
+
+    def strings(self, key: str, default: list[str]) -> list[str]:
+        """A list of strings.
+
+        Raises:
+            ModelLoadError: It is something else.
+        """
+        values = self.get(key, list, default)
+        if not all(type(value) is str for value in values):
+            raise ModelLoadError(self.source, f"{key} must be strings, but is {values!r:.100}")
+        return values
 
     def positive(self, key: str, default: int | None = None) -> int:
         """A whole number from 1 to 2³¹ - 1.

@@ -138,27 +138,32 @@ class ProgramBuilder:
         self._emit(LayerNorm(out, x, VectorName(weight), shift, eps), (x,), out)
 
     def rms_norm(
-        self, x: Buffer, name: str | None, out: Buffer, *, eps: float, group: int | None = None
+        self,
+        x: Buffer,
+        name: str | None,
+        out: Buffer,
+        *,
+        eps: float,
+        group: int | None = None,
+        period: int | None = None,
     ) -> None:
         """Normalise `x` in groups of channels, and scale it by `name`.weight where there is a name.
 
         Args:
             x: What is normalised.
-            name: Of the weight, which is for a whole number of groups.
+            name: Of the weight.
             out: As wide as x.
             eps: Added to the mean of squares.
-            group: Channels of a group; None: as many as the weight has, or all.
+            group: Channels of a group; None: as many as the weight is for, or all.
+            period: Channels that the weight is for, which is used again for the next ones: a whole
+                number of groups; None: all.
         """
-        if name is None:
-            self._emit(RMSNorm(out, x, None, self._group(x, group), eps), (x,), out)
-            return
-        weight = f"{name}.weight"
-        length = self._length(weight)
-        if length == 0 or x.width % length != 0:
-            raise self._error(weight, f"has length {length}, which doesn't divide {x.width}")
-        if group is not None and length % self._group(x, group) != 0:
-            raise self._error(weight, f"has length {length}, which isn't so many groups of {group}")
-        self._emit(RMSNorm(out, x, VectorName(weight), group or length, eps), (x,), out)
+        period = self._group(x, period)
+        group = period if group is None else group
+        if period % self._group(x, group) != 0:
+            raise ValueError(f"{period} channels of {x.name} can't be cut into groups of {group}")
+        weight = None if name is None else self._vector(f"{name}.weight", period)
+        self._emit(RMSNorm(out, x, weight, group, eps), (x,), out)
 
     def l2_norm(self, x: Buffer, out: Buffer, *, group: int, eps: float) -> None:
         """Give each `group` of channels of `x` length 1."""
@@ -423,13 +428,13 @@ class ProgramBuilder:
         if factor != 1.0:
             self._emit(Scale(x, factor), (x,), x)
 
-    def scale_by(self, x: Buffer, name: str) -> None:
-        """Multiply `x` by the tensor `name`: a number, or one for each channel."""
-        self._emit(ScaleBy(x, self._channels(x, name)), (x,), x)
+    def scale_by(self, x: Buffer, name: str, *, length: int | None = None) -> None:
+        """Multiply `x` by the tensor `name`: one number (`length` 1), or one for each channel."""
+        self._emit(ScaleBy(x, self._vector(name, length or x.width)), (x,), x)
 
     def shift_by(self, x: Buffer, name: str) -> None:
-        """Add the tensor `name` to `x`: a number, or one for each channel."""
-        self._emit(ShiftBy(x, self._channels(x, name)), (x,), x)
+        """Add the tensor `name` to `x`: a number for each channel."""
+        self._emit(ShiftBy(x, self._vector(name, x.width)), (x,), x)
 
     def clamp(self, x: Buffer, low: float, high: float) -> None:
         """Keep the values of `x` within bounds."""
@@ -516,7 +521,7 @@ class ProgramBuilder:
         self.columns(dt, decay, first=0)
         self.scale_by(decay, rate)
         self.activate(decay, "exp")
-        passed = self._channels(dt, skip)
+        passed = self._vector(skip, dt.width)
         layer = self._state_layer(x.width * (b.width // groups))
         op = Mamba2(out, x, b, c, dt, decay, passed, layer, groups)
         self._emit(op, (x, b, c, dt, decay), out, keeps=True)
@@ -657,19 +662,15 @@ class ProgramBuilder:
                     raise self._error(name, f"has rows {what} used{twice}")
                 end = after
 
-    def _channels(self, x: Buffer, name: str) -> VectorName:
-        """The tensor `name`, whatever its dimensions, which has one number or `x.width`."""
-        length = self._length(name)
-        if length not in (1, x.width):
-            raise self._error(name, f"has length {length} instead of 1 or {x.width}")
-        return VectorName(name)
-
-    def _length(self, name: str) -> int:
-        """The numbers of a tensor, which may have any dimensions."""
+    def _vector(self, name: str, length: int) -> VectorName:
+        """The tensor `name`, which has so many numbers, whatever its dimensions."""
         if not self.has(name):
             raise ModelLoadError(str(self._file.path), f"tensor {name} is missing")
+        found = self._file.tensors[name].num_elements
+        if found != length:
+            raise self._error(name, f"has length {found} instead of {length}")
         self._used.add(name)
-        return self._file.tensors[name].num_elements
+        return VectorName(name)
 
     def _state_layer(self, floats: int) -> int:
         """The number of a new layer that keeps so many floats of each sequence."""

@@ -93,7 +93,7 @@ class DeltaNet:
             scale=self.key_dim**-0.5,
             tiled=self.tiled,
         )
-        b.rms_norm(out, layer.tensor("ssm_norm"), out, eps=layer.eps, group=self.value_dim)
+        b.rms_norm(out, layer.tensor("ssm_norm"), out, eps=layer.eps, period=self.value_dim)
         b.gated(gate, out, out, "silu")
         return out
 

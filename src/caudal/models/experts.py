@@ -7,7 +7,7 @@ from typing import Self
 
 from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
-from caudal.models.hyperparameters import positive
+from caudal.models.hyperparameters import MOST, positive
 from caudal.models.layer import Layer
 from caudal.models.program import ActivationName, Buffer, GateName, Routing, ScoringName
 
@@ -87,6 +87,8 @@ class ExpertsConfig:
         gating = file.get_int(f"{arch}.expert_gating_func", 0)
         _check(file, gating in (0, *_SCORINGS), "expert_gating_func", gating, "0 to 3")
         scale = file.get_float(f"{arch}.expert_weights_scale", 1.0)
+        in_bounds = scale == 0 or 1 / MOST <= scale <= MOST
+        _check(file, in_bounds, "expert_weights_scale", scale, f"0, or up to {MOST:.0e}")
         return cls(
             count=count,
             feed_forward=inner,
@@ -209,7 +211,7 @@ def _not_negative(file: ModelFile, name: str) -> int:
     return positive(file, key) if file.get_int(key, 0) else 0
 
 
-def _check(file: ModelFile, holds: bool, name: str, value: int, needed: str) -> None:
+def _check(file: ModelFile, holds: bool, name: str, value: float, needed: str) -> None:
     if not holds:
         raise ModelLoadError(
             str(file.path), f"{file.architecture}.{name} must be {needed}, but is {value}"

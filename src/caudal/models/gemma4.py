@@ -41,7 +41,7 @@ def build(file: ModelFile) -> Program:
             _add_own_embedding(layer, own, own.width // decoder.config.layers)
         scale = layer.tensor("layer_output_scale.weight")
         if layer.b.has(scale):
-            layer.b.scale_by(layer.hidden, scale)
+            layer.b.scale_by(layer.hidden, scale, length=1)
     return decoder.finish(logit_cap=cap(file, "gemma4.final_logit_softcapping"))
 
 
@@ -110,7 +110,7 @@ class _Attention:
         b, x = layer.b, layer.norm("attn_norm")
         q = b.buffer("q", layer.heads * layer.head_dim)
         b.linear(x, layer.tensor("attn_q"), q)
-        b.rms_norm(q, layer.tensor("attn_q_norm"), q, eps=layer.eps)
+        b.rms_norm(q, layer.tensor("attn_q_norm"), q, eps=layer.eps, period=layer.head_dim)
         b.rope(q, layer.head_dim, rope)
         attended = b.buffer("attended", q.width)
         if layer.index >= self._keep:
@@ -134,7 +134,7 @@ class _Attention:
             b.linear(x, layer.tensor("attn_v"), v)
             made = v
         b.rms_norm(made, None, v, eps=layer.eps, group=layer.head_dim)
-        b.rms_norm(k, layer.tensor("attn_k_norm"), k, eps=layer.eps)
+        b.rms_norm(k, layer.tensor("attn_k_norm"), k, eps=layer.eps, period=layer.head_dim)
         b.rope(k, layer.head_dim, rope)
         return k, v
 
@@ -185,7 +185,7 @@ def _own_embeddings(file: ModelFile, decoder: Decoder) -> Buffer | None:
     own = b.buffer("own embeddings", width * config.layers)
     b.linear(decoder.hidden, "per_layer_model_proj", projected)
     b.scale(projected, config.hidden**-0.5)
-    b.rms_norm(projected, "per_layer_proj_norm", projected, eps=config.norm_eps, group=width)
+    b.rms_norm(projected, "per_layer_proj_norm", projected, eps=config.norm_eps, period=width)
     b.embed(own, "per_layer_token_embd.weight", scale=width**0.5, rows=config.vocab_size)
     b.add(own, projected, own)
     b.scale(own, 0.5**0.5)

@@ -123,10 +123,14 @@ class Layer:
         self.b.linear(x, self.tensor("attn_v"), v)
         return Heads(q, k, v, self.head_dim), gate
 
-    def norm_heads(self, heads: Heads) -> None:
-        """Normalise every query and key by itself (QK norm, arXiv 2302.05442)."""
-        self.b.rms_norm(heads.q, self.tensor("attn_q_norm"), heads.q, eps=self.eps)
-        self.b.rms_norm(heads.k, self.tensor("attn_k_norm"), heads.k, eps=self.eps)
+    def norm_heads(self, heads: Heads, *, together: bool = False) -> None:
+        """Normalise queries and keys (QK norm, arXiv 2302.05442).
+
+        Every one by itself, with the same weight; or those of all heads together.
+        """
+        period = None if together else heads.dim
+        for name, x in (("attn_q_norm", heads.q), ("attn_k_norm", heads.k)):
+            self.b.rms_norm(x, self.tensor(name), x, eps=self.eps, period=period)
 
     def rotate(self, heads: Heads, rope: RopeTable) -> None:
         """Give queries and keys their positions."""

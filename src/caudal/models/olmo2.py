@@ -33,7 +33,7 @@ def build(file: ModelFile) -> Program:
     for layer in decoder.layers():
         is_local = window is not None and local[layer.index]
         heads = layer.project(layer.hidden)
-        layer.norm_heads(heads)
+        layer.norm_heads(heads, together=True)
         layer.rotate(heads, local_rope if is_local else rope)
         attended = layer.attend(heads, window=window if is_local else None)
         layer.add_normed(attended, "attn_output", "post_attention_norm")

@@ -16,7 +16,7 @@ def build(file: ModelFile) -> Program:
     decoder.embed_tokens()
     for layer in decoder.layers():
         heads = layer.project(layer.norm("attn_norm"))
-        layer.norm_heads(heads)
+        layer.norm_heads(heads, together=True)
         layer.rotate(heads, rope)
         layer.add(layer.attend(heads), "attn_output")
         add_routed(layer, layer.norm("ffn_norm"), experts)

@@ -62,7 +62,7 @@ def local_layers(config: Config, default: Sequence[bool]) -> list[bool]:
     Raises:
         ModelLoadError: `layer_types` isn't one of the two for each layer.
     """
-    kinds = config.get("layer_types", list, [])
+    kinds = config.strings("layer_types", [])
     if not kinds:
         return list(default)
     if len(kinds) != len(default) or not all(kind in (FULL, SLIDING) for kind in kinds):
@@ -113,7 +113,7 @@ def refuse_windows(config: Config) -> None:
         ModelLoadError: Some layers have windows.
     """
     config.require("use_sliding_window", (False,), False)
-    kinds = config.get("layer_types", list, [])
+    kinds = config.strings("layer_types", [])
     if any(kind != "full_attention" for kind in kinds):
         raise config.error("layer_types has layers other than full_attention")
 

@@ -23,7 +23,7 @@ def _keys(config: Config) -> Keys:
     layers = config.positive("num_hidden_layers")
     every = config.positive("sliding_window_pattern", _GLOBAL_EVERY)
     default = [SLIDING if (layer + 1) % every else FULL for layer in range(layers)]
-    kinds = config.get("layer_types", list, default)
+    kinds = config.strings("layer_types", default)
     if len(kinds) != layers or not all(kind in (FULL, SLIDING) for kind in kinds):
         raise config.error(f"layer_types isn't {SLIDING} or {FULL} for each of {layers} layers")
     return {
@@ -41,7 +41,7 @@ def _keys_with_experts(config: Config) -> Keys:
     config.require("shared_expert_combination_strategy", ("average",), "average")
     config.require("expert_selection_fn", tuple(_SCORINGS), "softmax")
     layers, inner = config.positive("num_hidden_layers"), config.positive("intermediate_size")
-    kinds = config.get("mlp_layer_types", list, ["sparse"] * layers)
+    kinds = config.strings("mlp_layer_types", ["sparse"] * layers)
     dense = kinds.count("dense")
     if kinds != ["dense"] * dense + ["sparse"] * (layers - dense):
         raise config.error("mlp_layer_types isn't of dense layers, then sparse ones")

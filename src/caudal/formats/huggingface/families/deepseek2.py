@@ -57,7 +57,7 @@ def _expert_keys(config: Config) -> dict[str, MetadataValue]:
 
 def _dense_layers(config: Config) -> int:
     """Layers before the first with experts."""
-    kinds = config.get("mlp_layer_types", list, [])
+    kinds = config.strings("mlp_layer_types", [])
     if not kinds:
         default = 1 if "glm4_moe_lite" in config.model_types else 3
         return config.get("first_k_dense_replace", int, default)

@@ -41,7 +41,7 @@ def _attends_both_ways(config: Config) -> bool:
 def _check_pattern(config: Config) -> None:
     """Five layers with windows, then one that sees all."""
     config.require("sliding_window_pattern", (_GLOBAL_EVERY,), _GLOBAL_EVERY)
-    kinds = config.get("layer_types", list, [])
+    kinds = config.strings("layer_types", [])
     expected = [
         FULL if (layer + 1) % _GLOBAL_EVERY == 0 else SLIDING for layer in range(len(kinds))
     ]

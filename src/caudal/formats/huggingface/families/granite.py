@@ -48,7 +48,7 @@ def _hybrid_keys(config: Config) -> Keys:
     config.require("position_embedding_type", (None, "nope", "rope"), None)
     config.require("time_step_limit", UNLIMITED, None)
     layers = config.positive("num_hidden_layers")
-    kinds = config.get("layer_types", list, config.get("layers_block_type", list, []))
+    kinds = config.strings("layer_types", config.strings("layers_block_type", []))
     if len(kinds) != layers or not all(kind in _KINDS for kind in kinds):
         raise config.error(f"layer_types isn't mamba or attention for each of {layers} layers")
     kv_heads = config.positive("num_key_value_heads", config.positive("num_attention_heads"))

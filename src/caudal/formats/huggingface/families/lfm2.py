@@ -45,7 +45,7 @@ def _keys_with_experts(config: Config) -> Keys:
 
 
 def _kinds(config: Config, layers: int) -> list[str]:
-    kinds: list[str] = config.get("layer_types", list, [])
+    kinds = config.strings("layer_types", [])
     if not kinds:
         attending = config.get("full_attn_idxs", list, list(range(layers)))
         kinds = [FULL if index in attending else "conv" for index in range(layers)]

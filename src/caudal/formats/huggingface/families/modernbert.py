@@ -36,7 +36,7 @@ def _keys(config: Config) -> Keys:
 def _global_every(config: Config) -> int:
     """Which layers see all tokens: the first, and then one of so many."""
     every = config.positive("global_attn_every_n_layers", 3)
-    kinds = config.get("layer_types", list, [])
+    kinds = config.strings("layer_types", [])
     if not kinds:
         return every
     every = next((layer for layer, kind in enumerate(kinds) if layer and kind == FULL), len(kinds))

@@ -22,7 +22,7 @@ _KINDS = {
 
 def _kinds(config: Config) -> str:
     """What each layer is: M(amba), * (attention), - (MLP) or E(xperts)."""
-    kinds = config.get("layers_block_type", list, config.get("layer_types", list, []))
+    kinds = config.strings("layers_block_type", config.strings("layer_types", []))
     pattern = config.get("hybrid_override_pattern", str, "")
     found = "".join(_KINDS.get(kind, "?") for kind in kinds) or pattern
     layers = config.positive("num_hidden_layers", max(len(found), 1))

@@ -13,7 +13,7 @@ from caudal.formats.huggingface.rope_keys import FULL, SLIDING, rope_parameters
 def _keys(config: Config) -> Keys:
     config.require("hidden_act", SILU, "silu")
     keys = decoder_keys(config)
-    kinds = config.get("layer_types", list, [])
+    kinds = config.strings("layer_types", [])
     if any(kind not in (FULL, SLIDING) for kind in kinds):
         raise config.error(f"layer_types has layers that are neither {FULL} nor {SLIDING}")
     if SLIDING not in kinds:

@@ -44,7 +44,7 @@ def hybrid_keys(config: Config) -> dict[str, MetadataValue]:
     config.require("hidden_act", SILU, "silu")
     config.require("attn_output_gate", (True,), True)
     layers = config.positive("num_hidden_layers")
-    kinds = config.get("layer_types", list, []) or [
+    kinds = config.strings("layer_types", []) or [
         FULL if index % interval == interval - 1 else _LINEAR
         for interval in [config.positive("full_attention_interval", 4)]
         for index in range(layers)
