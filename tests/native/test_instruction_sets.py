@@ -98,15 +98,18 @@ def arm_program() -> Path:
 
 @pytest.fixture(scope="module", params=ARM_PROCESSORS)
 def arm(request: pytest.FixtureRequest, arm_program: Path) -> tuple[str, Report]:
-    """An emulated processor, and its report."""
+    """An emulated processor, and its report on the best of its kernels.
+
+    Emulation takes long, and others have the rest: each runs where nothing better does.
+    """
     emulator = tool(("qemu-aarch64", "qemu-aarch64-static"))
     assert emulator is not None
-    return request.param, report_of(emulator, "-cpu", request.param, arm_program)
+    return request.param, report_of(emulator, "-cpu", request.param, arm_program, "best")
 
 
-def check(report: Report) -> None:
+def check(report: Report, tables: Sequence[str]) -> None:
     assert report.failures == []
-    assert set(report.checks) == set(report.bits) == set(report.tables)
+    assert set(report.checks) == set(report.bits) == set(tables)
     assert min(report.checks.values()) > 500
     families(report)
 
@@ -126,13 +129,13 @@ def families(*reports: Report) -> dict[bool, dict[str, str]]:
 
 
 def test_this_machine(native: Report) -> None:
-    check(native)
+    check(native, native.tables)
 
 
 def test_arm64(arm: tuple[str, Report]) -> None:
     processor, report = arm
     assert report.tables == ARM_PROCESSORS[processor]
-    check(report)
+    check(report, report.tables[:1])
 
 
 def test_arm64_computes_the_same_bits_as_this_machine(

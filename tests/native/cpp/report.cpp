@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 
 namespace caudal::report {
 
@@ -79,12 +80,14 @@ void Report::check(const std::string& name, bool ok, const std::string& text) co
 
 }  // namespace caudal::report
 
-int main() {
+int main(int argc, char** argv) {
     using namespace caudal;
+    std::vector<const KernelTable*> tables = runnable_kernels();
     std::printf("tables");
-    for (const KernelTable* table : runnable_kernels()) std::printf(" %s", table->name);
+    for (const KernelTable* table : tables) std::printf(" %s", table->name);
     std::printf("\n");
-    for (const KernelTable* table : runnable_kernels()) {
+    if (argc > 1 && std::string_view(argv[1]) == "best") tables.resize(1);
+    for (const KernelTable* table : tables) {
         const report::Report report(table->name);
         report::report_linear(*table, report);
         report::report_token_operations(*table, report);

@@ -1,6 +1,7 @@
 // What the kernels' report consists of: lines for tests/native/test_instruction_sets.py to read.
 //
 //   tables NAME…                     the kernels that this processor can run, best first
+// then, for each of them or, if the program's argument is `best`, for the first:
 //   bits TABLE CASE HASH             what a case computed; equal hashes mean equal bits
 //   check TABLE CASE ok|FAILED TEXT  whether it is right, and by what measure
 #pragma once
