@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _allowed_seconds(item: pytest.Item) -> float:
     marker = item.get_closest_marker("timeout")
     return marker.args[0] if marker else 0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts() -> None:
+    """What runs in a script's background has SIGINT ignored, and all that it starts would too."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -20,10 +20,15 @@ from support.raw_client import connect, post
 TESTS = Path(__file__).parents[1]
 
 
+def heed_hangups() -> None:
+    """Else what runs under nohup would inherit that they are ignored."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def server(
     *arguments: str,
-    preexec: Callable[[], object] | None = None,
+    preexec: Callable[[], object] = heed_hangups,
     stderr: int = subprocess.PIPE,
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
