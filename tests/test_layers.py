@@ -26,7 +26,8 @@ LAYERS: Sequence[frozenset[str]] = [
         "grammars",
         "chat loading",
         "reading service",
-        "server library",
+        "workers library",
+        "server",
         OFFERED,
         "bench",
         "cli",
@@ -108,6 +109,7 @@ def test_what_points_the_wrong_way_is_found() -> None:
         ("chat", "caudal.loading.load"),
         ("service", "caudal.server.errors"),
         ("library", "caudal.server.errors"),
+        ("workers", "caudal.server.errors"),
         ("loading", "caudal.LLM"),
     ):
         assert not may_import(importer, module), f"{importer} may import {module}"

@@ -165,6 +165,25 @@ class EngineDeadError(CaudalError):
     """The engine stopped after an internal failure and takes no more requests."""
 
 
+class WorkerEndedError(EngineDeadError):
+    """The process that a model runs in has ended, and what it was asked with it.
+
+    Args:
+        model: The model.
+        reason: Why, e.g. `has crashed (exit status 1)`.
+        retry_after: Seconds after which it is sensible to try again, where it is started again.
+    """
+
+    def __init__(self, model: str, reason: str, retry_after: int | None = None) -> None:
+        self.model = model
+        self.reason = reason
+        self.retry_after = retry_after
+        again = (
+            "" if retry_after is None else f" It is being started again; retry in {retry_after} s."
+        )
+        super().__init__(f"The process of the model {model!r} {reason}.{again}")
+
+
 class RequestFailedError(CaudalError):
     """A request ended without its answer because the model could not be run on it."""
 

@@ -176,12 +176,17 @@ class MemoryPlan:
         limits: What it was made for.
         kinds: What there is of each kind of memory.
         max_model_len: Most tokens of one sequence: as asked for, or what fits.
+        least: Bytes of all kinds without which no sequence of a usual length (or of the length that
+            is asked for) has room.
+        workspace: Bytes of what an iteration computes with.
     """
 
     options: BackendOptions
     limits: RunLimits
     kinds: MemoryKinds
     max_model_len: int
+    least: int = 0
+    workspace: int = 0
 
 
 class Backend(Protocol):

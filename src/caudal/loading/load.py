@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from caudal.backends.executor import Executor
@@ -68,20 +69,65 @@ class LoadedModel:
         )
 
 
-def load_model(
-    name: str,
-    options: LoadOptions,
-    *,
-    store: Store | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> LoadedModel:
-    """Load a model by name or path. It must be in the store already; nothing is fetched.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedModel:
+    """A model whose files are open and understood; nothing is set aside for it yet.
+
+    Attributes:
+        name: As the user gave it.
+        path: The file, or the first of a split one.
+        options: The user's choices.
+        files: What the files say.
+        run: How it is going to run where nobody says otherwise.
+    """
+
+    name: str
+    path: Path
+    options: LoadOptions
+    files: ModelFiles
+    run: RunPlan
+
+    def load(
+        self, memory: int | None = None, progress: Callable[[float], None] | None = None
+    ) -> LoadedModel:
+        """Pack the weights, and set memory aside.
+
+        Args:
+            memory: Bytes for keys, values and states; None: as planned. What keeps nothing needs
+                none.
+            progress: Called with the share of weights packed so far, 0 to 1.
+
+        Raises:
+            ModelLoadError: The file can't be used.
+            ParameterError: So much memory doesn't suffice.
+        """
+        backend, files, run = find_backend(self.options.backend), self.files, self.run
+        if memory is not None and not files.program.is_encoder:
+            run = plan_run(files.program, replace(self.options, kv_memory=memory), backend)
+        executor = backend.open(files.weights, files.program, run.memory, progress)
+        return LoadedModel(
+            name=self.name,
+            path=self.path,
+            tokenizer=files.tokenizer,
+            chat_template=files.chat_template,
+            grammars=GrammarCompiler(files.tokenizer),
+            program=files.program,
+            executor=executor,
+            engine_config=run.engine,
+            facts=_facts(self.name, self.options, files, run, executor),
+        )
+
+
+@contextlib.contextmanager
+def plan_model(
+    name: str, options: LoadOptions, *, store: Store | None = None
+) -> Iterator[PlannedModel]:
+    """Read a model by name or path, and close its files at the end.
 
     Args:
         name: A name that the store resolves, or the path of a GGUF file or a model's folder.
         options: The user's choices.
         store: Where models are kept; default: the user's store.
-        progress: Called with the share of weights packed so far, 0 to 1.
 
     Raises:
         ModelNotFoundError: There is no such model.
@@ -94,19 +140,35 @@ def load_model(
         stored, chat_template=options.chat_template, served_length=options.max_model_len
     )
     with opened as files:
-        plan = plan_run(files.program, options, backend)
-        executor = backend.open(files.weights, files.program, plan.memory, progress)
-        return LoadedModel(
+        yield PlannedModel(
             name=name,
             path=stored.path,
-            tokenizer=files.tokenizer,
-            chat_template=files.chat_template,
-            grammars=GrammarCompiler(files.tokenizer),
-            program=files.program,
-            executor=executor,
-            engine_config=plan.engine,
-            facts=_facts(name, options, files, plan, executor),
+            options=options,
+            files=files,
+            run=plan_run(files.program, options, backend),
         )
+
+
+def load_model(
+    name: str,
+    options: LoadOptions,
+    *,
+    store: Store | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> LoadedModel:
+    """Load a model by name or path. It must be in the store already; nothing is fetched.
+
+    Args:
+        name: See `plan_model`.
+        options: Likewise.
+        store: Likewise.
+        progress: Called with the share of weights packed so far, 0 to 1.
+
+    Raises:
+        ModelNotFoundError, ModelLoadError, ParameterError: See `plan_model`.
+    """
+    with plan_model(name, options, store=store) as planned:
+        return planned.load(progress=progress)
 
 
 def _facts(

@@ -36,6 +36,11 @@ _Name = TypeVar("_Name", bound=str)
 
 BYTES_PER_ELEMENT: dict[KVType, int] = {"f16": 2, "f32": 4}
 
+BYTES_PER_FLOAT = 4
+
+HEAD_ROWS = 32
+"""Tokens whose logits are there at the same time; `kHeadRows` of the native library."""
+
 MAX_THREADS = 256
 
 DEFAULT_KV_SHARE = 4
@@ -77,6 +82,8 @@ class NativeBackend:
             limits=limits,
             kinds=_kinds(sizes, division),
             max_model_len=max_model_len,
+            least=_least(program, sizes, limits),
+            workspace=_workspace(program, limits.max_num_batched_tokens),
         )
 
     def open(
@@ -127,6 +134,20 @@ def _affordable(sizes: KindSizes, limits: RunLimits, context_length: int) -> Div
             "kv_memory or lower max_model_len.",
         )
     return division
+
+
+def _least(program: Program, sizes: KindSizes, limits: RunLimits) -> int:
+    if program.is_encoder:
+        return 0
+    usual = limits.max_model_len or min(program.context_length, CONVERSATION)
+    return least_bytes(sizes, usual)
+
+
+def _workspace(program: Program, tokens: int) -> int:
+    """What buffers take for so many tokens, as far as they aren't in the same place: at most."""
+    widths = sum(buffer.width for buffer in program.buffers if buffer != program.logits)
+    logits = 0 if program.logits is None else program.logits.width
+    return BYTES_PER_FLOAT * (widths * tokens + logits * min(tokens, HEAD_ROWS))
 
 
 def _kinds(sizes: KindSizes, division: Division) -> MemoryKinds:

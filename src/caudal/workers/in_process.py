@@ -1,0 +1,211 @@
+"""Models in this process: what the library does, and `caudal serve --in-process`.
+
+Where one crashes, all do, and whoever started them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from caudal.loading.load import LoadedModel, PlannedModel, plan_model
+from caudal.loading.options import LoadOptions
+from caudal.service.model_service import ModelService
+from caudal.service.parts import ServiceParts
+from caudal.store import Store
+from caudal.workers.launcher import (
+    LoadProgress,
+    ModelMemory,
+    ModelPlan,
+    ModelSource,
+    ProgressCallback,
+    ignore_progress,
+)
+
+
+def open_planned(model: ModelSource, options: LoadOptions) -> tuple[ModelPlan, OpenFiles]:
+    """Read a model's files, which stay open; see `StartingModel.plan` for what it raises."""
+    with contextlib.ExitStack() as stack:
+        store = Store(None if model.home is None else Path(model.home))
+        planned = stack.enter_context(plan_model(model.name, options, store=store))
+        files = OpenFiles(model, planned, stack.pop_all())
+    return files.plan, files
+
+
+class OpenFiles:
+    """A model's open files.
+
+    Args:
+        model: The model.
+        planned: What they say.
+        stack: Closes them.
+
+    Attributes:
+        plan: What the model is and takes in this process.
+    """
+
+    def __init__(
+        self, model: ModelSource, planned: PlannedModel, stack: contextlib.ExitStack
+    ) -> None:
+        self._model = model
+        self._planned = planned
+        self._stack = stack
+        program, run = planned.files.program, planned.run
+        self.plan = ModelPlan(
+            names=model.names or (model.name,),
+            architecture=planned.files.weights.architecture,
+            tasks=program.tasks,
+            max_model_len=run.engine.max_model_len,
+            context_length=program.context_length,
+            weights=sum(tensor.nbytes for tensor in planned.files.weights.tensors.values()),
+            kinds=None if program.is_encoder else run.memory.kinds,
+            least=run.memory.least,
+            workspace=run.memory.workspace,
+            process=0,
+        )
+
+    def load(self, memory: int | None, progress: ProgressCallback) -> ModelService:
+        """Load the model, start its engine, and close the files; see `StartingModel.open`."""
+        with self._stack:
+            loaded = self._planned.load(
+                memory, lambda share: progress(LoadProgress(stage="weights", share=share))
+            )
+        progress(LoadProgress(stage="preparing", share=0.0))
+        return ModelService(_parts(loaded, self._model))
+
+    def memory(self, service: ModelService) -> ModelMemory:
+        """What the model holds, now that it runs."""
+        facts = service.facts.loaded
+        return ModelMemory(
+            weights=facts.executor.weight_bytes,
+            sequences=0 if facts.memory is None else facts.memory.bytes,
+            workspace=self.plan.workspace,
+            process=self.plan.process,
+        )
+
+    def close(self) -> None:
+        """Close the files. Safe to call twice."""
+        self._stack.close()
+
+
+def _parts(loaded: LoadedModel, model: ModelSource) -> ServiceParts:
+    serving = model.serving
+    try:
+        return ServiceParts.from_loaded(
+            loaded,
+            model.names,
+            tool_parser=serving.tool_parser,
+            reasoning_parser=serving.reasoning_parser,
+            allow_request_templates=serving.allow_request_templates,
+            strict=serving.strict,
+        )
+    except BaseException:
+        loaded.executor.close()
+        raise
+
+
+class InProcessLauncher:
+    """Launcher (see launcher.py) of models in this process."""
+
+    async def start(self, model: ModelSource, options: LoadOptions) -> InProcessStarting:
+        """See `Launcher`."""
+        return InProcessStarting(model, options)
+
+
+class InProcessStarting:
+    """StartingModel (see launcher.py) in this process; it reads when it is asked for its plan."""
+
+    def __init__(self, model: ModelSource, options: LoadOptions) -> None:
+        self._reading = asyncio.ensure_future(asyncio.to_thread(open_planned, model, options))
+
+    async def plan(self) -> ModelPlan:
+        """See `StartingModel`."""
+        plan, _ = await asyncio.shield(self._reading)
+        return plan
+
+    async def open(
+        self, memory: int | None = None, progress: ProgressCallback = ignore_progress
+    ) -> InProcessModel:
+        """See `StartingModel`. A thread that loads can't be interrupted: what it has loaded by the
+        time that it is done is given back.
+        """
+        loop = asyncio.get_running_loop()
+
+        def report(each: LoadProgress) -> None:
+            loop.call_soon_threadsafe(progress, each)
+
+        _, files = await asyncio.shield(self._reading)
+        loading = asyncio.ensure_future(asyncio.to_thread(files.load, memory, report))
+        try:
+            service = await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            loading.add_done_callback(_shut_down)
+            raise
+        return InProcessModel(service, files.memory(service))
+
+    async def stop(self) -> None:
+        """See `StartingModel`."""
+        self._reading.add_done_callback(_close)
+        await asyncio.wait([self._reading])
+
+
+def _close(reading: asyncio.Future[tuple[ModelPlan, OpenFiles]]) -> None:
+    if not reading.cancelled() and reading.exception() is None:
+        reading.result()[1].close()
+
+
+def _shut_down(loading: asyncio.Future[ModelService]) -> None:
+    if not loading.cancelled() and loading.exception() is None:
+        ending = loading.get_loop().create_task(loading.result().shutdown())
+        _ENDING.add(ending)
+        ending.add_done_callback(_ENDING.discard)
+
+
+_ENDING: set[asyncio.Task[None]] = set()
+"""Tasks that nobody waits for; the loop alone doesn't keep them."""
+
+
+class InProcessModel:
+    """RunningModel (see launcher.py) in this process.
+
+    Args:
+        service: The model's.
+        memory: What it holds.
+    """
+
+    process_id = None
+
+    def __init__(self, service: ModelService, memory: ModelMemory) -> None:
+        self._service = service
+        self._memory = memory
+        self._ended = asyncio.Event()
+
+    @property
+    def service(self) -> ModelService:
+        """See `RunningModel`."""
+        return self._service
+
+    @property
+    def memory(self) -> ModelMemory:
+        """See `RunningModel`."""
+        return self._memory
+
+    async def wait_ended(self) -> str:
+        """See `RunningModel`."""
+        await self._ended.wait()
+        return "was stopped"
+
+    async def stop(self, drain_seconds: float = 0.0) -> None:
+        """See `RunningModel`."""
+        await drain(self._service, drain_seconds)
+        await self._service.shutdown()
+        self._ended.set()
+
+
+async def drain(service: ModelService, seconds: float) -> None:
+    """Wait until nothing runs or waits in a service, for so many seconds at most."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while (stats := await service.stats()).running or stats.waiting:
+                await asyncio.sleep(0.02)
