@@ -7,6 +7,8 @@ there; and a recurrent "state" is the whole history itself, which a step must fi
 own context. The next token is a hash of that history and the sampling row, so that a request's
 tokens are the same however it was batched, chunked, cached, preempted or forked, or the test fails.
 What was written for proposed tokens that weren't drawn is struck out: nobody may read it.
+What was computed with an adapter is marked so, and may be read with that one alone; the tokens
+drawn with it are others.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from caudal.backends.executor import (
     Batch,
     Executor,
     ExecutorInfo,
+    LoadedAdapter,
     SampledToken,
     SamplingRow,
     SequenceStep,
@@ -31,6 +34,7 @@ from caudal.backends.executor import (
     TokenLogprob,
     WindowPool,
 )
+from caudal.formats.lora.adapter import Adapter
 from caudal.models.pooling import PoolingKind
 from support.fake_facts import EXECUTOR_FACTS
 
@@ -51,6 +55,16 @@ def next_token(history: Sequence[int], seed: int, stream: int, vocab_size: int) 
     """The token that the fake model draws after `history` (without bans)."""
     text = f"{seed}:{stream}:{','.join(map(str, history))}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") % vocab_size
+
+
+def with_adapter(seed: int, source: str) -> int:
+    """The seed with which the bare model draws what an adapter's sequence does with this one."""
+    return seed ^ _mark(source)
+
+
+def _mark(source: str) -> int:
+    digest = hashlib.blake2b(source.encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "little")
 
 
 def allows(mask: bytes, token: int) -> bool:
@@ -87,6 +101,7 @@ class FakeExecutor(Executor):
         vocab_size: Tokens there are.
         windows: Pools for layers with windows.
         num_slots: Slots for recurrent states.
+        adapters: Those that are loaded, by number.
         fail: Called with each batch; raises to let it fail, with half of its writes done.
         gate: While cleared, holds the executor inside `collect`; `entered` says that it is there.
         batches: Number of tokens of each step of each batch that ran.
@@ -108,11 +123,18 @@ class FakeExecutor(Executor):
     closed: bool = False
     windows: Sequence[WindowPool] = ()
     num_slots: int = 0
+    adapters: dict[int, Adapter] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         counts = [self.num_blocks, *(pool.num_blocks for pool in self.windows)]
         self.pools = [[[UNWRITTEN] * self.block_size for _ in range(count)] for count in counts]
+        # With which adapter each token was computed.
+        self.owners: list[list[list[Adapter | None]]] = [
+            [[None] * self.block_size for _ in range(count)] for count in counts
+        ]
         self.states: list[list[int] | None] = [None] * self.num_slots
+        self.state_owners: list[Adapter | None] = [None] * self.num_slots
+        self._had_adapters = False
         self.entered = threading.Event()
         self._launched: Batch | None = None
 
@@ -148,6 +170,7 @@ class FakeExecutor(Executor):
             self._check_writes(batch, [own[kind] for own in tables], copies[kind])
             for source, destination in copies[kind]:
                 pool[destination] = pool[source].copy()
+                self.owners[kind][destination] = self.owners[kind][source].copy()
         self._check_states(batch)
         self.copies += len(batch.copies)
         if self.fail is not None:
@@ -162,12 +185,28 @@ class FakeExecutor(Executor):
             self._write(step)
         return [self._result(step) for step in batch.steps]
 
+    def load_adapter(self, adapter: Adapter) -> LoadedAdapter:
+        _demand(self._launched is None, "an adapter is loaded while an iteration runs")
+        index = next(i for i in range(len(self.adapters) + 1) if i not in self.adapters)
+        self.adapters[index] = adapter
+        self._had_adapters = True
+        return LoadedAdapter(index, adapter.rank, adapter.nbytes)
+
+    def unload_adapter(self, index: int) -> None:
+        _demand(self._launched is None, "an adapter is unloaded while an iteration runs")
+        del self.adapters[index]
+
     def close(self) -> None:
         self.closed = True
 
     def context_of(self, step: SequenceStep) -> list[int]:
         """The sequence's tokens as its block table spells them."""
         return self.read(0, step.block_table, 0, step.context + len(step.tokens))
+
+    def adapter_of(self, step: SequenceStep) -> Adapter | None:
+        """What a step is computed with."""
+        _demand(step.adapter is None or step.adapter in self.adapters, "an adapter isn't loaded")
+        return None if step.adapter is None else self.adapters[step.adapter]
 
     def read(self, kind: int, table: Sequence[int], first: int, end: int) -> list[int]:
         """The tokens at some positions, as a block table of a pool spells them."""
@@ -228,6 +267,10 @@ class FakeExecutor(Executor):
             if step.state is not None:
                 context = self.read(0, step.block_table, 0, step.context)
                 _demand(self.state_in(step.state.source) == context, "a state of something else")
+                owned = step.state.source is None or (
+                    self.state_owners[step.state.source] is self.adapter_of(step)
+                )
+                _demand(owned, "a state of another adapter")
 
     def state_in(self, slot: int | None) -> list[int] | None:
         """The tokens that the state in a slot has seen; none at the start."""
@@ -246,10 +289,11 @@ class FakeExecutor(Executor):
 
     def _put(self, step: SequenceStep, positions: range, tokens: Sequence[int]) -> None:
         """Write tokens into the blocks of all pools."""
-        size = self.block_size
-        for pool, table in zip(self.pools, _tables(step), strict=True):
+        size, adapter = self.block_size, self.adapter_of(step)
+        for pool, owners, table in zip(self.pools, self.owners, _tables(step), strict=True):
             for token, position in zip(tokens, positions, strict=True):
                 pool[table[position // size]][position % size] = token
+                owners[table[position // size]][position % size] = adapter
 
     def _result(self, step: SequenceStep) -> StepResult:
         context = self.context_of(step)
@@ -259,29 +303,46 @@ class FakeExecutor(Executor):
             context[step.context :] == list(step.tokens),
             "two positions share a place",
         )
+        self._check_owners(step, len(context))
         for kind, table in enumerate(step.window_tables, 1):
             first = self.seen(kind, step.context)
             window = self.read(kind, table, first, len(context))
             _demand(window == context[first:], "a window's KV is not the sequence's")
         if step.state is not None:
             self.states[step.state.destination] = context
+            self.state_owners[step.state.destination] = self.adapter_of(step)
+        adapter = self.adapter_of(step)
+        mark = [] if adapter is None else [_mark(adapter.source)]
         scores = [
-            self._logprob(context[: step.context + i + 1], target, step.score_top)
+            self._logprob(mark + context[: step.context + i + 1], target, step.score_top)
             for i, target in enumerate(step.score_targets)
         ]
         chosen = self._choose(step, context)
         if chosen is None:
             return StepResult(error="no token is allowed")
-        return StepResult(chosen, scores, self._pool(step, context))
+        return StepResult(chosen, scores, self._pool(step, mark, context))
+
+    def _check_owners(self, step: SequenceStep, end: int) -> None:
+        """All that a step sees was computed with its adapter."""
+        if not self._had_adapters:
+            return
+        size, adapter = self.block_size, self.adapter_of(step)
+        for kind, (owners, table) in enumerate(zip(self.owners, _tables(step), strict=True)):
+            for i in range(self.seen(kind, step.context), end):
+                owner = owners[table[i // size]][i % size]
+                _demand(owner is adapter, "what was computed with another adapter is read")
 
     def _choose(self, step: SequenceStep, context: list[int]) -> list[SampledToken] | None:
         """The tokens that count of those to be drawn; None where one can't be."""
         _demand(0 <= step.proposed < len(step.tokens), "all tokens are proposed")
         _demand(not step.proposed or len(step.samples) == step.proposed + 1, "rows and proposals")
         certain = len(context) - step.proposed
+        adapter = self.adapter_of(step)
         chosen: list[SampledToken] = []
         for row in step.samples:
             history = context[: certain + min(len(chosen), step.proposed)]
+            if adapter is not None:
+                row = replace(row, seed=with_adapter(row.seed, adapter.source))
             sampled = self._sample(history, row)
             if sampled is None and (not step.proposed or not chosen):
                 return None
@@ -298,7 +359,9 @@ class FakeExecutor(Executor):
             self._put(step, rejected, [REJECTED] * len(rejected))
         return chosen
 
-    def _pool(self, step: SequenceStep, context: list[int]) -> NDArray[np.float64] | None:
+    def _pool(
+        self, step: SequenceStep, mark: list[int], context: list[int]
+    ) -> NDArray[np.float64] | None:
         rows = step.pooled_rows
         if rows is None:
             return None
@@ -306,7 +369,7 @@ class FakeExecutor(Executor):
         _demand(rows.first + rows.count <= len(step.tokens), "pooled rows")
         total = np.zeros(1) if rows.carry is None else rows.carry.copy()
         for i in range(step.context + rows.first, step.context + rows.first + rows.count):
-            total += state(context[: i + 1])
+            total += state(mark + context[: i + 1])
         return total
 
     def _sample(self, context: list[int], row: SamplingRow) -> SampledToken | None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caudal.backends.facts import ExecutorFacts
+from caudal.formats.lora.adapter import Adapter
 from caudal.sampling_params import SamplingParams
 
 
@@ -108,6 +109,9 @@ class SequenceStep:
         second_segment: Position at which the second text of a pair begins, for an encoder that
             tells them apart; None: there is only one.
         proposed: How many of `tokens`, the last ones, are proposed; fewer than all.
+        adapter: The number of the adapter (`LoadedAdapter.index`) that the tokens are computed
+            with, as all of `context` was: keys, values and states of one adapter are no other's,
+            nor the bare model's. None: without any.
     """
 
     tokens: Sequence[int]
@@ -121,6 +125,7 @@ class SequenceStep:
     proposed: int = 0
     window_tables: Sequence[Sequence[int]] = ()
     state: StateSlots | None = None
+    adapter: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +207,21 @@ class WindowPool:
     window: int
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedAdapter:
+    """An adapter that an executor has.
+
+    Attributes:
+        index: Its number, which steps name it by; once it is unloaded another may get it.
+        rank: The largest rank of its changes.
+        bytes: Memory that it takes.
+    """
+
+    index: int
+    rank: int
+    bytes: int
+
+
 def blocks_of_window(window: int, block_size: int) -> int:
     """Most blocks that the tokens of a window are in, one of them being computed."""
     return -(-(window - 1) // block_size) + 1
@@ -260,6 +280,25 @@ class Executor(Protocol):
         """Launch an iteration and collect it, for those who have nothing to do meanwhile."""
         self.launch(batch)
         return self.collect()
+
+    def load_adapter(self, adapter: Adapter) -> LoadedAdapter:
+        """Take an adapter, which steps may name from now on. Called between iterations.
+
+        Adapters of one model are mixed within a batch as the steps name them. What a step computes
+        depends on its own alone, to the last bit, and costs nothing where it has none.
+
+        Raises:
+            ModelLoadError: It changes what the model doesn't have or adapters can't change, or
+                memory doesn't suffice. Nothing has changed then.
+        """
+
+    def unload_adapter(self, index: int) -> None:
+        """Give an adapter's memory back. Called between iterations, when no step names it any more.
+
+        Raises:
+            KeyError: There is no adapter of this number.
+        """
+        ...
 
     def close(self) -> None:
         """Release threads and memory. Safe to call twice."""

@@ -13,6 +13,7 @@ from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.huggingface.model import FolderModel, open_folder
 from caudal.formats.huggingface.tokenizer import read_tokenizer, tokenizer_type
+from caudal.formats.lora.base import AdapterBase
 from caudal.formats.model_file import ModelFile
 from caudal.formats.model_folder import ModelFolder
 from caudal.formats.tensor_file import TensorFile
@@ -37,12 +38,14 @@ class ModelFiles:
         chat_template: Conversations to ids.
         left_out: Modules that aren't loaded, because they aren't for text.
         sampling: What the model's maker recommends.
+        adapter_base: What adapters for it are checked against.
     """
 
     weights: TensorFile
     program: Program
     tokenizer: Tokenizer
     chat_template: ChatTemplate
+    adapter_base: AdapterBase
     left_out: tuple[str, ...] = ()
     sampling: RecommendedSampling = NO_RECOMMENDATION
 
@@ -126,6 +129,7 @@ def _open_model_file(stored: StoredModel, served_length: int | None) -> Iterator
             program=build_program(file, served_length=served_length),
             tokenizer=tokenizer,
             chat_template=ChatTemplate.from_gguf(file, tokenizer),
+            adapter_base=AdapterBase.of(file),
             left_out=file.left_out if isinstance(file, FolderModel) else (),
             sampling=recommended_sampling(file),
         )

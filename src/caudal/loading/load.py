@@ -13,6 +13,7 @@ from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.formats.chat_template import ChatTemplate
+from caudal.formats.lora.base import AdapterBase
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
@@ -39,6 +40,7 @@ class LoadedModel:
         executor: Runs it.
         engine_config: Limits for the engine.
         facts: What was loaded and what runs it.
+        adapter_base: What adapters for it are checked against.
     """
 
     name: str
@@ -50,6 +52,7 @@ class LoadedModel:
     executor: Executor
     engine_config: EngineConfig
     facts: ModelFacts
+    adapter_base: AdapterBase
 
     @property
     def tasks(self) -> frozenset[Task]:
@@ -115,6 +118,7 @@ class PlannedModel:
             executor=executor,
             engine_config=run.engine,
             facts=_facts(self.name, self.options, files, run, executor),
+            adapter_base=files.adapter_base,
         )
 
 

@@ -93,6 +93,7 @@ def scripted_model(
     """
     with open_model(Store().resolve(str(path))) as files:
         tokenizer, program = files.tokenizer, files.program
+        adapter_base = files.adapter_base
         chat_template = files.chat_template
     executor = ScriptedExecutor(
         num_blocks=2 * max_model_len // BLOCK_SIZE,
@@ -113,5 +114,6 @@ def scripted_model(
         executor=executor,
         engine_config=EngineConfig(max_model_len=max_model_len, max_num_batched_tokens=8192),
         facts=fake_facts(model=name, vocab_size=tokenizer.vocab_size, max_model_len=max_model_len),
+        adapter_base=adapter_base,
     )
     return ModelService(ServiceParts.from_loaded(loaded))

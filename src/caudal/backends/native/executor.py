@@ -14,6 +14,7 @@ from caudal.backends.executor import (
     Batch,
     Executor,
     ExecutorInfo,
+    LoadedAdapter,
     SampledToken,
     SamplingRow,
     SequenceStep,
@@ -25,6 +26,7 @@ from caudal.backends.facts import ExecutorFacts
 from caudal.backends.native.compiler import compile_program
 from caudal.backends.native.options import Activations, KVType
 from caudal.errors import ModelLoadError
+from caudal.formats.lora.adapter import Adapter
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.program import Program
 
@@ -178,6 +180,14 @@ class NativeExecutor(Executor):
         """Run one iteration like `execute`, for what its stages cost rather than its results."""
         costs = self._opened().profile(_pack(batch, self._info))
         return [StageCost(*cost) for cost in costs]
+
+    def load_adapter(self, adapter: Adapter) -> LoadedAdapter:
+        """See `Executor.load_adapter`."""
+        raise ModelLoadError(adapter.source, "this backend takes no adapters")
+
+    def unload_adapter(self, index: int) -> None:
+        """See `Executor.unload_adapter`."""
+        raise KeyError(index)
 
     def close(self) -> None:
         """Release threads and memory."""

@@ -1,0 +1,13 @@
+"""Adapters that are made up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from caudal.formats.lora.adapter import Adapter, LowRank
+
+
+def tiny_adapter(source: str) -> Adapter:
+    """One that changes a single matrix, for models that have no matrices."""
+    change = LowRank(np.ones((1, 2), np.float32), np.ones((2, 1), np.float32), 1.0)
+    return Adapter(source, {"blk.0.attn_q.weight": change})
