@@ -27,6 +27,7 @@ LAYERS: Sequence[frozenset[str]] = [
         "chat loading",
         "reading service",
         "workers library",
+        "fleet",
         "server",
         OFFERED,
         "bench",

@@ -51,6 +51,43 @@ class ModelLoadError(CaudalError):
         super().__init__(f"cannot load {source}: {reason}")
 
 
+class ModelTooLargeError(CaudalError):
+    """There is never enough memory for a model, whatever else is unloaded.
+
+    Args:
+        model: The model.
+        needed: Bytes that it needs at least.
+        memory: Bytes that all models may have together.
+        kept: Bytes of them that models have which stay loaded.
+    """
+
+    def __init__(self, model: str, needed: int, memory: int, kept: int = 0) -> None:
+        self.model = model
+        self.needed = needed
+        self.memory = memory
+        self.kept = kept
+        others = f", {kept / 1e9:.2f} GB of it taken by models that stay loaded" if kept else ""
+        super().__init__(
+            f"The model {model!r} needs {needed / 1e9:.2f} GB of memory at least, but all models "
+            f"together may have {memory / 1e9:.2f} GB{others}. Raise --memory, or lower "
+            "--max-model-len or --max-num-seqs."
+        )
+
+
+class ModelUnavailableError(CaudalError):
+    """A model is there, but can't be had now.
+
+    Args:
+        model: The model.
+        reason: Why, e.g. `was told to stop`.
+    """
+
+    def __init__(self, model: str, reason: str) -> None:
+        self.model = model
+        self.reason = reason
+        super().__init__(f"The model {model!r} {reason}.")
+
+
 class ModelNotFoundError(CaudalError):
     """No model of this name is in the store, and none could be resolved."""
 
@@ -203,9 +240,10 @@ class UnknownModelError(CaudalError):
     def __init__(self, name: str, served: Sequence[str]) -> None:
         self.name = name
         self.served = tuple(served)
-        super().__init__(
-            f"The model {name[:80]!r} does not exist. This server serves: {', '.join(served)}."
-        )
+        there = f"This server serves: {', '.join(served)}."
+        if not served:
+            there = "There are none on this machine yet; fetch one with: caudal pull smollm2"
+        super().__init__(f"The model {name[:80]!r} does not exist. {there}")
 
 
 class UnsupportedTaskError(CaudalError):

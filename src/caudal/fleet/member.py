@@ -1,0 +1,302 @@
+"""One model: whether it is loaded, what runs on it, and who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from caudal.errors import CaudalError, WorkerEndedError
+from caudal.fleet.policy import HOLDS_MEMORY, MemoryNeed, ModelState, Stage
+from caudal.service.service import Service
+from caudal.workers.launcher import (
+    LoadProgress,
+    ModelPlan,
+    ModelSource,
+    RunningModel,
+    StartingModel,
+)
+
+LONGEST_BACK_OFF = 60.0
+"""Seconds that nobody may try for after many failures in a row; and after which a model that runs
+has proved that it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOffer:
+    """A model that there is, loaded or not.
+
+    Attributes:
+        source: How it is started.
+        names: Names that requests may use, its own first. These are shown.
+        other_names: More of them.
+        size: Bytes of its files.
+        created: Unix time of its files, in seconds.
+        pinned: It is loaded at the start, and makes way for nobody.
+        keep_alive: Seconds that it stays where nobody says otherwise; None for the fleet's default.
+    """
+
+    source: ModelSource
+    names: tuple[str, ...]
+    other_names: tuple[str, ...] = ()
+    size: int = 0
+    created: int = 0
+    pinned: bool = False
+    keep_alive: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self.names[0]
+
+
+class Lease:
+    """Keeps a model loaded as long as somebody asks something of it.
+
+    Args:
+        stay: What is kept.
+    """
+
+    __slots__ = ("_released", "_stay")
+
+    def __init__(self, stay: Stay) -> None:
+        self._stay = stay
+        self._released = False
+
+    @property
+    def service(self) -> Service:
+        """The model's."""
+        return self._stay.running.service
+
+    def again(self) -> Lease:
+        """Another one, for what goes on beside."""
+        assert not self._released, "the model may be gone"
+        return self._stay.lease()
+
+    def release(self) -> None:
+        """Nothing is asked of it any more. Safe to call twice."""
+        if not self._released:
+            self._released = True
+            self._stay.end_lease()
+
+
+class Stay:
+    """A model from its being loaded until it ends.
+
+    Args:
+        member: The model.
+        running: What was loaded.
+        now: The time.
+
+    Attributes:
+        running: What was loaded.
+        since: When.
+        leases: How many requests run.
+        idle_since: When the last of them ended; of no account while one runs.
+    """
+
+    __slots__ = ("_member", "idle_since", "leases", "running", "since")
+
+    def __init__(self, member: Member, running: RunningModel, now: float) -> None:
+        self._member = member
+        self.running = running
+        self.since = self.idle_since = now
+        self.leases = 0
+
+    def lease(self) -> Lease:
+        """Count a request in."""
+        self.leases += 1
+        return Lease(self)
+
+    def end_lease(self) -> None:
+        """Count a request out."""
+        self.leases -= 1
+        if not self.leases:
+            self.idle_since = asyncio.get_running_loop().time()
+            self._member.on_idle(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waiter:
+    """Somebody who waits until a model is loaded.
+
+    Attributes:
+        arrived: Since when, on the event loop's clock.
+        lease: What is waited for.
+        counts: Whether it is a request, for the limit of those that wait.
+    """
+
+    arrived: float
+    lease: asyncio.Future[Lease]
+    counts: bool = True
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Why a model isn't there, and when it may be tried again.
+
+    Attributes:
+        error: What who asks for it until then is told.
+        reason: The same in short.
+        retry_at: When that is, on the event loop's clock.
+        times: How often in a row it has failed.
+    """
+
+    error: CaudalError
+    reason: str
+    retry_at: float
+    times: int
+
+    def told(self, now: float) -> CaudalError:
+        """What who asks for it now is told."""
+        if isinstance(self.error, WorkerEndedError):
+            seconds = max(1, math.ceil(self.retry_at - now))
+            return WorkerEndedError(self.error.model, self.error.reason, seconds)
+        return copy.copy(self.error)
+
+
+class Member:
+    """A model of the fleet.
+
+    Args:
+        offer: What it is.
+        keep_alive: Seconds that it stays loaded while nobody asks anything of it.
+        on_idle: Called when the last request on it has ended.
+
+    Attributes:
+        offer: What it is.
+        keep_alive: As above; requests may change it.
+        stage: How far it is.
+        plan: What it takes, once its file has been read.
+        starting: Its process, before it is loaded.
+        granted: Bytes that it was given for sequences.
+        progress: How far its loading is.
+        stay: It, loaded.
+        closed: It takes no new requests.
+        told_to_go: Somebody asked for it to be unloaded.
+        waiters: Who waits for it, the first first.
+        trouble: What went wrong last.
+        task: What brings it from one stage to the next.
+        changed: Set, and replaced, when its stage changes.
+    """
+
+    def __init__(
+        self, offer: ModelOffer, keep_alive: float, on_idle: Callable[[Member], None]
+    ) -> None:
+        self.offer = offer
+        self.default_keep_alive = self.keep_alive = keep_alive
+        self._on_idle = on_idle
+        self.stage = Stage.UNLOADED
+        self.plan: ModelPlan | None = None
+        self.starting: StartingModel | None = None
+        self.granted = 0
+        self.progress: LoadProgress | None = None
+        self.stay: Stay | None = None
+        self.closed = False
+        self.told_to_go = False
+        self.waiters: dict[Waiter, None] = {}
+        self.trouble: Trouble | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.changed = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self.offer.name
+
+    @property
+    def open_stay(self) -> Stay | None:
+        """Where a new request may run at once; None where it has to wait, or nobody knows."""
+        if self.stage is not Stage.LOADED or self.closed or self.waiters:
+            return None
+        return self.stay
+
+    @property
+    def running(self) -> int:
+        """Requests that run."""
+        return 0 if self.stay is None else self.stay.leases
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait until it is loaded."""
+        return sum(waiter.counts for waiter in self.waiters)
+
+    @property
+    def keep_until(self) -> float:
+        """When it goes, on the event loop's clock, if nothing is asked of it any more."""
+        stay = self.stay
+        return math.inf if stay is None or stay.leases else stay.idle_since + self.keep_alive
+
+    @property
+    def held(self) -> int:
+        """Bytes that it has."""
+        if self.stage not in HOLDS_MEMORY:
+            return 0
+        if self.stay is not None:
+            return self.stay.running.memory.bytes
+        assert self.plan is not None
+        return self.plan.fixed + self.granted
+
+    def state(self, need: MemoryNeed | None) -> ModelState:
+        """It, as far as it matters for what is to be done."""
+        stay = self.stay
+        return ModelState(
+            name=self.name,
+            stage=self.stage,
+            need=need,
+            held=self.held,
+            running=self.running,
+            oldest=next(iter(self.waiters)).arrived if self.waiters else None,
+            since=0.0 if stay is None else stay.since,
+            idle_since=None if stay is None or stay.leases else stay.idle_since,
+            keep_until=self.keep_until,
+            pinned=self.offer.pinned,
+            told_to_go=self.told_to_go,
+        )
+
+    def on_idle(self, stay: Stay) -> None:
+        """The last request on a stay has ended; it may be one that is over."""
+        if stay is self.stay:
+            self._on_idle(self)
+
+    def move(self, stage: Stage) -> None:
+        """It has got further, or back."""
+        self.stage = stage
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+    def unloaded(self) -> None:
+        """Nothing is left of it."""
+        self.starting = self.stay = self.progress = None
+        self.granted = 0
+        self.closed = self.told_to_go = False
+        self.keep_alive = self.default_keep_alive
+        self.move(Stage.UNLOADED)
+
+    def fail(self, error: CaudalError) -> None:
+        """Tell all who wait that they wait in vain."""
+        waiters, self.waiters = self.waiters, {}
+        for waiter in waiters:
+            if not waiter.lease.done():
+                waiter.lease.set_exception(copy.copy(error))  # each has a traceback of its own
+
+    def note_trouble(self, error: CaudalError, reason: str, now: float, *, first: float) -> Trouble:
+        """Remember what went wrong, and until when it isn't tried again.
+
+        Args:
+            error: What who asks meanwhile is told.
+            reason: The same in short.
+            now: The time.
+            first: Seconds to wait after the first failure; then 1, 2, 4, and so on.
+        """
+        times = 1 if self.trouble is None else self.trouble.times + 1
+        seconds = first if times == 1 else min(LONGEST_BACK_OFF, 2.0 ** min(times - 2, 10))
+        self.trouble = Trouble(error, reason, now + seconds, times)
+        return self.trouble
+
+
+def names_of(members: Sequence[Member]) -> list[str]:
+    """All names that are shown, each once."""
+    return list(dict.fromkeys(name for member in members for name in member.offer.names))
