@@ -176,7 +176,7 @@ class Family:
             if outside is not None:
                 left_out.add(outside)
                 continue
-            place = _Place.of(plain, self.layers)
+            place = self._place(plain)
             if place.layer is not None and place.layer in ahead:
                 continue
             if _first_of(place.name, self.left_out) is not None:
@@ -223,6 +223,14 @@ class Family:
         }
         return Tensors({**result, **plain_vectors}, tuple(sorted(left_out)))
 
+    def locate(self, name: str) -> Located:
+        """What the tables have for a checkpoint's tensor."""
+        place = self._place(_without_prefix(name))
+        return Located(place.layer, place.expert, *self._entry(place))
+
+    def _place(self, plain: str) -> _Place:
+        return _Place.of(plain, self.layers)
+
     def _entry(self, place: _Place) -> tuple[str | Rule | None, str]:
         """What the tables have for a tensor, and its kind."""
         table = self.others if place.layer is None else self.layer
@@ -247,6 +255,23 @@ class Tensors:
     def joined(self, more: Mapping[str, Rows]) -> Tensors:
         """These, and more."""
         return Tensors({**self.rows, **more}, self.left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A checkpoint's tensor, as a family's tables have it.
+
+    Attributes:
+        layer: The layer that it is of, None if of none.
+        expert: The expert, the same.
+        entry: What becomes of it: a name, or a rule; None where the tables have nothing.
+        kind: See `Found.kind`.
+    """
+
+    layer: int | None
+    expert: int | None
+    entry: str | Rule | None
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

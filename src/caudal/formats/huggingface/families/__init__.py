@@ -82,6 +82,12 @@ _ALL = (
     starcoder2.FAMILY,
 )
 
+
+def families_of(architecture: str) -> tuple[Family, ...]:
+    """All families whose models are of this `general.architecture`."""
+    return tuple(family for family in _ALL if family.architecture == architecture)
+
+
 FAMILIES = {kind: family for family in _ALL for kind in family.model_types}
 
 
