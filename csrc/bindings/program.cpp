@@ -1,5 +1,5 @@
 // Programs from Python: an operation comes as its name and its fields, and what it is follows from
-// how the operation describes itself (runtime/ops.h).
+// how the operation describes itself (runtime/ops_*.h).
 #include "runtime/program.h"
 
 #include <nanobind/stl/optional.h>

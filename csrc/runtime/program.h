@@ -1,4 +1,4 @@
-// A model as the runtime sees it: operations over named buffers (see src/caudal/models/program.py).
+// A model as the runtime sees it: operations over named buffers (see src/caudal/models/program).
 //
 // A buffer is a matrix with one row per token of the batch; operations refer to buffers, matrices
 // and vectors by index.

@@ -96,7 +96,7 @@ BLOCK_TOKENS: int
 PANEL_ROWS: int
 
 Op = tuple[str, dict[str, int | float | str | None]]
-"""An operation's name and its fields (csrc/runtime/ops.h); buffers, weights, rope tables and KV
+"""An operation's name and its fields (csrc/runtime/ops_*.h); buffers, weights, rope tables and KV
 layers by index."""
 
 class Program:

@@ -1,0 +1,52 @@
+"""Emits multiplications by weight matrices."""
+
+from __future__ import annotations
+
+from caudal.models.builder.emitter import Emitter
+from caudal.models.program import Buffer, HeadLinear, Linear, MatrixName, VectorName
+
+HEAD_ROWS = 16
+"""Heads' own matrices have a multiple of so many rows: what kernels compute at once."""
+
+
+class LinearOperations(Emitter):
+    """Linear layers, and heads' own matrices."""
+
+    def linear(
+        self,
+        x: Buffer,
+        name: str,
+        out: Buffer,
+        *,
+        accumulate: bool = False,
+        first_row: int | None = None,
+    ) -> None:
+        """Multiply by `name`.weight, and add `name`.bias where the file has one.
+
+        With `first_row` by as many of its rows, from that one on, as `out` is wide: files have
+        matrices fused that read the same input.
+        """
+        weight, bias = f"{name}.weight", f"{name}.bias"
+        rows = None if first_row is None else (first_row, first_row + out.width)
+        if out.width == 1 and len(self._tensors.shape_of(weight)) == 1:
+            # A matrix of one row may be written as a vector.
+            self._tensors.shape(weight, (x.width,))
+        else:
+            self._tensors.rows(weight, rows, out.width, x.width)
+        shift = None
+        if self._tensors.has(bias):
+            self._tensors.rows(bias, rows, out.width)
+            shift = VectorName(bias, rows)
+        op = Linear(out, x, MatrixName(weight, rows), shift, accumulate)
+        self._emit(op, (x, out) if accumulate else (x,), out)
+
+    def head_linear(self, x: Buffer, name: str, out: Buffer, *, heads: int) -> None:
+        """Multiply each head by a matrix of its own, of `name`.weight, shape (heads, out, in)."""
+        weight = f"{name}.weight"
+        rows = out.width // heads
+        self._tensors.shape(weight, (heads, rows, x.width // heads))
+        if rows % HEAD_ROWS != 0:
+            raise self._tensors.error(
+                weight, f"has {rows} rows for a head; supported are multiples of {HEAD_ROWS}"
+            )
+        self._emit(HeadLinear(out, x, MatrixName(weight), heads), (x,), out)
