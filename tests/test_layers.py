@@ -43,6 +43,7 @@ ONLY = {
         "caudal.errors",
         "caudal.sampling_params",
         "caudal.backends.executor",  # batches and their results
+        "caudal.formats.lora.adapter",  # what executors load, and nothing of how it is read
         "caudal.models.pooling",  # how embeddings are made, by name
     ),
     "formats": ("caudal.errors",),

@@ -246,6 +246,52 @@ class UnknownModelError(CaudalError):
         super().__init__(f"The model {name[:80]!r} does not exist. {there}")
 
 
+class UnknownAdapterError(CaudalError):
+    """A request asks for an adapter that is not loaded, or not any more.
+
+    Args:
+        name: The adapter's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"The lora adapter {name[:80]!r} cannot be found.")
+
+
+class AdapterExistsError(CaudalError):
+    """An adapter is to be loaded under a name that requests use already.
+
+    Args:
+        name: The name.
+        is_adapter: Whether it is an adapter's, which another may replace.
+    """
+
+    def __init__(self, name: str, *, is_adapter: bool = True) -> None:
+        self.name = name
+        self.is_adapter = is_adapter
+        message = f"There is a model {name[:80]!r}: an adapter needs a name of its own."
+        if is_adapter:
+            message = (
+                f"The lora adapter {name[:80]!r} has already been loaded. If you want to load the "
+                "adapter in place, set 'load_inplace' to True."
+            )
+        super().__init__(message)
+
+
+class AdapterNotFoundError(CaudalError):
+    """There is no file of an adapter where it should be.
+
+    Args:
+        name: What the adapter was to be called.
+        path: Where it should be.
+    """
+
+    def __init__(self, name: str, path: str) -> None:
+        self.name = name
+        self.path = path
+        super().__init__(f"Loading lora {name[:80]} failed: No adapter found for {path[:400]}")
+
+
 class UnsupportedTaskError(CaudalError):
     """A model is asked for what it can't do.
 

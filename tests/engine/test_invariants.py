@@ -19,6 +19,7 @@ from support.fake_grammar import SlotGrammar
 
 # Two tokens and few lengths: prompts share prefixes, diverge inside blocks and repeat.
 PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=14)
+ADAPTERS = st.sampled_from([None, None, 0, 1, 2])
 
 
 def _fail(batch: Batch) -> None:
@@ -74,6 +75,7 @@ class EngineMachine(RuleBasedStateMachine):
         max_tokens=st.one_of(st.none(), st.integers(0, 10)),
         priority=st.integers(-1, 1),
         salt=st.sampled_from([None, None, "a"]),
+        adapter=ADAPTERS,
         scores=st.sampled_from([None, None, None, 0, 2]),
         timeout=st.sampled_from([None, None, 3.0]),
         first_token_timeout=st.sampled_from([None, None, 2.0]),
@@ -86,6 +88,7 @@ class EngineMachine(RuleBasedStateMachine):
         max_tokens: int | None,
         priority: int,
         salt: str | None,
+        adapter: int | None,
         scores: int | None,
         timeout: float | None,
         first_token_timeout: float | None,
@@ -100,6 +103,7 @@ class EngineMachine(RuleBasedStateMachine):
                 max_tokens=max_tokens,
                 priority=priority,
                 cache_salt=salt,
+                adapter=self._offered(adapter),
                 prompt_logprobs=scores,
                 timeout=timeout,
                 first_token_timeout=first_token_timeout,
@@ -117,6 +121,7 @@ class EngineMachine(RuleBasedStateMachine):
         max_tokens=st.integers(1, 10),
         penalty=st.sampled_from([1.0, 1.2]),
         salt=st.sampled_from([None, None, "a"]),
+        adapter=ADAPTERS,
         seed=st.integers(0, 2),
     )
     def submit_constrained(
@@ -129,6 +134,7 @@ class EngineMachine(RuleBasedStateMachine):
         max_tokens: int,
         penalty: float,
         salt: str | None,
+        adapter: int | None,
         seed: int,
     ) -> None:
         """What is forced is appended; or with log-probabilities proposed, and drawn or not."""
@@ -143,6 +149,7 @@ class EngineMachine(RuleBasedStateMachine):
                 max_tokens=max_tokens,
                 repetition_penalty=penalty,
                 cache_salt=salt,
+                adapter=self._offered(adapter),
                 seed=seed,
             )
 
@@ -150,13 +157,42 @@ class EngineMachine(RuleBasedStateMachine):
         prompt=PROMPTS,
         kind=st.sampled_from(["mean", "cls", "last"]),
         salt=st.sampled_from([None, None, "a"]),
+        adapter=ADAPTERS,
         timeout=st.sampled_from([None, None, 3.0]),
     )
     def submit_pooling(
-        self, prompt: list[int], kind: PoolingKind, salt: str | None, timeout: float | None
+        self,
+        prompt: list[int],
+        kind: PoolingKind,
+        salt: str | None,
+        adapter: int | None,
+        timeout: float | None,
     ) -> None:
         with contextlib.suppress(QueueFullError):
-            self.harness.submit(prompt, pooling=kind, cache_salt=salt, timeout=timeout)
+            self.harness.submit(
+                prompt,
+                pooling=kind,
+                cache_salt=salt,
+                adapter=self._offered(adapter),
+                timeout=timeout,
+            )
+
+    @rule()
+    def load_adapter(self) -> None:
+        if len(self.harness.engine.adapters.offered) < 3:
+            self.harness.load_adapter()
+
+    @rule(choice=ADAPTERS)
+    def unload_adapter(self, choice: int | None) -> None:
+        """Its requests go on; another may get its place in the executor once they have ended."""
+        number = self._offered(choice)
+        if number is not None:
+            self.harness.engine.adapters.unload(number)
+
+    def _offered(self, choice: int | None) -> int | None:
+        """The number of one of the adapters that there are, or None."""
+        offered = self.harness.engine.adapters.offered
+        return offered[choice % len(offered)].number if offered and choice is not None else None
 
     @rule(count=st.integers(1, 6))
     def step(self, count: int) -> None:

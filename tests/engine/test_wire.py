@@ -36,6 +36,7 @@ from caudal.structured_outputs import StructuredOutputsParams
 from support.engine_harness import Clock
 from support.fake_executor import FakeExecutor
 from support.fake_model import END, ByteTokenizer
+from support.tiny_adapter import tiny_adapter
 
 PROMPT = list(b"What is a messenger?")
 LATE = "late"
@@ -108,6 +109,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "a pair of texts": {"work": Pool("cls", 9)},
     "a salt": {"cache_salt": "x" * 99},
     "a salt that is no text": {"cache_salt": "\udcff", "work": Pool("mean")},
+    "an adapter": {"adapter": 0},
     "an importance": {"priority": -3},
     "one that arrived before": {"arrived": 999.5},
     "deadlines": {"first_token_timeout": 1.5, "timeout": 99.5},
@@ -141,6 +143,7 @@ def answers(name: str, through: Callable[[Any, Any], Any]) -> list[Any]:
         RequestGrammars(tokenizer, GrammarCompiler(tokenizer)),
         clock=clock,
     )
+    engine.adapters.load("an adapter", tiny_adapter("an adapter"))
     engine.submit(through(request(name), Request))
     updates: list[Any] = []
     while engine.has_work:

@@ -15,8 +15,16 @@ from caudal.engine.request import FinishReason, Generate, Pool, Request, Sequenc
 from caudal.engine.sequence import Status
 from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
-from support.fake_executor import FakeExecutor, expected_output, pooled_states, score
+from support.fake_executor import (
+    FakeExecutor,
+    expected_output,
+    mark_of,
+    pooled_states,
+    score,
+    with_adapter,
+)
 from support.fake_grammar import FakeGrammars, SlotGrammar
+from support.tiny_adapter import tiny_adapter
 
 EOS = 0
 
@@ -69,12 +77,20 @@ class Harness:
             self.grammars,
             clock=self.clock,
         )
+        self.sources: list[str] = []
         self.requests: dict[str, Request] = {}
         self.asked: dict[str, SlotGrammar] = {}
         self.outputs: dict[tuple[str, int], list[int]] = {}
         self.ends: dict[tuple[str, int], SequenceUpdate] = {}
         self.prompt_logprobs: dict[str, Sequence[Any]] = {}
         self.updates: list[SequenceUpdate] = []
+
+    def load_adapter(self, name: str = "adapter") -> int:
+        """Load an adapter that is like no other, and return its number."""
+        self.sources.append(f"{name} {len(self.sources)}")
+        made = self.engine.adapters.load(name, tiny_adapter(self.sources[-1]))
+        assert made.number == len(self.sources) - 1
+        return made.number
 
     def submit(
         self,
@@ -83,6 +99,7 @@ class Harness:
         name: str | None = None,
         priority: int = 0,
         cache_salt: str | None = None,
+        adapter: int | None = None,
         arrived: float | None = None,
         first_token_timeout: float | None = None,
         timeout: float | None = None,
@@ -100,6 +117,7 @@ class Harness:
             work=Generate(SamplingParams(**params)) if pooling is None else Pool(pooling),
             priority=priority,
             cache_salt=cache_salt,
+            adapter=adapter,
             arrived=arrived,
             first_token_timeout=first_token_timeout,
             timeout=timeout,
@@ -150,12 +168,15 @@ class Harness:
         room = self.engine.config.max_model_len - len(request.prompt)
         count = room if params.max_tokens is None else min(params.max_tokens, room)
         assert params.seed is not None
+        seed = params.seed
+        if request.adapter is not None:
+            seed = with_adapter(seed, self.sources[request.adapter])
         if request_id in self.asked:
             grammar = self.asked[request_id]
-            return grammar.answer(request.prompt, seed=params.seed, stream=index)[:count]
+            return grammar.answer(request.prompt, seed=seed, stream=index)[:count]
         return expected_output(
             request.prompt,
-            seed=params.seed,
+            seed=seed,
             stream=index,
             count=count,
             vocab_size=self.executor.vocab_size,
@@ -167,9 +188,13 @@ class Harness:
         if end.finish_reason is FinishReason.STOP:
             assert end.pooled is not None
             assert isinstance(request.work, Pool)
-            assert end.pooled.tolist() == [pooled_states(request.prompt, request.work.kind)]
+            expected = pooled_states(request.prompt, request.work.kind, self._mark(request))
+            assert end.pooled.tolist() == [expected]
         else:
             assert end.pooled is None
+
+    def _mark(self, request: Request) -> list[int]:
+        return [] if request.adapter is None else [mark_of(self.sources[request.adapter])]
 
     def check_outputs(self) -> None:
         """Every sequence has ended; those that ran to their end said what they would alone."""
@@ -191,9 +216,10 @@ class Harness:
                 assert output == expected[: len(output)], (request_id, index)
         for request_id, scores in self.prompt_logprobs.items():
             prompt = list(self.requests[request_id].prompt)
+            mark = self._mark(self.requests[request_id])
             assert [entry.token for entry in scores] == prompt[1:]
             for i, entry in enumerate(scores):
-                assert entry.logprob == score(prompt[: i + 1], prompt[i + 1])
+                assert entry.logprob == score(mark + prompt[: i + 1], prompt[i + 1])
 
     def check_invariants(self) -> None:
         """Nothing is leaked, freed twice, shared wrongly, or cached under a wrong name."""
@@ -203,6 +229,7 @@ class Harness:
             id(seq) for state in engine._live._groups.values() for seq in state.sequences.values()
         }
         assert len(live) == len(scheduler.running) + scheduler.num_waiting
+        self._check_adapters([state.request for state in engine._live._groups.values()])
         assert scheduler.num_free >= 0
         references: list[Counter[int]] = [Counter() for _ in memory._pools]
         for seq in scheduler.running:
@@ -248,6 +275,15 @@ class Harness:
             references[-1][held.slot] += 1
             assert self.executor.state_in(held.slot) == seq.tokens[: held.length]
         assert (held.slot >= 0) == (self.executor.num_slots > 0 and held.length > 0)
+
+    def _check_adapters(self, live: Sequence[Request]) -> None:
+        """Those are loaded that are offered or in use, and no others."""
+        adapters: Any = self.engine.adapters
+        used = Counter(request.adapter for request in live if request.adapter is not None)
+        held = adapters._held
+        assert held.keys() == {each.number for each in adapters.offered} | used.keys()
+        assert self.executor.adapters.keys() == {each.loaded.index for each in held.values()}
+        assert Counter({n: users for n, users in adapters._users.items() if users}) == used
 
     @staticmethod
     def _check_pool(pool: Any, references: Counter[int]) -> None:

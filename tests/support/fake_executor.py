@@ -59,10 +59,11 @@ def next_token(history: Sequence[int], seed: int, stream: int, vocab_size: int) 
 
 def with_adapter(seed: int, source: str) -> int:
     """The seed with which the bare model draws what an adapter's sequence does with this one."""
-    return seed ^ _mark(source)
+    return seed ^ mark_of(source)
 
 
-def _mark(source: str) -> int:
+def mark_of(source: str) -> int:
+    """What scores and states of an adapter's sequence have before its history."""
     digest = hashlib.blake2b(source.encode(), digest_size=7).digest()
     return int.from_bytes(digest, "little")
 
@@ -83,9 +84,9 @@ def state(history: Sequence[int]) -> float:
     return score(history, -1)
 
 
-def pooled_states(prompt: Sequence[int], kind: PoolingKind) -> float:
-    """The sum of the fake states of a prompt that a pooling request asks for."""
-    states = [state(prompt[: i + 1]) for i in range(len(prompt))]
+def pooled_states(prompt: Sequence[int], kind: PoolingKind, mark: Sequence[int] = ()) -> float:
+    """The sum of the fake states of a prompt that a pooling request asks for, with its mark."""
+    states = [state([*mark, *prompt[: i + 1]]) for i in range(len(prompt))]
     if kind == "cls":
         return states[0]
     return sum(states) if kind == "mean" else states[-1]
@@ -312,7 +313,7 @@ class FakeExecutor(Executor):
             self.states[step.state.destination] = context
             self.state_owners[step.state.destination] = self.adapter_of(step)
         adapter = self.adapter_of(step)
-        mark = [] if adapter is None else [_mark(adapter.source)]
+        mark = [] if adapter is None else [mark_of(adapter.source)]
         scores = [
             self._logprob(mark + context[: step.context + i + 1], target, step.score_top)
             for i, target in enumerate(step.score_targets)

@@ -11,16 +11,19 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 
 from caudal.backends.executor import ExecutorInfo
+from caudal.engine.adapters import EngineAdapter
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.grammar import Grammar
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.engine.stats import EngineStats
 from caudal.errors import EngineDeadError
+from caudal.formats.lora.adapter import Adapter
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +140,7 @@ class AsyncEngine:
         self._mailboxes: dict[str, _Mailbox] = {}
         self._inbox: deque[Callable[[], object]] = deque()
         self._arriving = 0
+        self._loading: set[Future[EngineAdapter]] = set()
         self._wake = threading.Event()
         self._stopping = False
         self._refusal: str | None = None
@@ -163,13 +167,65 @@ class AsyncEngine:
         """The engine's statistics as of its latest iteration. Never waits."""
         return self._stats
 
+    @property
+    def adapters(self) -> Sequence[EngineAdapter]:
+        """The adapters that requests may ask for, in the order of loading. Never waits."""
+        return self._engine.adapters.offered
+
+    async def load_adapter(self, name: str, adapter: Adapter) -> EngineAdapter:
+        """Take an adapter, before the next iteration; it is taken even if the call is cancelled.
+
+        Args:
+            name: What people call it.
+            adapter: What it changes.
+
+        Raises:
+            ModelLoadError: See `Executor.load_adapter`.
+            EngineDeadError: The engine has failed or is shutting down.
+        """
+        loading: Future[EngineAdapter] = Future()
+        loading.set_running_or_notify_cancel()
+
+        def load() -> None:
+            try:
+                made = self._engine.adapters.load(name, adapter)
+            except Exception as error:  # the engine goes on without it
+                self._loaded(loading, error)
+            else:
+                self._loaded(loading, made)
+
+        with self._guard:
+            if self._refusal is not None:
+                raise EngineDeadError(self._refusal)
+            self._loading.add(loading)
+            self._post(load)
+        return await asyncio.wrap_future(loading)
+
+    def unload_adapter(self, number: int) -> None:
+        """Let no more requests have an adapter; it is gone once those that it has have ended."""
+        with self._guard:
+            self._engine.adapters.withdraw(number)
+            self._post(lambda: self._engine.adapters.settle(number))
+
+    def _loaded(self, loading: Future[EngineAdapter], outcome: EngineAdapter | Exception) -> None:
+        """Tell whoever waits for an adapter what became of it."""
+        with self._guard:
+            if loading not in self._loading:
+                return
+            self._loading.remove(loading)
+        if isinstance(outcome, Exception):
+            loading.set_exception(outcome)
+        else:
+            loading.set_result(outcome)
+
     async def submit(self, request: Request) -> RequestStream:
         """Queue a request. Without a grammar to make, nothing is waited for.
 
         A call that is cancelled has queued nothing.
 
         Raises:
-            ContextOverflowError, ParameterError, QueueFullError, ValueError: See `Engine.check`.
+            ContextOverflowError, ParameterError, QueueFullError, UnknownAdapterError, ValueError:
+                See `Engine.check`.
             ParameterError: What its answer is to be held to can't be enforced.
             EngineDeadError: The engine has failed or is shutting down.
         """
@@ -183,7 +239,7 @@ class AsyncEngine:
         grammar = await engine.grammars.compile(work)
         with self._guard:
             self._check_open(request)  # others may have come meanwhile
-            engine.check_queue(request, self._arriving)
+            engine.check_state(request, self._arriving)
             return self._queue(request, submitted, grammar)
 
     def _check_open(self, request: Request) -> None:
@@ -302,6 +358,9 @@ class AsyncEngine:
             self._refusal = reason
             orphans = list(self._mailboxes.values())
             self._mailboxes.clear()
+            loading = list(self._loading)
+        for each in loading:
+            self._loaded(each, EngineDeadError(reason))
         for mailbox in orphans:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 mailbox.loop.call_soon_threadsafe(mailbox.fail, EngineDeadError(reason))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from caudal.backends.executor import Executor, ExecutorInfo, blocks_of_window
+from caudal.engine.adapters import Adapters
 from caudal.engine.answer import grow
 from caudal.engine.checks import check_request, max_output_tokens
 from caudal.engine.config import EngineConfig
@@ -40,6 +41,7 @@ class Engine:
         clock: Seconds that never go back; tests pass their own.
 
     Attributes:
+        adapters: Those of the executor; they are loaded and unloaded between iterations.
         config: Limits and policies.
         grammars: Makes the grammars that requests ask for.
 
@@ -85,7 +87,8 @@ class Engine:
                 )
         self._counters = Counters(clock())
         self._scheduler = Scheduler(config, self._memory)
-        self._live = LiveRequests(self._scheduler, self._counters, clock)
+        self.adapters = Adapters(executor)
+        self._live = LiveRequests(self._scheduler, self._counters, self.adapters, clock)
         self._runner = IterationRunner(
             executor, self._memory, self._scheduler, self._live, self._counters, clock
         )
@@ -123,15 +126,17 @@ class Engine:
         Raises:
             ContextOverflowError, ParameterError: See `check_request`.
             QueueFullError: As many requests wait as may.
+            UnknownAdapterError: There is no adapter of the number asked for, or not any more.
             ValueError: A live request has the same id.
         """
         check_request(request, self.config, self._info.vocab_size)
-        self.check_queue(request, arriving)
+        self.check_state(request, arriving)
 
-    def check_queue(self, request: Request, arriving: int = 0) -> None:
+    def check_state(self, request: Request, arriving: int = 0) -> None:
         """The part of `check` that may turn out otherwise a moment later."""
         if request.request_id in self._live:
             raise ValueError(f"request id {request.request_id!r} is in use")
+        self.adapters.check(request.adapter)
         queued = self._scheduler.num_new + arriving - max(0, self._scheduler.num_free)
         if queued >= self.config.max_queue:
             after = self._counters.retry_after(self.config.max_queue, self._clock())
@@ -141,7 +146,8 @@ class Engine:
         """Queue a request, once its grammar is made.
 
         Raises:
-            ContextOverflowError, ParameterError, QueueFullError, ValueError: See `check`.
+            ContextOverflowError, ParameterError, QueueFullError, UnknownAdapterError, ValueError:
+                See `check`.
             ParameterError: What its answer is to be held to can't be enforced.
         """
         submitted = self._clock()
@@ -173,6 +179,7 @@ class Engine:
             eos_token_ids=self._eos_token_ids,
             constrained=grammar is not None,
             jump_ahead=self.config.jump_ahead,
+            adapter=self.adapters.enter(request.adapter),
         )
         matcher = None if grammar is None else grammar.matcher()
         seq = Sequence(group, list(range(work.num_sequences)), matcher)
@@ -261,6 +268,7 @@ class Engine:
             last_batch_sequences=sequences,
             last_batch_tokens=tokens,
             last_batch_seconds=seconds,
+            adapters=self.adapters.users,
         )
 
     def close(self) -> None:

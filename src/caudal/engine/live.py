@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 
 from caudal.backends.executor import SampledToken
+from caudal.engine.adapters import Adapters
 from caudal.engine.counters import Counters
 from caudal.engine.request import FinishReason, SequenceUpdate
 from caudal.engine.scheduler import Scheduler
@@ -18,14 +19,20 @@ class LiveRequests:
     Args:
         scheduler: Holds their sequences; told of every end.
         counters: Count every end and every token.
+        adapters: Told of every request's end.
         clock: The engine's.
     """
 
     def __init__(
-        self, scheduler: Scheduler, counters: Counters, clock: Callable[[], float]
+        self,
+        scheduler: Scheduler,
+        counters: Counters,
+        adapters: Adapters,
+        clock: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
         self._counters = counters
+        self._adapters = adapters
         self._clock = clock
         self._groups: dict[str, SequenceGroup] = {}
         self._updates: list[SequenceUpdate] = []
@@ -127,3 +134,4 @@ class LiveRequests:
         del group.sequences[index]
         if not group.sequences:
             del self._groups[group.request.request_id]
+            self._adapters.leave(group.request.adapter)

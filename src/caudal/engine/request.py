@@ -95,6 +95,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         work: What to do with the prompt.
         priority: Lower runs first (vLLM's convention).
         cache_salt: Requests share cached prefixes only with those of the same salt.
+        adapter: The number of the adapter to compute with, as the engine gave it
+            (`EngineAdapter.number`); None: the bare model. Prefixes are shared only within one.
         arrived: When it arrived, on the engine's (monotonic) clock; None: as it is submitted.
         first_token_timeout: Seconds from arrival in which the first token must come; of what pools
             there is none.
@@ -106,6 +108,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     work: Generate | Pool
     priority: int = 0
     cache_salt: str | None = None
+    adapter: int | None = None
     arrived: float | None = None
     first_token_timeout: float | None = None
     timeout: float | None = None

@@ -45,8 +45,10 @@ class SequenceGroup:
         eos_token_ids: The model's end-of-sequence tokens.
         constrained: Whether a grammar says which tokens may come next.
         jump_ahead: See `EngineConfig`.
+        adapter: The executor's number of its adapter, where it has one.
 
     Attributes:
+        adapter: The executor's number of its adapter, where it has one.
         params: How it generates; None where it pools.
         first_scheduled: When it first ran, on the engine's clock.
         first_token: When its first token was there.
@@ -54,6 +56,7 @@ class SequenceGroup:
     """
 
     __slots__ = (
+        "adapter",
         "arrival",
         "banned",
         "banned_at_first",
@@ -93,13 +96,15 @@ class SequenceGroup:
         eos_token_ids: frozenset[int],
         constrained: bool,
         jump_ahead: bool,
+        adapter: int | None = None,
     ) -> None:
         work = request.work
         self.request = request
         self.params = params = work.params if isinstance(work, Generate) else None
         self.pooling = work if isinstance(work, Pool) else None
         self.prompt = list(request.prompt)
-        self.space = Space.of(request.cache_salt)
+        self.space = Space.of(request.cache_salt, request.adapter)
+        self.adapter = adapter
         self.arrival = arrival
         self.seed = seed & _SEED_MASK
         self.max_output_tokens = max_output_tokens

@@ -18,18 +18,20 @@ class Space:
 
     Attributes:
         salt: What the client set apart its prefixes by, or None.
+        adapter: The number of the adapter that they are computed with, or None.
     """
 
     salt: str | None = None
+    adapter: int | None = None
 
     @classmethod
-    def of(cls, cache_salt: str | None) -> Space:
-        """The space of a request with this salt, of any length.
+    def of(cls, cache_salt: str | None, adapter: int | None = None) -> Space:
+        """The space of a request with this salt, of any length, and this adapter.
 
-        A long one is kept as its digest, which is longer than what is short and so never equal
+        A long salt is kept as its digest, which is longer than what is short and so never equal
         to it.
         """
         if cache_salt is not None and len(cache_salt) > MAX_SALT:
             digest = hashlib.sha256(cache_salt.encode(errors="surrogatepass")).hexdigest()
             cache_salt = f"sha256:{digest}"
-        return cls(cache_salt)
+        return cls(cache_salt, adapter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from caudal.engine.kv import BlockPool
 from caudal.engine.request import FinishReason
@@ -57,6 +57,8 @@ class EngineStats:
         last_batch_sequences: Sequences of the latest batch.
         last_batch_tokens: Tokens of the latest batch.
         last_batch_seconds: How long it took to execute.
+        adapters: Requests that live, by the name of the adapter that they use; every one that is
+            loaded is present.
     """
 
     waiting: int
@@ -78,3 +80,4 @@ class EngineStats:
     last_batch_sequences: int
     last_batch_tokens: int
     last_batch_seconds: float
+    adapters: Mapping[str, int] = field(default_factory=dict)

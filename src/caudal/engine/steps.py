@@ -43,7 +43,7 @@ def step_of(seq: Sequence) -> SequenceStep | None:
         rows = _rows_along(seq, seq.draft[:proposed]) if proposed else _rows(seq)
         if not rows:
             return None
-    step = SequenceStep(tokens[context:end], context, held.blocks, rows)
+    step = SequenceStep(tokens[context:end], context, held.blocks, rows, adapter=group.adapter)
     if group.prompt_scores is not None and context < len(group.prompt) - 1:
         step.score_targets = tokens[context + 1 : min(end + 1, len(group.prompt))]
         step.score_top = group.score_top
@@ -145,6 +145,7 @@ def _pooling_step(seq: Sequence, pooling: Pool) -> SequenceStep:
         seq.memory.blocks,
         pooled_rows=_pooled_rows(seq, pooling, context, end),
         second_segment=pooling.second_segment,
+        adapter=seq.group.adapter,
     )
 
 
