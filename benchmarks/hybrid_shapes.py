@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from benchmarks.random_model import Shape
-
-Vectors = Mapping[str, npt.NDArray[np.float32]]
+from benchmarks.random_model import Shape, Vectors, norm_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +31,9 @@ class DeltaNetShape(Shape):
 
     def matrices(self, layer: int) -> dict[str, tuple[int, ...]]:
         """See `Shape.matrices`; an attention layer has gates among its queries."""
-        common = {
-            "ffn_gate": (self.feed_forward, self.hidden),
-            "ffn_up": (self.feed_forward, self.hidden),
-            "ffn_down": (self.hidden, self.feed_forward),
-        }
         if self._attends(layer):
-            queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-            return {
-                "attn_q": (2 * queries, self.hidden),
-                "attn_k": (keys, self.hidden),
-                "attn_v": (keys, self.hidden),
-                "attn_output": (self.hidden, queries),
-                **common,
-            }
+            with_gates = (2 * self.heads * self.head_dim, self.hidden)
+            return {**self.attention_matrices(), "attn_q": with_gates, **self.mlp_matrices()}
         inner = self.delta_heads * self.delta_dim
         return {
             "attn_qkv": (3 * inner, self.hidden),
@@ -55,7 +41,7 @@ class DeltaNetShape(Shape):
             "ssm_alpha": (self.delta_heads, self.hidden),
             "ssm_beta": (self.delta_heads, self.hidden),
             "ssm_out": (self.hidden, inner),
-            **common,
+            **self.mlp_matrices(),
         }
 
     def vectors(self, layer: int) -> Vectors:
@@ -63,11 +49,11 @@ class DeltaNetShape(Shape):
         norms = {"attn_norm": self.hidden, "post_attention_norm": self.hidden}
         if self._attends(layer):
             norms |= {"attn_q_norm": self.head_dim, "attn_k_norm": self.head_dim}
-            return {f"{name}.weight": np.ones(size, np.float32) for name, size in norms.items()}
+            return norm_weights(norms)
         channels = 3 * self.delta_heads * self.delta_dim
         norms |= {"ssm_norm": self.delta_dim}
         return {
-            **{f"{name}.weight": np.ones(size, np.float32) for name, size in norms.items()},
+            **norm_weights(norms),
             "ssm_conv1d.weight": np.full((channels, self.taps), 1 / self.taps, np.float32),
             "ssm_dt.bias": np.zeros(self.delta_heads, np.float32),
             "ssm_a": np.full(self.delta_heads, -1.0, np.float32),
@@ -109,9 +95,7 @@ class ShortConvShape(Shape):
         return {
             "shortconv.in_proj": (3 * self.hidden, self.hidden),
             "shortconv.out_proj": (self.hidden, self.hidden),
-            "ffn_gate": (self.feed_forward, self.hidden),
-            "ffn_up": (self.feed_forward, self.hidden),
-            "ffn_down": (self.hidden, self.feed_forward),
+            **self.mlp_matrices(),
         }
 
     def vectors(self, layer: int) -> Vectors:
@@ -119,13 +103,9 @@ class ShortConvShape(Shape):
         norms = {"attn_norm": self.hidden, "ffn_norm": self.hidden}
         if layer in self.attending:
             norms |= {"attn_q_norm": self.head_dim, "attn_k_norm": self.head_dim}
-        made: dict[str, npt.NDArray[np.float32]] = {
-            f"{name}.weight": np.ones(size, np.float32) for name, size in norms.items()
-        }
-        if layer not in self.attending:
-            taps = np.full((self.hidden, self.taps), 1 / self.taps, np.float32)
-            made["shortconv.conv.weight"] = taps
-        return made
+            return norm_weights(norms)
+        taps = np.full((self.hidden, self.taps), 1 / self.taps, np.float32)
+        return {**norm_weights(norms), "shortconv.conv.weight": taps}
 
     def keys(self) -> Mapping[str, Any]:
         """See `Shape.keys`."""

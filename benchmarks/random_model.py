@@ -18,6 +18,14 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFWriter, TokenType
 
 from caudal.formats.gguf import GGUFFile
 
+Vectors = Mapping[str, npt.NDArray[np.float32]]
+"""Tensors of floats, by their names in a layer."""
+
+
+def norm_weights(sizes: Mapping[str, int]) -> Vectors:
+    """Norms that change nothing, of so many channels."""
+    return {f"{name}.weight": np.ones(size, np.float32) for name, size in sizes.items()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -63,26 +71,35 @@ class Shape:
 
     def matrices(self, layer: int) -> dict[str, tuple[int, ...]]:
         """Shapes of a layer's quantised matrices."""
+        return {**self.attention_matrices(), **self.mlp_matrices()}
+
+    def attention_matrices(self) -> dict[str, tuple[int, ...]]:
+        """Those of a layer's attention."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        inside, out = (self.feed_forward, self.hidden), (self.hidden, self.feed_forward)
-        suffix, stack = ("_exps", (self.experts,)) if self.experts else ("", ())
         return {
             "attn_q": (queries, self.hidden),
             "attn_k": (keys, self.hidden),
             "attn_v": (keys, self.hidden),
             "attn_output": (self.hidden, queries),
+        }
+
+    def mlp_matrices(self) -> dict[str, tuple[int, ...]]:
+        """Those of a layer's MLP, or of its experts."""
+        inside, out = (self.feed_forward, self.hidden), (self.hidden, self.feed_forward)
+        suffix, stack = ("_exps", (self.experts,)) if self.experts else ("", ())
+        return {
             f"ffn_gate{suffix}": (*stack, *inside),
             f"ffn_up{suffix}": (*stack, *inside),
             f"ffn_down{suffix}": (*stack, *out),
         }
 
-    def vectors(self, layer: int) -> Mapping[str, npt.NDArray[np.float32]]:
-        """A layer's tensors of floats, by their names in it."""
+    def vectors(self, layer: int) -> Vectors:
+        """A layer's tensors of floats."""
         norms = {"attn_norm": self.hidden, "ffn_norm": self.hidden}
         if self.qk_norm:
             norms["attn_q_norm"] = self.heads * self.head_dim
             norms["attn_k_norm"] = self.kv_heads * self.head_dim
-        return {f"{name}.weight": np.ones(size, np.float32) for name, size in norms.items()}
+        return norm_weights(norms)
 
     def keys(self) -> Mapping[str, Any]:
         """Keys below `{architecture}.` that other shapes don't have, or have otherwise."""
