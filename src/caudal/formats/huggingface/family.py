@@ -14,7 +14,7 @@ from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.methods import Method
 from caudal.formats.huggingface.rope_keys import check_divided
 from caudal.formats.huggingface.rows import Joined, Rows, mapped
-from caudal.formats.huggingface.tensor_rules import Found, Rule, split
+from caudal.formats.huggingface.tensor_rules import Found, Rule, one_plus, permuted_heads, split
 from caudal.formats.tensor_types import TensorType
 
 Keys = Mapping[str, MetadataValue]
@@ -89,6 +89,21 @@ NORMS: Table = {
     "post_attention_layernorm": "ffn_norm",
 }
 """Names that most families share."""
+
+PERMUTED_ATTENTION: Table = {
+    **ATTENTION,
+    "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
+    "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
+}
+"""Attention whose RoPE pairs halves of a head here, and neighbours in llama.cpp's files."""
+
+GEMMA_NORMS: Table = {
+    "input_layernorm": one_plus("attn_norm"),
+    "post_attention_layernorm": one_plus("post_attention_norm"),
+    "pre_feedforward_layernorm": one_plus("ffn_norm"),
+    "post_feedforward_layernorm": one_plus("post_ffw_norm"),
+}
+"""Norms before and behind both halves of a layer, with weights relative to 1."""
 
 DECODER: Table = {
     "embed_tokens": "token_embd",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import GELU_TANH, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
+from caudal.formats.huggingface.family import ATTENTION, GEMMA_NORMS, MLP, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, local_layers, window_keys
 from caudal.formats.huggingface.tensor_rules import one_plus
 
@@ -29,10 +29,7 @@ FAMILY = Family(
     layer={
         **ATTENTION,
         **MLP,
-        "input_layernorm": one_plus("attn_norm"),
-        "post_attention_layernorm": one_plus("post_attention_norm"),
-        "pre_feedforward_layernorm": one_plus("ffn_norm"),
-        "post_feedforward_layernorm": one_plus("post_ffw_norm"),
+        **GEMMA_NORMS,
     },
     others={"embed_tokens": "token_embd", "norm": one_plus("output_norm")},
     # What Gemma2Config takes for keys that published files leave out.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import GELU_TANH, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
+from caudal.formats.huggingface.family import ATTENTION, GEMMA_NORMS, MLP, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys
 from caudal.formats.huggingface.rope_keys import FULL, SLIDING, rope_parameters
 from caudal.formats.huggingface.tensor_rules import one_plus
@@ -60,10 +60,7 @@ FAMILY = Family(
         **MLP,
         "self_attn.q_norm": one_plus("attn_q_norm"),
         "self_attn.k_norm": one_plus("attn_k_norm"),
-        "input_layernorm": one_plus("attn_norm"),
-        "post_attention_layernorm": one_plus("post_attention_norm"),
-        "pre_feedforward_layernorm": one_plus("ffn_norm"),
-        "post_feedforward_layernorm": one_plus("post_ffw_norm"),
+        **GEMMA_NORMS,
     },
     others={"embed_tokens": "token_embd", "norm": one_plus("output_norm")},
     # What Gemma3TextConfig takes for keys that published files leave out.

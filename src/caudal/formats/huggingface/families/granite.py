@@ -8,17 +8,11 @@ import numpy as np
 
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys, Table
+from caudal.formats.huggingface.family import MLP, NORMS, PERMUTED_ATTENTION, Family, Keys, Table
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys
 from caudal.formats.huggingface.rows import Rows
 from caudal.formats.huggingface.state_space import UNLIMITED, mamba2
-from caudal.formats.huggingface.tensor_rules import Found, permuted_heads, split
-
-_ATTENTION: Table = {
-    **ATTENTION,
-    "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
-    "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
-}
+from caudal.formats.huggingface.tensor_rules import Found, split
 
 
 def _multipliers(config: Config) -> dict[str, MetadataValue]:
@@ -108,14 +102,14 @@ FAMILY = Family(
     model_types=("granite",),
     architecture="granite",
     keys=_keys,
-    layer={**_ATTENTION, **MLP, **NORMS},
+    layer={**PERMUTED_ATTENTION, **MLP, **NORMS},
 )
 
 EXPERTS_FAMILY = Family(
     model_types=("granitemoe", "granitemoeshared"),
     architecture="granitemoe",
     keys=_keys_with_experts,
-    layer={**_ATTENTION, **NORMS, **_EXPERTS},
+    layer={**PERMUTED_ATTENTION, **NORMS, **_EXPERTS},
 )
 
 HYBRID_FAMILY = Family(
@@ -123,7 +117,7 @@ HYBRID_FAMILY = Family(
     architecture="granitehybrid",
     keys=_hybrid_keys,
     layer={
-        **_ATTENTION,
+        **PERMUTED_ATTENTION,
         **NORMS,
         **_EXPERTS,
         **mamba2("mamba"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
+from caudal.formats.huggingface.family import MLP, NORMS, PERMUTED_ATTENTION, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, head_dim
 from caudal.formats.huggingface.rope_keys import llama3_divisors, rope_parameters
 from caudal.formats.huggingface.rows import Rows
-from caudal.formats.huggingface.tensor_rules import permuted_heads
 
 
 def _keys(config: Config) -> Keys:
@@ -30,11 +29,9 @@ FAMILY = Family(
     architecture="llama",
     keys=_keys,
     layer={
-        **ATTENTION,
+        **PERMUTED_ATTENTION,
         **MLP,
         **NORMS,
-        "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
-        "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
     },
     made=_made,
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
+from caudal.formats.huggingface.family import MLP, NORMS, PERMUTED_ATTENTION, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys
 from caudal.formats.huggingface.rope_keys import rope_parameters, yarn_multiplier_keys
-from caudal.formats.huggingface.tensor_rules import permuted_heads
 
 
 def _keys(config: Config) -> Keys:
@@ -26,11 +25,9 @@ FAMILY = Family(
     architecture="mistral3",
     keys=_keys,
     layer={
-        **ATTENTION,
+        **PERMUTED_ATTENTION,
         **MLP,
         **NORMS,
-        "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
-        "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
     },
     defaults={"head_dim": 128, "rms_norm_eps": 1e-5},
 )

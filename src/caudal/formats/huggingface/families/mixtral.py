@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, NORMS, Family, Keys
+from caudal.formats.huggingface.family import NORMS, PERMUTED_ATTENTION, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys
-from caudal.formats.huggingface.tensor_rules import permuted_heads
 
 
 def _keys(config: Config) -> Keys:
@@ -19,10 +18,8 @@ FAMILY = Family(
     architecture="llama",
     keys=_keys,
     layer={
-        **ATTENTION,
+        **PERMUTED_ATTENTION,
         **NORMS,
-        "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
-        "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
         "block_sparse_moe.gate": "ffn_gate_inp",
         "block_sparse_moe.experts.*.w1": "ffn_gate_exps",
         "block_sparse_moe.experts.*.w2": "ffn_down_exps",

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
+from caudal.formats.huggingface.family import GEMMA_NORMS, MLP, PERMUTED_ATTENTION, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, head_dim, local_layers, window_keys
 from caudal.formats.huggingface.rows import Rows, made_of_floats
-from caudal.formats.huggingface.tensor_rules import one_plus, permuted_heads
 
 _GLOBAL_EVERY = 4
 
@@ -62,15 +61,10 @@ FAMILY = Family(
     architecture="muse-glimmer",
     keys=_keys,
     layer={
-        **ATTENTION,
+        **PERMUTED_ATTENTION,
         **MLP,
-        "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
-        "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
         "self_attn.gate_proj": "attn_gate",
-        "input_layernorm": one_plus("attn_norm"),
-        "post_attention_layernorm": one_plus("post_attention_norm"),
-        "pre_feedforward_layernorm": one_plus("ffn_norm"),
-        "post_feedforward_layernorm": one_plus("post_ffw_norm"),
+        **GEMMA_NORMS,
     },
     made=_norms,
     # What MuseGlimmerTextConfig takes for keys that are missing.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
+from caudal.formats.huggingface.family import MLP, NORMS, PERMUTED_ATTENTION, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, refuse_windows
-from caudal.formats.huggingface.tensor_rules import permuted_heads
 
 _UNROTATED_EVERY = 4
 
@@ -26,11 +25,9 @@ FAMILY = Family(
     architecture="smollm3",
     keys=_keys,
     layer={
-        **ATTENTION,
+        **PERMUTED_ATTENTION,
         **MLP,
         **NORMS,
-        "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
-        "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
     },
     tied=True,
 )
