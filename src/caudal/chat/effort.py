@@ -31,6 +31,9 @@ _RANKS: Mapping[str, int] = {
     for name in names
 }
 
+_RARE: Mapping[str, str] = {"max": "xhigh", "xhigh": "high"}
+"""Levels that only templates know that name them, and what is said instead."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffortWords:
@@ -54,8 +57,9 @@ def effort_words(
 ) -> EffortWords | None:
     """What says this effort to a template. It may wait for the template.
 
-    A template with a mere switch turns thinking on for any level but the lowest. One that refuses a
-    level gets the nearest of those that it looks for.
+    A template with a mere switch turns thinking on for any level but the lowest. One that doesn't
+    name a level above `high` gets the one below, and one that refuses a level gets the nearest of
+    those that it looks for.
 
     Args:
         effort: How much.
@@ -73,7 +77,7 @@ def effort_words(
         if trained:
             variables[level] = next(_by_distance(effort, trained))
         else:
-            variables[level] = _accepted(effort, level, template)
+            variables[level] = _accepted(_named(effort, template), level, template)
         return EffortWords(variables=variables)
     if variables:
         return None if effort == "minimal" else EffortWords(variables=variables)
@@ -82,6 +86,14 @@ def effort_words(
     if effort == "none" and any(NO_THINKING in source for source in template.sources):
         return EffortWords(variables={}, in_messages=True)
     return None
+
+
+def _named(effort: str, template: ChatTemplate) -> str:
+    """The level itself, or of those below it the first that isn't rare, or that is named."""
+    text = "\n".join(template.sources)
+    while effort in _RARE and f"'{effort}'" not in text and f'"{effort}"' not in text:
+        effort = _RARE[effort]
+    return effort
 
 
 def _accepted(effort: str, variable: str, template: ChatTemplate) -> str:

@@ -12,7 +12,6 @@ from anthropic import beta_tool
 
 from caudal.chat.preparer import ChatPreparer
 from caudal.errors import TemplateError
-from caudal.server.anthropic.effort import nearest_effort
 from support.fake_model import ByteTokenizer, ScriptedExecutor, changed, serve_fake
 from support.fake_template import ToolTemplate
 from support.running_server import RunningServer, Serve, running_server
@@ -217,20 +216,6 @@ def test_system_messages_that_go_with_the_next_turn(server: RunningServer, seen:
     assert [message["role"] for message in seen.messages] == ["user", "system"]
     ask(server, messages=[USER, passing, {"role": "assistant", "content": "Yes."}, USER])
     assert [message["role"] for message in seen.messages] == ["user", "assistant", "user"]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "sources", "level"),
-    [
-        ("low", (), "low"),
-        ("max", (), "high"),
-        ("xhigh", ("effort = 'max'",), "high"),
-        ("max", ('x == "xhigh"',), "xhigh"),
-        ("max", ("'max'", "'xhigh'"), "max"),
-    ],
-)
-def test_the_nearest_level_of_effort(wanted: Any, sources: tuple[str, ...], level: str):
-    assert nearest_effort(wanted, sources) == level
 
 
 def test_effort_where_the_template_has_levels(server: RunningServer, seen: SeenPrompts):

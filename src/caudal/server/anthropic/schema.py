@@ -18,7 +18,6 @@ from caudal.sampling_params import (
 )
 from caudal.server.anthropic.content import MessageObject, SystemPart, without_effect
 from caudal.server.anthropic.context_edits import edits_without_effect
-from caudal.server.anthropic.effort import nearest_effort
 from caudal.server.anthropic.settings import (
     BILLING,
     CacheControl,
@@ -144,7 +143,7 @@ class CountTokensRequest(ModelRequestBody):
             parallel_tool_calls=not single,
             add_generation_prompt=not is_prefilled,
             continue_final_message=is_prefilled,
-            reasoning_effort=self._effort(template),
+            reasoning_effort=self._effort(),
             template_kwargs=self._switches(template),
         )
 
@@ -188,11 +187,10 @@ class CountTokensRequest(ModelRequestBody):
         tools = [*given, *changes.added.values()]
         return read_tools(tools, loaded=changes.loaded, removed=changes.removed)
 
-    def _effort(self, template: TemplateInfo) -> ReasoningEffort | None:
+    def _effort(self) -> ReasoningEffort | None:
         if self.thinks is False:
             return "none"
-        effort = None if self.output_config is None else self.output_config.effort
-        return None if effort is None else nearest_effort(effort, template.sources)
+        return None if self.output_config is None else self.output_config.effort
 
     def _switches(self, template: TemplateInfo) -> dict[str, bool]:
         """Turns thinking on where a template has a switch for it."""
