@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -10,11 +11,16 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import pytest
+from starlette.types import Message
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from caudal.server.limits import ServerLimits
+from caudal.server.protocol import fill
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.raw_client import GET_HEALTH, connect, exchange, parse_response, post, read_all
 from support.running_server import RunningServer, running_server
@@ -329,6 +335,19 @@ def test_a_client_that_has_gone_is_told_from_one_that_is_half_closed(stream: boo
         sock.close()
         server.wait_for_metric('caudal_requests_finished_total{reason="cancelled"}', 1)
         assert server.metric("caudal_generation_tokens_total") < 200
+
+
+def test_an_answer_may_end_between_the_decision_to_probe_and_the_probe():
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    cycle = cast(RequestResponseCycle, SimpleNamespace(response_complete=False, send=send))
+    asyncio.run(fill(cycle, b": ping\n\n"))
+    cycle.response_complete = True
+    asyncio.run(fill(cycle, b": ping\n\n"))
+    assert [message["body"] for message in sent] == [b": ping\n\n"]
 
 
 def test_a_client_that_goes_ends_what_it_sent_ahead_of_too():

@@ -385,9 +385,7 @@ class Protocol(HttpToolsProtocol):
             if not cycle.response_started and cycle.scope["http_version"] == "1.1":
                 self.transport.write(CONTINUE)
             elif cycle.response_started and filler is not None and not self.flow.write_paused:
-                sending = self.loop.create_task(
-                    cycle.send({"type": "http.response.body", "body": filler, "more_body": True})
-                )
+                sending = self.loop.create_task(fill(cycle, filler))
                 self.tasks.add(sending)
                 sending.add_done_callback(self.tasks.discard)
         self.loop.call_later(PROBES[min(step, len(PROBES) - 1)], self._probe, step + 1)
@@ -424,6 +422,12 @@ class Protocol(HttpToolsProtocol):
 
     def _unset_keepalive_if_required(self) -> None:
         """Uvicorn's timer for idle connections is never set: see `_check`."""
+
+
+async def fill(cycle: RequestResponseCycle, filler: bytes) -> None:
+    """Send filler, unless the answer has ended since that was decided: it may end at any time."""
+    if not cycle.response_complete:
+        await cycle.send({"type": "http.response.body", "body": filler, "more_body": True})
 
 
 class _Closer:
