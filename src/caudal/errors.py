@@ -207,17 +207,15 @@ class WorkerEndedError(EngineDeadError):
 
     Args:
         model: The model.
-        reason: Why, e.g. `has crashed (exit status 1)`.
-        retry_after: Seconds after which it is sensible to try again, where it is started again.
+        reason: Why, e.g. `has crashed (SIGSEGV)`.
+        retry_after: Seconds after which it is sensible to try again; None where it isn't.
     """
 
     def __init__(self, model: str, reason: str, retry_after: int | None = None) -> None:
         self.model = model
         self.reason = reason
         self.retry_after = retry_after
-        again = (
-            "" if retry_after is None else f" It is being started again; retry in {retry_after} s."
-        )
+        again = "" if retry_after is None else f" Retry in {retry_after} s."
         super().__init__(f"The process of the model {model!r} {reason}.{again}")
 
 

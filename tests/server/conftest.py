@@ -11,8 +11,8 @@ from caudal.service.model_service import ModelService
 from caudal.service.service import Service
 from support.fake_model import ScriptedExecutor, changed, serve_fake
 from support.fake_template import tool_chat
+from support.far_model import FarModel
 from support.running_server import RunningServer, Serve, running_server
-from support.wire_service import WireService
 
 THROUGH_BOTH_DOORS = {
     "test_chat",
@@ -25,12 +25,12 @@ THROUGH_BOTH_DOORS = {
     "test_tokenize",
     "test_tools",
 }
-"""Tests that are run on services in another process, as it were, too."""
+"""Tests that are run on services behind a socket too."""
 
 NEAR_ONLY = frozenset(("test_a_demanded_call_that_is_cut_short_leaves_no_marks",))
 """Of them, those that take long; and those that have variants, which are about other things."""
 
-Door = Callable[[ModelService], Service]
+Door = Callable[[ModelService], Service | FarModel]
 
 
 def same(service: ModelService) -> Service:
@@ -42,7 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     near_only = test.originalname in NEAR_ONLY or test.get_closest_marker("parametrize")
     chosen = test.path.stem in THROUGH_BOTH_DOORS and not near_only
     if "door" in metafunc.fixturenames and chosen:
-        doors = {"near": same, "far": WireService}
+        doors = {"near": same, "far": FarModel}
         metafunc.parametrize("door", doors.values(), ids=doors, indirect=True, scope="module")
 
 

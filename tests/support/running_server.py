@@ -23,7 +23,7 @@ from caudal.server.serving import Server, listen
 from caudal.service.model_service import ModelService
 from caudal.service.registry import ModelRegistry
 from caudal.service.service import Service
-from support.wire_service import WireService
+from support.far_model import FarModel
 
 
 @dataclass
@@ -33,11 +33,12 @@ class RunningServer:
     url: str
     registry: ModelRegistry
     http: httpx.Client
+    far: FarModel | None = None
 
     @property
     def model(self) -> ModelService:
-        service = self.registry.default
-        return service.behind if isinstance(service, WireService) else service
+        """The model, in this process wherever it is asked from."""
+        return self.registry.default if self.far is None else self.far.behind
 
     def openai(self, api_key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key, max_retries=0)
@@ -63,7 +64,7 @@ class RunningServer:
 
 @contextlib.contextmanager
 def running_server(
-    model: Service | None,
+    model: Service | FarModel | None,
     *,
     api_key: str | None = None,
     access: Access | None = None,
@@ -76,23 +77,40 @@ def running_server(
     The other options are `create_app`'s.
     """
     registry = ModelRegistry()
-    if model is not None:
+    far = model if isinstance(model, FarModel) else None
+    if model is not None and not isinstance(model, FarModel):
         registry.add(model)
     sock = listen("127.0.0.1", 0)
     limits = limits or ServerLimits()
     app = create_app(registry, access=access or Access(api_key=api_key), limits=limits, **options)
-    server = Server(ServerConfig(around(app), limits), registry)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+    config = ServerConfig(around(app), limits)
+    server = Server(config, registry)
+    ready = threading.Event()
+
+    async def serve() -> None:
+        if far is not None:
+            registry.add(await far.connect())
+        ready.set()
+        await server.serve(sockets=[sock])
+        if registry.ready:
+            await registry.shutdown()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            runner.run(serve())
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
+    assert ready.wait(30)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     try:
         with httpx.Client(base_url=url, timeout=30) as client:
-            yield RunningServer(url, registry, client)
+            yield RunningServer(url, registry, client, far)
     finally:
         server.should_exit = True
         thread.join()
-        if registry.ready:
-            asyncio.run(registry.shutdown())
+        if far is not None:
+            far.close()
 
 
 Serve = Callable[..., RunningServer]

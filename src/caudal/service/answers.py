@@ -135,7 +135,7 @@ class SubmittedPrompt(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Usage(msgspec.Struct, frozen=True, gc=False):
+class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a request took.
 
     Attributes:
