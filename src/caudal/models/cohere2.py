@@ -10,7 +10,7 @@ from __future__ import annotations
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
 from caudal.models.experts import ExpertsConfig, add_routed
-from caudal.models.hyperparameters import positive, positive_number, window_layers
+from caudal.models.hyperparameters import positive, positive_number
 from caudal.models.program import Program
 
 EXPERTS = "cohere2moe"
@@ -25,7 +25,7 @@ def build(file: ModelFile) -> Program:
     has_rms_norms = f"{arch}.attention.layer_norm_rms_epsilon" in file.metadata
     decoder = Decoder(file, norms="rms" if arch == EXPERTS and has_rms_norms else "layer")
     window = positive(file, f"{arch}.attention.sliding_window")
-    local = window_layers(file, decoder.config.layers, global_every=_GLOBAL_EVERY)
+    local = decoder.window_layers(global_every=_GLOBAL_EVERY)
     rope = decoder.rope(interleaved=True)
     decoder.embed_tokens()
     for layer in decoder.layers():

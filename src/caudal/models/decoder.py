@@ -9,6 +9,7 @@ from caudal.formats.model_file import ModelFile
 from caudal.models.builder import ProgramBuilder
 from caudal.models.decoder_config import DecoderConfig
 from caudal.models.embedding_config import decoder_pooling
+from caudal.models.hyperparameters import per_layer, window_layers
 from caudal.models.layer import Layer, NormName
 from caudal.models.program import Program
 from caudal.models.rope import RopeTable, long_rope_factors, rope_table
@@ -61,6 +62,20 @@ class Decoder:
             divisors=divisors,
         )
 
+    def per_layer(self, key: str, default: int | None = None) -> list[int]:
+        """A number for each layer, of `{architecture}.{key}`; see there."""
+        config, arch = self.config, self._file.architecture
+        return per_layer(
+            self._file, f"{arch}.{key}", config.layers, default, ahead=config.layers_ahead
+        )
+
+    def window_layers(self, *, global_every: int) -> list[bool]:
+        """Which layers have a window; see there."""
+        config = self.config
+        return window_layers(
+            self._file, config.layers, global_every=global_every, ahead=config.layers_ahead
+        )
+
     def embed_tokens(self, *, scale: float = 1.0) -> None:
         """Begin the residual stream."""
         self.b.embed(self.hidden, "token_embd.weight", scale=scale)
@@ -97,7 +112,7 @@ class Decoder:
         """
         key = f"{self._file.architecture}.expert_count"
         count = self._file.get_int(key, 0)
-        if count > 0 and not self.b.has_experts:
+        if count != 0 and not self.b.has_experts:
             raise ModelLoadError(
                 str(self._file.path), f"{key} is {count}, but this architecture has no experts"
             )

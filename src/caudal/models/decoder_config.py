@@ -71,7 +71,9 @@ class DecoderConfig:
             raise ModelLoadError(
                 str(file.path), f"{arch}.nextn_predict_layers is {ahead} of {layers} layers"
             )
-        of_layers = per_layer(file, f"{arch}.attention.head_count_kv", layers, heads)
+        of_layers = per_layer(
+            file, f"{arch}.attention.head_count_kv", layers - ahead, heads, ahead=ahead
+        )
         kv_heads = max(of_layers)
         for each in of_layers:
             if each > 0 and heads % each != 0:
@@ -94,7 +96,7 @@ class DecoderConfig:
             layers=layers - ahead,
             layers_ahead=ahead,
             hidden=hidden,
-            feed_forward=max(_feed_forward(file, layers)),
+            feed_forward=max(_feed_forward(file, layers - ahead, ahead)),
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
@@ -106,8 +108,8 @@ class DecoderConfig:
         )
 
 
-def _feed_forward(file: ModelFile, layers: int) -> list[int]:
+def _feed_forward(file: ModelFile, layers: int, ahead: int) -> list[int]:
     """The widths inside MLPs; where all of them are experts, files may have theirs alone."""
     arch = file.architecture
     of_experts = file.get_int(f"{arch}.expert_feed_forward_length", 0)
-    return per_layer(file, f"{arch}.feed_forward_length", layers, of_experts or None)
+    return per_layer(file, f"{arch}.feed_forward_length", layers, of_experts or None, ahead=ahead)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
-from caudal.models.experts import ExpertsConfig, add_routed
+from caudal.models.experts import SELECTION_BIAS, ExpertsConfig, add_routed
 from caudal.models.latent_attention import LatentAttention
 from caudal.models.program import Program
 
@@ -25,6 +25,8 @@ def build(file: ModelFile) -> Program:
         layer.add(attention.emit(layer, layer.norm("attn_norm")), "attn_output")
         normed = layer.norm("ffn_norm")
         if experts is not None and experts.in_layer(layer.index):
+            if experts.routing.scoring == "sigmoid":
+                layer.b.require(layer.tensor(SELECTION_BIAS))
             add_routed(layer, normed, experts)
         else:
             layer.add(layer.gated_mlp(normed, "silu"), "ffn_down")

@@ -15,6 +15,9 @@ MOST_USED = 64
 MOST_GROUPS = 64
 """Experts of a token, and groups of experts: the native library has no more."""
 
+SELECTION_BIAS = "exp_probs_b.bias"
+"""A layer's tensor of what is added to experts' scores for choosing them."""
+
 _SCORINGS: dict[int, ScoringName] = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}
 """llama.cpp's numbers in `expert_gating_func`."""
 
@@ -140,7 +143,7 @@ def add_experts(
         activation,
         inner=experts.feed_forward,
         gated=gated,
-        selection_bias=layer.tensor("exp_probs_b.bias"),
+        selection_bias=layer.tensor(SELECTION_BIAS),
         accumulate=out is None,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
-from caudal.models.hyperparameters import cap, positive, positive_number, window_layers
+from caudal.models.hyperparameters import cap, positive, positive_number
 from caudal.models.program import Program
 
 _GLOBAL_EVERY = 2
@@ -22,7 +22,7 @@ def build(file: ModelFile) -> Program:
     config = decoder.config
     rope = decoder.rope(interleaved=False)
     window = positive(file, "gemma2.attention.sliding_window", _WINDOW)
-    local = window_layers(file, config.layers, global_every=_GLOBAL_EVERY)
+    local = decoder.window_layers(global_every=_GLOBAL_EVERY)
     # The 27B model scales by its hidden size per head, which differs from its head size.
     scaled_by = (
         config.hidden // config.heads if config.layers == _LAYERS_OF_27B else config.head_dim

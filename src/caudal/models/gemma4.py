@@ -16,7 +16,7 @@ from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
 from caudal.models.experts import ExpertsConfig, add_experts
-from caudal.models.hyperparameters import cap, head_size, per_layer, positive, window_layers
+from caudal.models.hyperparameters import cap, head_size, positive
 from caudal.models.layer import Layer
 from caudal.models.program import ActivationName, Buffer, Program
 from caudal.models.rope import RopeTable, rope_table
@@ -40,7 +40,7 @@ def build(file: ModelFile) -> Program:
         if own is not None:
             _add_own_embedding(layer, own, own.width // decoder.config.layers)
         scale = layer.tensor("layer_output_scale.weight")
-        if layer.b.has(scale):
+        if layer.b.has_optional(scale):
             layer.b.scale_by(layer.hidden, scale, length=1)
     return decoder.finish(logit_cap=cap(file, "gemma4.final_logit_softcapping"))
 
@@ -59,13 +59,12 @@ class _Attention:
     def __init__(self, file: ModelFile, decoder: Decoder) -> None:
         config = decoder.config
         self._decoder = decoder
-        self._local = window_layers(file, config.layers, global_every=_GLOBAL_EVERY)
+        self._local = decoder.window_layers(global_every=_GLOBAL_EVERY)
         self._window = positive(file, "gemma4.attention.sliding_window")
-        self._kv_heads = per_layer(
-            file, "gemma4.attention.head_count_kv", config.layers, config.heads
-        )
-        self._feed_forward = per_layer(file, "gemma4.feed_forward_length", config.layers)
+        self._kv_heads = decoder.per_layer("attention.head_count_kv", config.heads)
+        self._feed_forward = decoder.per_layer("feed_forward_length")
         self._local_head_dim = head_size(file, config.head_dim, suffix="_swa")
+        decoder.b.require("rope_freqs.weight")
         divisors = decoder.b.vector_values("rope_freqs.weight", config.rope_dimensions // 2)
         self._rope = rope_table(
             file,
@@ -130,13 +129,21 @@ class _Attention:
         k, v = b.buffer("k", width), b.buffer("v", width)
         b.linear(x, layer.tensor("attn_k"), k)
         made = k
-        if b.has(layer.tensor("attn_v.weight")):
+        if self._has_values(layer):
             b.linear(x, layer.tensor("attn_v"), v)
             made = v
         b.rms_norm(made, None, v, eps=layer.eps, group=layer.head_dim)
         b.rms_norm(k, layer.tensor("attn_k_norm"), k, eps=layer.eps, period=layer.head_dim)
         b.rope(k, layer.head_dim, rope)
         return k, v
+
+    def _has_values(self, layer: Layer) -> bool:
+        """Whether a layer has values of its own: as all of its kind have, or none."""
+        return layer.b.has(layer.tensor("attn_v.weight")) or any(
+            layer.b.has(f"blk.{index}.attn_v.weight")
+            for index in range(self._keep)
+            if self._local[index] == self._local[layer.index]
+        )
 
 
 def _feed_forward(layer: Layer, experts: ExpertsConfig | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
-from caudal.models.experts import ExpertsConfig, add_routed
+from caudal.models.experts import SELECTION_BIAS, ExpertsConfig, add_routed
 from caudal.models.program import Program
 
 
@@ -26,6 +26,7 @@ def build(file: ModelFile) -> Program:
         layer.add(layer.attend(heads), "attn_output")
         normed = layer.norm("post_attention_norm")
         if experts.in_layer(layer.index):
+            layer.b.require(layer.tensor(SELECTION_BIAS))
             add_routed(layer, normed, experts)
         else:
             layer.add(layer.gated_mlp(normed, "silu"), "ffn_down")

@@ -9,11 +9,12 @@ from __future__ import annotations
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
 from caudal.models.experts import ExpertsConfig, add_experts, route
-from caudal.models.hyperparameters import positive, window_layers
+from caudal.models.hyperparameters import positive
 from caudal.models.program import Program
 from caudal.models.rope import rope_table
 
 _GLOBAL_EVERY = 2
+_BIASED = ("ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 
 
 def build(file: ModelFile) -> Program:
@@ -29,9 +30,11 @@ def build(file: ModelFile) -> Program:
         truncated=False,
     )
     window = positive(file, "gpt-oss.attention.sliding_window")
-    local = window_layers(file, config.layers, global_every=_GLOBAL_EVERY)
+    local = decoder.window_layers(global_every=_GLOBAL_EVERY)
     decoder.embed_tokens()
     for layer in decoder.layers():
+        for name in _BIASED:
+            layer.b.require(layer.tensor(f"{name}.bias"))
         heads = layer.project(layer.norm("attn_norm"))
         layer.rotate(heads, rope)
         attended = layer.attend(

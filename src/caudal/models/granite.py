@@ -12,7 +12,7 @@ from dataclasses import replace
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
 from caudal.models.experts import ExpertsConfig, add_routed
-from caudal.models.hyperparameters import per_layer, positive_number
+from caudal.models.hyperparameters import positive_number
 from caudal.models.layer import Layer
 from caudal.models.mamba2 import StateSpace
 from caudal.models.program import Buffer, Program
@@ -24,12 +24,12 @@ HYBRID = "granitehybrid"
 def build(file: ModelFile) -> Program:
     """The program."""
     arch = file.architecture
-    has_experts = file.get_int(f"{arch}.expert_count", 0) > 0
+    has_experts = file.get_int(f"{arch}.expert_count", 0) != 0
     experts = ExpertsConfig.from_gguf(file) if has_experts else None
     decoder = Decoder(file)
     config = decoder.config
     space = StateSpace.from_gguf(file) if arch == HYBRID else None
-    kv_heads = per_layer(file, f"{arch}.attention.head_count_kv", config.layers, config.heads)
+    kv_heads = decoder.per_layer("attention.head_count_kv", config.heads)
     # Granite's converters say by this key whether there are rotary positions at all.
     rotates = file.get_bool(f"{arch}.rope.scaling.finetuned", True)
     rope = decoder.rope(interleaved=True) if rotates else None

@@ -30,8 +30,17 @@ def positive(file: ModelFile, key: str, default: int | None = None) -> int:
     return value
 
 
-def per_layer(file: ModelFile, key: str, layers: int, default: int | None = None) -> list[int]:
+def per_layer(
+    file: ModelFile, key: str, layers: int, default: int | None = None, *, ahead: int = 0
+) -> list[int]:
     """A whole number for each layer, at least 0: one for all in the file, or an array.
+
+    Args:
+        file: The model.
+        key: Where.
+        layers: How many layers there are.
+        default: For all, where the file doesn't say.
+        ahead: So many more layers follow that aren't computed, and that arrays may have, too.
 
     Raises:
         ModelLoadError: The key is missing without a default, has another value or an array of
@@ -39,10 +48,11 @@ def per_layer(file: ModelFile, key: str, layers: int, default: int | None = None
     """
     if isinstance(file.metadata.get(key), np.ndarray):
         values = [int(value) for value in file.get_array(key, "int")]
-        if len(values) != layers:
+        if len(values) not in (layers, layers + ahead):
             raise ModelLoadError(
                 str(file.path), f"{key} has {len(values)} numbers, but there are {layers} layers"
             )
+        values = values[:layers]
         if all(0 <= value <= MOST_OF_ANYTHING for value in values) and any(values):
             return values
         raise ModelLoadError(
@@ -134,13 +144,14 @@ def check_epsilon(source: str, key: str, value: float) -> float:
     return value
 
 
-def window_layers(file: ModelFile, layers: int, *, global_every: int) -> list[bool]:
+def window_layers(file: ModelFile, layers: int, *, global_every: int, ahead: int = 0) -> list[bool]:
     """Which layers have the file's window: `attention.sliding_window_pattern`.
 
     Args:
         file: The model.
         layers: How many layers there are.
         global_every: Where the file doesn't say, one layer in so many sees all tokens.
+        ahead: See `per_layer`.
 
     Raises:
         ModelLoadError: The file says it for another number of layers.
@@ -149,9 +160,9 @@ def window_layers(file: ModelFile, layers: int, *, global_every: int) -> list[bo
     pattern = file.get_array(key, "bool", None)
     if pattern is None:
         return [(layer + 1) % global_every != 0 for layer in range(layers)]
-    if len(pattern) != layers:
+    if len(pattern) not in (layers, layers + ahead):
         raise ModelLoadError(str(file.path), f"{key} is for {len(pattern)} of {layers} layers")
-    return [bool(each) for each in pattern]
+    return [bool(each) for each in pattern[:layers]]
 
 
 def position_temperature(file: ModelFile) -> tuple[float, int] | None:

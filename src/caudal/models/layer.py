@@ -166,16 +166,17 @@ class Layer:
     def gated_mlp(self, x: Buffer, activation: ActivationName) -> Buffer:
         """The inside of a gated MLP: activation(gate(x)) · up(x).
 
-        Without a matrix of its own, the gate's rows are the first half of those of `ffn_up`.
+        Where `ffn_up` has twice the rows, the first half are the gate's.
         """
         gate = self.b.buffer("gate", self.feed_forward)
         up = self.b.buffer("up", self.feed_forward)
-        if self.b.has(self.tensor("ffn_gate.weight")):
-            self.b.linear(x, self.tensor("ffn_gate"), gate)
-            self.b.linear(x, self.tensor("ffn_up"), up)
-        else:
+        has_gate = self.b.has(self.tensor("ffn_gate.weight"))
+        if not has_gate and self.b.rows(self.tensor("ffn_up.weight")) == 2 * self.feed_forward:
             self.b.linear(x, self.tensor("ffn_up"), gate, first_row=0)
             self.b.linear(x, self.tensor("ffn_up"), up, first_row=gate.width)
+        else:
+            self.b.linear(x, self.tensor("ffn_gate"), gate)
+            self.b.linear(x, self.tensor("ffn_up"), up)
         self.b.gated(gate, up, up, activation)
         return up
 

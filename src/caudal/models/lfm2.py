@@ -12,7 +12,7 @@ from dataclasses import replace
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
 from caudal.models.experts import ExpertsConfig, add_routed
-from caudal.models.hyperparameters import per_layer, positive
+from caudal.models.hyperparameters import positive
 from caudal.models.layer import Layer
 from caudal.models.program import Buffer, Program
 
@@ -26,7 +26,7 @@ def build(file: ModelFile) -> Program:
     decoder = Decoder(file)
     rope = decoder.rope(interleaved=False)
     taps = positive(file, f"{arch}.shortconv.l_cache")
-    kv_heads = per_layer(file, f"{arch}.attention.head_count_kv", decoder.config.layers)
+    kv_heads = decoder.per_layer("attention.head_count_kv")
     decoder.embed_tokens()
     for layer in decoder.layers():
         layer = replace(layer, kv_heads=kv_heads[layer.index])

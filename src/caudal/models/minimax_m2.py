@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
-from caudal.models.experts import ExpertsConfig, add_routed
+from caudal.models.experts import SELECTION_BIAS, ExpertsConfig, add_routed
 from caudal.models.program import Program
 
 
@@ -22,5 +22,6 @@ def build(file: ModelFile) -> Program:
         layer.norm_heads(heads, together=True)
         layer.rotate(heads, rope)
         layer.add(layer.attend(heads), "attn_output")
+        layer.b.require(layer.tensor(SELECTION_BIAS))
         add_routed(layer, layer.norm("ffn_norm"), experts)
     return decoder.finish()

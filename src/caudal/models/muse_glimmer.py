@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
-from caudal.models.hyperparameters import cap, positive, positive_number, window_layers
+from caudal.models.hyperparameters import cap, positive, positive_number
 from caudal.models.program import Program
 
 _GLOBAL_EVERY = 4
@@ -22,7 +22,7 @@ def build(file: ModelFile) -> Program:
     b, config = decoder.b, decoder.config
     rope = decoder.rope(interleaved=True)
     window = positive(file, "muse-glimmer.attention.sliding_window")
-    local = window_layers(file, config.layers, global_every=_GLOBAL_EVERY)
+    local = decoder.window_layers(global_every=_GLOBAL_EVERY)
     decoder.embed_tokens()
     b.rms_norm(decoder.hidden, None, decoder.hidden, eps=config.norm_eps)
     for layer in decoder.layers():

@@ -12,8 +12,14 @@ from dataclasses import replace
 from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
-from caudal.models.experts import ExpertsConfig, add_experts, route, shared_expert
-from caudal.models.hyperparameters import per_layer, positive
+from caudal.models.experts import (
+    SELECTION_BIAS,
+    ExpertsConfig,
+    add_experts,
+    route,
+    shared_expert,
+)
+from caudal.models.hyperparameters import positive
 from caudal.models.layer import Layer
 from caudal.models.mamba2 import StateSpace
 from caudal.models.program import ActivationName, Buffer, Program
@@ -25,12 +31,11 @@ def build(file: ModelFile) -> Program:
     """The program."""
     arch = file.architecture
     decoder = Decoder(file)
-    count = decoder.config.layers
-    kv_heads = per_layer(file, f"{arch}.attention.head_count_kv", count)
-    widths = per_layer(file, f"{arch}.feed_forward_length", count)
+    kv_heads = decoder.per_layer("attention.head_count_kv")
+    widths = decoder.per_layer("feed_forward_length")
     space = StateSpace.from_gguf(file)
     experts = None
-    if file.get_int(f"{arch}.expert_count", 0) > 0:
+    if file.get_int(f"{arch}.expert_count", 0):
         experts = ExpertsConfig.from_gguf(file, scoring="sigmoid")
     latent_key = f"{arch}.moe_latent_size"
     latent_width = positive(file, latent_key) if file.get_int(latent_key, 0) else 0
@@ -59,6 +64,7 @@ def build(file: ModelFile) -> Program:
 def _add_experts(layer: Layer, x: Buffer, experts: ExpertsConfig, latent_width: int) -> None:
     """Add experts to the residual stream: those chosen, on a latent if there is one, and all's."""
     b = layer.b
+    b.require(layer.tensor(SELECTION_BIAS))
     logits = route(layer, x, experts)
     inside = None
     if experts.shared_feed_forward:

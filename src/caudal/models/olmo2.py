@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
-from caudal.models.hyperparameters import positive, window_layers
+from caudal.models.hyperparameters import positive
 from caudal.models.program import Program
 from caudal.models.rope import rope_table
 
@@ -28,7 +28,7 @@ def build(file: ModelFile) -> Program:
         interleaved=False,
         scaled=False,
     )
-    local = window_layers(file, config.layers, global_every=_GLOBAL_EVERY)
+    local = decoder.window_layers(global_every=_GLOBAL_EVERY)
     decoder.embed_tokens()
     for layer in decoder.layers():
         is_local = window is not None and local[layer.index]

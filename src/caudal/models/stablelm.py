@@ -13,6 +13,7 @@ from caudal.models.program import Program
 def build(file: ModelFile) -> Program:
     """The program."""
     decoder = Decoder(file, norms="layer")
+    decoder.b.require("output_norm.bias")
     rope = decoder.rope(interleaved=False)
     decoder.embed_tokens()
     for layer in decoder.layers():

@@ -13,6 +13,7 @@ def build(file: ModelFile) -> Program:
     key = "starcoder2.attention.sliding_window"
     window = positive(file, key) if file.get_int(key, 0) else None
     decoder = Decoder(file, norms="layer")
+    decoder.b.require("output_norm.bias")
     rope = decoder.rope(interleaved=False)
     decoder.embed_tokens()
     for layer in decoder.layers():

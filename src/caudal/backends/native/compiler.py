@@ -96,15 +96,35 @@ def _pack(
                 numbers[name] = weights.group_experts(added[0], experts)
                 done += experts * (end - first) * tensor.row_bytes
             case VectorName():
-                first, end = name.rows or (0, tensor.shape[0])
-                row_bytes = tensor.nbytes // tensor.shape[0]
-                data = file.tensor_bytes(name.tensor)[first * row_bytes : end * row_bytes]
-                length = (end - first) * (tensor.num_elements // tensor.shape[0])
-                numbers[name] = weights.add_vector(tensor.type, data, length)
-                done += (end - first) * row_bytes
+                first, end = _elements(file, name)
+                bytes_of_block = tensor.type.block_bytes
+                begin, after = (
+                    index // tensor.type.block_elements * bytes_of_block for index in (first, end)
+                )
+                data = file.tensor_bytes(name.tensor)[begin:after]
+                numbers[name] = weights.add_vector(tensor.type, data, end - first)
+                done += after - begin
         if progress is not None:
             progress(done / total)
     return numbers
+
+
+def _elements(file: TensorFile, name: VectorName) -> tuple[int, int]:
+    """Which of a tensor's numbers a vector is, in whole blocks.
+
+    Raises:
+        ValueError: It isn't whole blocks.
+    """
+    tensor = file.tensors[name.tensor]
+    of_row = tensor.num_elements // tensor.shape[0]
+    first, end = (row * of_row for row in name.rows or (0, tensor.shape[0]))
+    block = tensor.type.block_elements
+    if first % block or end % block:
+        raise ValueError(
+            f"tensor {name.tensor} has type {tensor.type.name}, of which its numbers {first} to "
+            f"{end - 1} aren't whole blocks of {block}"
+        )
+    return first, end
 
 
 def _add_matrix(weights: _native.Weights, file: TensorFile, name: str, begin: int, end: int) -> int:

@@ -12,9 +12,11 @@ from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.checkpoint import Checkpoint
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.methods import Method
+from caudal.formats.huggingface.needed import Needed, declared_biases, first_lacking
 from caudal.formats.huggingface.rope_keys import check_divided
 from caudal.formats.huggingface.rows import Joined, Rows, mapped
 from caudal.formats.huggingface.tensor_rules import Found, Rule, one_plus, permuted_heads, split
+from caudal.formats.model_folder import CONFIG
 from caudal.formats.tensor_types import TensorType
 
 Keys = Mapping[str, MetadataValue]
@@ -132,6 +134,7 @@ class Family:
         own_keys: Keys that GGUF has no names for (formats/embedding_keys.py).
         layers: What names of layers' tensors begin with, before the number.
         is_encoder: Whether there is no output matrix, as nothing is generated.
+        needed: Tensors that have to be beside others.
     """
 
     model_types: tuple[str, ...]
@@ -147,6 +150,7 @@ class Family:
     own_keys: Callable[[Config], Keys] = lambda _config: {}
     layers: tuple[str, ...] = ("layers.",)
     is_encoder: Callable[[Config], bool] = lambda _config: False
+    needed: Callable[[Config], Needed] = declared_biases
 
     def architecture_for(self, config: Config) -> str:
         """`general.architecture` of a configuration."""
@@ -229,6 +233,11 @@ class Family:
         if not tied and not self.is_encoder(config) and "output.weight" not in result:
             raise ModelLoadError(
                 checkpoint.source, "tensor lm_head.weight is missing, and not tied to the embedding"
+            )
+        lacking = first_lacking(self.needed(config), result)
+        if lacking is not None:
+            raise ModelLoadError(
+                checkpoint.source, f"tensor {lacking} is missing, which {CONFIG} says is there"
             )
         # As converters do: vectors are float32, whatever the matrices are.
         plain_vectors = {

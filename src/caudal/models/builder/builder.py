@@ -40,6 +40,18 @@ class ProgramBuilder(
         """Whether the file has a tensor of this name."""
         return self._tensors.has(name)
 
+    def has_optional(self, name: str) -> bool:
+        """Whether the file has a tensor that a family may have: in all its layers, or in none."""
+        return self._tensors.has_optional(name)
+
+    def require(self, name: str) -> None:
+        """Refuse the file if it lacks a tensor that would be taken up only where it is.
+
+        Raises:
+            ModelLoadError: It lacks it.
+        """
+        self._tensors.shape_of(name)
+
     def rows(self, name: str) -> int:
         """How many rows a matrix has.
 

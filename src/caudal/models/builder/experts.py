@@ -62,7 +62,7 @@ class ExpertOperations(Emitter):
         self._tensors.shape(f"{down_name}.weight", (count, out.width, inner))
 
         def vector(tensor: str, length: int | None = None) -> VectorName | None:
-            if not self._tensors.has(tensor):
+            if not self._tensors.has_optional(tensor):
                 return None
             self._tensors.shape(tensor, (count,) if length is None else (count, length))
             return VectorName(tensor)

@@ -34,7 +34,7 @@ class LinearOperations(Emitter):
         else:
             self._tensors.rows(weight, rows, out.width, x.width)
         shift = None
-        if self._tensors.has(bias):
+        if self._tensors.has_optional(bias):
             self._tensors.rows(bias, rows, out.width)
             shift = VectorName(bias, rows)
         op = Linear(out, x, MatrixName(weight, rows), shift, accumulate)

@@ -49,7 +49,7 @@ class RowOperations(Emitter):
         weight, bias = f"{name}.weight", f"{name}.bias"
         self._tensors.shape(weight, (x.width,))
         shift = None
-        if self._tensors.has(bias):
+        if self._tensors.has_optional(bias):
             self._tensors.shape(bias, (x.width,))
             shift = VectorName(bias)
         self._emit(LayerNorm(out, x, VectorName(weight), shift, eps), (x,), out)

@@ -41,7 +41,7 @@ class SequenceOperations(RowOperations):
         if taps < 2:
             raise self._tensors.error(weight, f"has {taps} taps instead of at least 2")
         shift = None
-        if self._tensors.has(bias):
+        if self._tensors.has_optional(bias):
             self._tensors.rows(bias, rows, x.width)
             shift = VectorName(bias, rows)
         layer = self._state_layer((taps - 1) * x.width)

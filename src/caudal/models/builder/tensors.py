@@ -19,11 +19,18 @@ class UsedTensors:
     def __init__(self, file: TensorFile) -> None:
         self._file = file
         self._used: set[str] = set()
+        self._without: set[str] = set()  # tensors that other files have
         self._parts: dict[str, list[tuple[int, int]]] = {}  # of tensors used by parts: their rows
 
     def has(self, name: str) -> bool:
         """Whether the file has a tensor of this name."""
         return name in self._file.tensors
+
+    def has_optional(self, name: str) -> bool:
+        """Whether the file has a tensor that a family may have: in all its layers, or in none."""
+        if not self.has(name):
+            self._without.add(name)
+        return self.has(name)
 
     def leave_out(self, prefix: str) -> None:
         """Take no notice of tensors whose names begin with this."""
@@ -81,6 +88,8 @@ class UsedTensors:
     def check_all_used(self) -> None:
         """Check that every tensor is used, and that of those used by parts every row is, once.
 
+        Also that layers are alike in what some files have and others don't.
+
         Raises:
             ModelLoadError: One isn't: computing without it would silently give wrong answers.
         """
@@ -92,6 +101,10 @@ class UsedTensors:
                     twice = "" if first > end else " twice"
                     raise self.error(name, f"has rows {what} used{twice}")
                 end = after
+        kinds = {_kind(name) for name in self._used}
+        for name in sorted(self._without):
+            if _kind(name) in kinds:
+                raise self.error(name, "is missing, though other layers have theirs")
         unused = [name for name in self._file.tensors if name not in self._used]
         if unused:
             raise ModelLoadError(
@@ -103,3 +116,9 @@ class UsedTensors:
     def error(self, name: str, reason: str) -> ModelLoadError:
         """What to raise where a tensor can't be used."""
         return ModelLoadError(str(self._file.path), f"tensor {name} {reason}")
+
+
+def _kind(name: str) -> str:
+    """A tensor's name without the number of its layer."""
+    layers, _, rest = name.partition(".")
+    return rest.partition(".")[2] if layers == "blk" else name

@@ -8,6 +8,7 @@ from caudal.formats import embedding_keys
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import encoder_activation
+from caudal.formats.huggingface.needed import biases
 from caudal.formats.huggingface.rows import Rows
 from caudal.formats.huggingface.sentence_keys import scores_pairs
 from caudal.formats.huggingface.tensor_rules import Found
@@ -61,4 +62,15 @@ FAMILY = Family(
     # Constants, and the head for guessing masked words.
     left_out=("embeddings.position_ids", "cls"),
     is_encoder=lambda _config: True,
+    needed=lambda _config: biases(
+        "attn_q",
+        "attn_k",
+        "attn_v",
+        "attn_output",
+        "attn_output_norm",
+        "ffn_up",
+        "ffn_down",
+        "layer_output_norm",
+        "token_embd_norm",
+    ),
 )

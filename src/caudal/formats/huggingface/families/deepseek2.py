@@ -10,6 +10,7 @@ from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import EXPERTS, MLP, NORMS, SHARED_EXPERTS, Family, Keys
 from caudal.formats.huggingface.keys import SOFTMAX, decoder_keys, deepseek_expert_keys
+from caudal.formats.huggingface.needed import SELECTION, Needed, biases_if
 from caudal.formats.huggingface.rope_keys import rope_parameters, yarn_multiplier_keys
 from caudal.formats.huggingface.rows import Reordered, Rows, transposed
 from caudal.formats.huggingface.tensor_rules import Found
@@ -82,6 +83,15 @@ def _up_projections(found: Found) -> Mapping[str, Rows]:
     }
 
 
+def _needed(config: Config) -> Needed:
+    attention = ("attn_q_a", "attn_kv_a_mqa", "attn_output")
+    return {
+        **biases_if(config, "attention_bias", attention),
+        **biases_if(config, "mlp_bias", ("ffn_gate", "ffn_up", "ffn_down")),
+        **({} if _V2 in config.model_types else SELECTION),
+    }
+
+
 FAMILY = Family(
     model_types=(_V2, "deepseek_v3", "glm4_moe_lite"),
     architecture="deepseek2",
@@ -101,4 +111,5 @@ FAMILY = Family(
         "self_attn.kv_b_proj": _up_projections,
         "self_attn.o_proj": "attn_output",
     },
+    needed=_needed,
 )

@@ -15,6 +15,7 @@ from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import GELU_TANH, Config
 from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, local_layers, window_keys
+from caudal.formats.huggingface.needed import Needed
 from caudal.formats.huggingface.rope_keys import (
     FULL,
     SLIDING,
@@ -119,6 +120,22 @@ def _divisors(config: Config) -> Mapping[str, Rows]:
     return {"rope_freqs.weight": proportional_divisors(rope_parameters(config), head_dim)}
 
 
+def _needed(config: Config) -> Needed:
+    """A scale for each layer and each expert, and values where they aren't the keys."""
+    local = _local(config)
+    are_keys = config.get("attention_k_eq_v", bool, False)
+    kept = len(local) - config.get("num_kv_shared_layers", int, 0)
+    return {
+        "attn_output.weight": "layer_output_scale.weight",
+        "ffn_gate_inp.weight": "ffn_down_exps.scale",
+        **{
+            f"blk.{layer}.attn_k.weight": f"blk.{layer}.attn_v.weight"
+            for layer, is_local in enumerate(local)
+            if layer < kept and (is_local or not are_keys)
+        },
+    }
+
+
 FAMILY = Family(
     model_types=("gemma4_text", "gemma4"),
     architecture="gemma4",
@@ -157,6 +174,7 @@ FAMILY = Family(
         "per_layer_projection_norm": "per_layer_proj_norm",
     },
     made=_divisors,
+    needed=_needed,
     # What Gemma4TextConfig takes for keys that are missing.
     defaults={
         "vocab_size": 262144,

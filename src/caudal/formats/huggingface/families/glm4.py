@@ -5,6 +5,7 @@ from __future__ import annotations
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, rotated_channels
+from caudal.formats.huggingface.needed import biases_if
 
 
 def _keys(config: Config) -> Keys:
@@ -25,4 +26,7 @@ FAMILY = Family(
         "post_attention_layernorm": "ffn_norm",
         "post_mlp_layernorm": "post_ffw_norm",
     },
+    needed=lambda config: biases_if(
+        config, "attention_bias", ("attn_q", "attn_k", "attn_v"), default=True
+    ),
 )

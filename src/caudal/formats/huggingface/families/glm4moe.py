@@ -12,6 +12,7 @@ from caudal.formats.huggingface.family import (
     Keys,
 )
 from caudal.formats.huggingface.keys import decoder_keys, deepseek_expert_keys, rotated_channels
+from caudal.formats.huggingface.needed import SELECTION, biases_if
 
 
 def _keys(config: Config) -> Keys:
@@ -39,4 +40,8 @@ FAMILY = Family(
         "post_attention_layernorm": "post_attention_norm",
     },
     defaults={"first_k_dense_replace": 1, "n_shared_experts": 1, "rms_norm_eps": 1e-5},
+    needed=lambda config: {
+        **SELECTION,
+        **biases_if(config, "attention_bias", ("attn_q", "attn_k", "attn_v")),
+    },
 )

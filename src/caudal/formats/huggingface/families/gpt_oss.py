@@ -12,6 +12,7 @@ import numpy as np
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys, local_layers, window_keys
+from caudal.formats.huggingface.needed import biases, biases_if
 from caudal.formats.huggingface.rows import Reordered, Rows, made_of_floats, mapped, transposed
 from caudal.formats.huggingface.tensor_rules import Found, chained, swapped
 
@@ -86,5 +87,14 @@ FAMILY = Family(
         "rms_norm_eps": 1e-5,
         "num_experts_per_tok": 4,
         "rope_theta": 150000.0,
+    },
+    needed=lambda config: {
+        **biases("ffn_gate_inp", _GATE, _UP, _DOWN),
+        **biases_if(
+            config,
+            "attention_bias",
+            ("attn_q", "attn_k", "attn_v", "attn_output"),
+            default=True,
+        ),
     },
 )

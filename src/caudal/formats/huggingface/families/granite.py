@@ -10,6 +10,7 @@ from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import MLP, NORMS, PERMUTED_ATTENTION, Family, Keys, Table
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys
+from caudal.formats.huggingface.needed import biases_if, declared_biases
 from caudal.formats.huggingface.rows import Rows
 from caudal.formats.huggingface.state_space import UNLIMITED, mamba2
 from caudal.formats.huggingface.tensor_rules import Found, split
@@ -121,5 +122,9 @@ HYBRID_FAMILY = Family(
         **NORMS,
         **_EXPERTS,
         **mamba2("mamba"),
+    },
+    needed=lambda config: {
+        **declared_biases(config),
+        **biases_if(config, "mamba_conv_bias", ("ssm_conv1d",), default=True),
     },
 )

@@ -10,6 +10,7 @@ from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys
+from caudal.formats.huggingface.needed import SELECTION, biases_if
 from caudal.formats.huggingface.rope_keys import FULL
 from caudal.formats.huggingface.tensor_rules import squeezed
 
@@ -64,6 +65,8 @@ def _feed_forward(config: Config) -> int:
     return -(-width // multiple) * multiple
 
 
+_CONVOLUTION = ("shortconv.conv", "shortconv.in_proj", "shortconv.out_proj")
+
 FAMILY = Family(
     model_types=("lfm2",),
     architecture="lfm2",
@@ -95,6 +98,7 @@ FAMILY = Family(
         "intermediate_size": 12288,
     },
     tied=True,
+    needed=lambda config: biases_if(config, "conv_bias", _CONVOLUTION),
 )
 
 EXPERTS_FAMILY = replace(
@@ -114,5 +118,9 @@ EXPERTS_FAMILY = replace(
         "rope_theta": 1000000.0,
         "max_position_embeddings": 128000,
         "norm_topk_prob": True,
+    },
+    needed=lambda config: {
+        **biases_if(config, "conv_bias", _CONVOLUTION),
+        **(SELECTION if config.get("use_expert_bias", bool, True) else {}),
     },
 )

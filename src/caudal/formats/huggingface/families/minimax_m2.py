@@ -5,6 +5,7 @@ from __future__ import annotations
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, NORMS, Family, Keys
 from caudal.formats.huggingface.keys import SIGMOID, decoder_keys, expert_keys, rotated_channels
+from caudal.formats.huggingface.needed import SELECTION
 
 
 def _keys(config: Config) -> Keys:
@@ -35,4 +36,5 @@ FAMILY = Family(
         "block_sparse_moe.experts.*.w3": "ffn_up_exps",
     },
     defaults={"head_dim": 128, "rope_theta": 5000000.0},
+    needed=lambda _config: SELECTION,
 )

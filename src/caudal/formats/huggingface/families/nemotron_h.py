@@ -8,6 +8,7 @@ from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys
+from caudal.formats.huggingface.needed import SELECTION, biases_if
 from caudal.formats.huggingface.state_space import UNLIMITED, mamba2
 
 _KINDS = {
@@ -79,6 +80,8 @@ def _expert_keys(config: Config, inner: int) -> dict[str, MetadataValue]:
     return keys
 
 
+_MATRICES = ("ffn_up", "ffn_down", "ffn_latent_down", "ffn_latent_up")
+
 FAMILY = Family(
     model_types=("nemotron_h",),
     architecture="nemotron_h",
@@ -111,5 +114,11 @@ FAMILY = Family(
         "lm_head": "output",
     },
     left_out=("mtp",),
+    needed=lambda config: {
+        **SELECTION,
+        **biases_if(config, "attention_bias", ("attn_q", "attn_k", "attn_v", "attn_output")),
+        **biases_if(config, "mlp_bias", _MATRICES),
+        **biases_if(config, "use_conv_bias", ("ssm_conv1d",), default=True),
+    },
     defaults={"head_dim": 128, "mamba_num_heads": 128},
 )

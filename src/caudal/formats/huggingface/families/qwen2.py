@@ -9,6 +9,7 @@ import numpy as np
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, refuse_windows
+from caudal.formats.huggingface.needed import biases
 from caudal.formats.huggingface.rope_keys import rope_parameters
 
 
@@ -31,6 +32,7 @@ FAMILY = Family(
     architecture="qwen2",
     keys=_keys,
     layer={**ATTENTION, **MLP, **NORMS},
+    needed=lambda _config: biases("attn_q", "attn_k", "attn_v"),
 )
 
 VISION_FAMILY = replace(

@@ -12,6 +12,7 @@ from caudal.formats.huggingface.family import (
     Keys,
 )
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys, refuse_windows
+from caudal.formats.huggingface.needed import biases_if
 
 
 def _keys(config: Config) -> Keys:
@@ -31,4 +32,7 @@ FAMILY = Family(
         **SHARED_EXPERT,
     },
     defaults={"norm_topk_prob": False},
+    needed=lambda config: biases_if(
+        config, "qkv_bias", ("attn_q", "attn_k", "attn_v"), default=True
+    ),
 )

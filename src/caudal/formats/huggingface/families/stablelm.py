@@ -5,6 +5,7 @@ from __future__ import annotations
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
 from caudal.formats.huggingface.keys import layer_norm_keys, rotated_channels
+from caudal.formats.huggingface.needed import biases, biases_if
 
 
 def _keys(config: Config) -> Keys:
@@ -22,4 +23,8 @@ FAMILY = Family(
     architecture="stablelm",
     keys=_keys,
     layer={**ATTENTION, **MLP, **NORMS},
+    needed=lambda config: {
+        **biases("attn_norm", "ffn_norm", "output_norm"),
+        **biases_if(config, "use_qkv_bias", ("attn_q", "attn_k", "attn_v")),
+    },
 )

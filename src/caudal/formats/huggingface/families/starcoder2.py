@@ -5,6 +5,7 @@ from __future__ import annotations
 from caudal.formats.huggingface.config import GELU_TANH, Config
 from caudal.formats.huggingface.family import ATTENTION, NORMS, Family, Keys
 from caudal.formats.huggingface.keys import layer_norm_keys
+from caudal.formats.huggingface.needed import Needed, biases, biases_if
 
 
 def _keys(config: Config) -> Keys:
@@ -15,10 +16,19 @@ def _keys(config: Config) -> Keys:
     return keys
 
 
+def _needed(config: Config) -> Needed:
+    matrices = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down")
+    return {
+        **biases("attn_norm", "ffn_norm", "output_norm"),
+        **biases_if(config, "use_bias", matrices, default=True),
+    }
+
+
 FAMILY = Family(
     model_types=("starcoder2",),
     architecture="starcoder2",
     keys=_keys,
     layer={**ATTENTION, **NORMS, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    needed=_needed,
     tied=True,
 )
