@@ -16,7 +16,7 @@ OFFERED = "caudal/__init__.py"
 LAYERS: Sequence[frozenset[str]] = [
     frozenset(layer.split())
     for layer in (
-        "__version__ _native errors machine subschemas",
+        "__version__ _native errors lifeline machine subschemas",
         "structured_outputs",
         "sampling_params",
         "formats",
@@ -46,7 +46,7 @@ ONLY = {
         "caudal.formats.lora.adapter",  # what executors load, and nothing of how it is read
         "caudal.models.pooling",  # how embeddings are made, by name
     ),
-    "formats": ("caudal.errors",),
+    "formats": ("caudal.errors", "caudal.lifeline"),
     "models": ("caudal.errors", "caudal.formats"),
     "store": ("caudal.errors", "caudal.formats"),
 }

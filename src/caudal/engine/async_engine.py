@@ -143,6 +143,8 @@ class AsyncEngine:
         self._loading: set[Future[EngineAdapter]] = set()
         self._wake = threading.Event()
         self._stopping = False
+        self._rounds = 0
+        self._waits = False
         self._refusal: str | None = None
         self._guard = threading.Lock()
         self._thread = threading.Thread(target=self._main, name="caudal-engine", daemon=True)
@@ -162,6 +164,11 @@ class AsyncEngine:
     def healthy(self) -> bool:
         """Whether requests are taken and served."""
         return self._refusal is None
+
+    @property
+    def rounds(self) -> int | None:
+        """How often its thread has gone round; None while it waits for something to do."""
+        return None if self._waits else self._rounds
 
     def stats(self) -> EngineStats:
         """The engine's statistics as of its latest iteration. Never waits."""
@@ -316,6 +323,7 @@ class AsyncEngine:
     def _serve(self) -> None:
         engine = self._engine
         while True:
+            self._rounds += 1
             self._wake.clear()
             while self._inbox:
                 self._inbox.popleft()()
@@ -327,7 +335,9 @@ class AsyncEngine:
                 return
             else:
                 self._stats = engine.stats()
+                self._waits = True
                 self._wake.wait(engine.idle_seconds())
+                self._waits = False
 
     def _hand_out(self, updates: list[SequenceUpdate]) -> None:
         """Bring an iteration's updates to their event loops, one call for each loop."""

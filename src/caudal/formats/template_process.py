@@ -10,16 +10,13 @@ that ends.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import resource
-import select
 import signal
 import socket
 import sys
 from functools import lru_cache
-from pathlib import Path
 
 import jinja2
 
@@ -31,6 +28,7 @@ from caudal.formats.template_protocol import (
     send_answer,
 )
 from caudal.formats.template_source import TemplateSource
+from caudal.lifeline import end_with_parent, give_way, let_end
 
 CACHED_TEMPLATES = 16
 
@@ -82,19 +80,8 @@ def _words(error: Exception) -> str:
     return words or type(error).__name__
 
 
-def _end_with_parent(lifeline: int) -> None:
-    """Have the kernel end this process when nobody holds the other end of a pipe any more."""
-    _let_end(signal.SIGIO)
-    with contextlib.suppress(OSError):  # else it ends with the next question, or its time
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-        flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:
-        sys.exit()
-
-
 def _limit_resources() -> None:
-    _let_end(signal.SIGPROF)  # the timer's
+    let_end(signal.SIGPROF)  # the timer's
     for limit, value in (
         (resource.RLIMIT_DATA, MEMORY),
         (resource.RLIMIT_AS, 2 * MEMORY),  # files that are mapped count here
@@ -102,8 +89,7 @@ def _limit_resources() -> None:
     ):
         with contextlib.suppress(ValueError, OSError):  # macOS knows no limit of memory
             resource.setrlimit(limit, (value, value))
-    with contextlib.suppress(OSError):  # where memory runs out, this process goes first
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    give_way(1000)
 
 
 class _Memory:
@@ -122,12 +108,6 @@ class _Memory:
         return int(os.pread(self._file, 100, 0).split()[1]) * self._page
 
 
-def _let_end(number: signal.Signals) -> None:
-    """Have a signal end this process, whatever the parent does with it."""
-    signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-
-
 def main() -> None:
     """Answer what comes over a socket, until it is closed.
 
@@ -136,7 +116,7 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     os.nice(int(sys.argv[2]))
     cpu_seconds = float(sys.argv[3])
-    _end_with_parent(sys.stdin.fileno())
+    end_with_parent(sys.stdin.fileno())
     _limit_resources()
     renderer, memory = _Renderer(), _Memory()
     send_answer(channel, Kind.READY, "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 from caudal.loading.load import LoadedModel, PlannedModel, plan_model
@@ -24,13 +25,20 @@ from caudal.workers.launcher import (
 )
 
 
-def open_planned(model: ModelSource, options: LoadOptions) -> tuple[ModelPlan, OpenFiles]:
-    """Read a model's files, which stay open; see `StartingModel.plan` for what it raises."""
+def open_planned(
+    model: ModelSource, options: LoadOptions, taken: Callable[[], int] = lambda: 0
+) -> OpenFiles:
+    """Read a model's files, which stay open; see `StartingModel.plan` for what it raises.
+
+    Args:
+        model: The model.
+        options: How it is to run.
+        taken: Tells the bytes that the model's own process has taken.
+    """
     with contextlib.ExitStack() as stack:
         store = Store(None if model.home is None else Path(model.home))
         planned = stack.enter_context(plan_model(model.name, options, store=store))
-        files = OpenFiles(model, planned, stack.pop_all())
-    return files.plan, files
+        return OpenFiles(model, planned, stack.pop_all(), taken())
 
 
 class OpenFiles:
@@ -40,13 +48,18 @@ class OpenFiles:
         model: The model.
         planned: What they say.
         stack: Closes them.
+        taken: Bytes that the model's own process has taken; 0 where it has none of its own.
 
     Attributes:
         plan: What the model is and takes in this process.
     """
 
     def __init__(
-        self, model: ModelSource, planned: PlannedModel, stack: contextlib.ExitStack
+        self,
+        model: ModelSource,
+        planned: PlannedModel,
+        stack: contextlib.ExitStack,
+        taken: int,
     ) -> None:
         self._model = model
         self._planned = planned
@@ -62,7 +75,7 @@ class OpenFiles:
             kinds=None if program.is_encoder else run.memory.kinds,
             least=run.memory.least,
             workspace=run.memory.workspace,
-            process=0,
+            process=taken,
         )
 
     def load(self, memory: int | None, progress: ProgressCallback) -> ModelService:
@@ -121,8 +134,7 @@ class InProcessStarting:
 
     async def plan(self) -> ModelPlan:
         """See `StartingModel`."""
-        plan, _ = await asyncio.shield(self._reading)
-        return plan
+        return (await asyncio.shield(self._reading)).plan
 
     async def open(
         self, memory: int | None = None, progress: ProgressCallback = ignore_progress
@@ -135,7 +147,7 @@ class InProcessStarting:
         def report(each: LoadProgress) -> None:
             loop.call_soon_threadsafe(progress, each)
 
-        _, files = await asyncio.shield(self._reading)
+        files = await asyncio.shield(self._reading)
         loading = asyncio.ensure_future(asyncio.to_thread(files.load, memory, report))
         try:
             service = await asyncio.shield(loading)
@@ -150,9 +162,9 @@ class InProcessStarting:
         await asyncio.wait([self._reading])
 
 
-def _close(reading: asyncio.Future[tuple[ModelPlan, OpenFiles]]) -> None:
+def _close(reading: asyncio.Future[OpenFiles]) -> None:
     if not reading.cancelled() and reading.exception() is None:
-        reading.result()[1].close()
+        reading.result().close()
 
 
 def _shut_down(loading: asyncio.Future[ModelService]) -> None:

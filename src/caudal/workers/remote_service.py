@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import socket
@@ -59,6 +60,10 @@ WINDOW = 64
 where they are put together."""
 
 
+_ALWAYS = frozenset(("collect", "close", "shutdown", "stats", "metrics"))
+"""What goes on with answers that run, and is asked of one that takes no new requests."""
+
+
 class Connection:
     """The asking end of a channel.
 
@@ -77,6 +82,9 @@ class Connection:
         self._numbers = itertools.count(1)
         self._reason: str | None = None
         self._error: Exception | None = None
+        self._refusal: Exception | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def open(self, sock: socket.socket) -> None:
         """Begin, over one end of a socket pair, which is its own from here on."""
@@ -85,12 +93,17 @@ class Connection:
     @property
     def ended(self) -> bool:
         """Whether nothing can be asked any more."""
-        return self._error is not None or self._channel.ended
+        return self._channel.ended or self._error is not None or self._refusal is not None
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is being asked, or answered."""
-        return not self._calls and not self._answers
+    async def wait_idle(self) -> None:
+        """Wait until nothing is being asked, or answered."""
+        while self._calls or self._answers:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def refuse(self, error: Exception) -> None:
+        """Have what is asked from here on fail; what runs goes on, to be read or closed."""
+        self._refusal = error
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Have the worker do something.
@@ -108,6 +121,8 @@ class Connection:
         await self._channel.wait_writable()
         if self._error is not None:
             raise self._error
+        if self._refusal is not None and method not in _ALWAYS:
+            raise self._refusal
         number = next(self._numbers)
         _, gives = METHODS[method]
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -120,6 +135,7 @@ class Connection:
             raise
         finally:
             self._calls.pop(number, None)
+            self._note_idle()
 
     def fail(self, error: Exception) -> None:
         """Have all that is asked, or will be, fail; once its worker has ended."""
@@ -131,6 +147,7 @@ class Connection:
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             answer.fail(error)
+        self._idle.set()
 
     def close(self) -> None:
         """Ask nothing any more. Safe to call twice."""
@@ -143,10 +160,15 @@ class Connection:
     def forget(self, number: int) -> None:
         """An answer has ended."""
         self._answers.pop(number, None)
+        self._note_idle()
 
     def read(self, number: int, pieces: int) -> None:
         """There is room for so many more pieces of news of an answer."""
         self._channel.send(Read(number, pieces))
+
+    def _note_idle(self) -> None:
+        if not self._calls and not self._answers:
+            self._idle.set()
 
     def _on_message(self, message: OfWorker) -> None:
         match message:
@@ -321,11 +343,6 @@ class RemoteService(Service):
         """See `Service`."""
         return not self._connection.ended
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is being asked, or answered."""
-        return self._connection.idle
-
     async def stats(self) -> EngineStats:
         """See `Service`."""
         stats: EngineStats = await self._connection.call("stats")
@@ -408,8 +425,5 @@ class RemoteService(Service):
 
     async def shutdown(self) -> None:
         """See `Service`."""
-        if not self._connection.ended:
-            try:
-                await self._connection.call("shutdown")
-            except WorkerEndedError:
-                return
+        with contextlib.suppress(WorkerEndedError):
+            await self._connection.call("shutdown")
