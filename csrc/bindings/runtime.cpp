@@ -110,6 +110,12 @@ class PyBatch {
         batch_.sequences.back().state_destination = destination;
     }
 
+    // The adapter of the sequence added last.
+    void set_adapter(int32_t adapter) {
+        if (batch_.sequences.empty()) throw std::invalid_argument("there is no sequence yet");
+        batch_.sequences.back().adapter = adapter;
+    }
+
     // The tables of sequence number `index` for each window pool.
     void set_window_tables(size_t index, std::vector<std::vector<int32_t>> tables) {
         window_tables_.resize(tables_.size());
@@ -231,6 +237,26 @@ class PyExecutor {
                     {num_blocks, std::move(window_blocks), num_slots, parse_kv_type(kv_type),
                      float_activations, max_batch_tokens}) {}
 
+    // (matrix, type, rank, a, b, scale) of each change.
+    using Factors = std::tuple<int, uint32_t, int64_t, Bytes, Bytes, float>;
+
+    // (index, rank, bytes)
+    nb::tuple load_adapter(const std::vector<Factors>& given) {
+        std::vector<AdapterFactors> factors;
+        for (const auto& [matrix, type, rank, a, b, scale] : given) {
+            factors.push_back(
+                {matrix, static_cast<TensorType>(type), rank, as_bytes(a), as_bytes(b), scale});
+        }
+        Executor::LoadedAdapter loaded{};
+        {
+            const nb::gil_scoped_release release;
+            loaded = executor_.load_adapter(factors);
+        }
+        return nb::make_tuple(loaded.index, loaded.rank, loaded.bytes);
+    }
+
+    void unload_adapter(int32_t index) { executor_.unload_adapter(index); }
+
     // Runs a batch for its cost: [(stage, work seconds, wait seconds, bytes, operations, calls), …]
     nb::list profile(PyBatch& batch) {
         std::map<std::string, StageTimes> times;
@@ -322,6 +348,7 @@ void bind_runtime(nb::module_& module) {
         .def("add_pooling", &PyBatch::add_pooling, "first"_a, "count"_a, "carry"_a)
         .def("add_copy", &PyBatch::add_copy, "source"_a, "destination"_a)
         .def("set_states", &PyBatch::set_states, "source"_a, "destination"_a)
+        .def("set_adapter", &PyBatch::set_adapter, "adapter"_a)
         .def("set_window_tables", &PyBatch::set_window_tables, "index"_a, "tables"_a)
         .def("set_window_copies", &PyBatch::set_window_copies, "copies"_a)
         .def("add_sample", &PyBatch::add_sample, "index"_a, "temperature"_a, "top_k"_a, "top_p"_a,
@@ -336,6 +363,8 @@ void bind_runtime(nb::module_& module) {
                       const std::string&, bool, int64_t>(),
              nb::keep_alive<1, 2>(), "weights"_a, "program"_a, "num_blocks"_a, "window_blocks"_a,
              "num_slots"_a, "kv_type"_a, "float_activations"_a, "max_batch_tokens"_a)
+        .def("load_adapter", &PyExecutor::load_adapter, "changes"_a)
+        .def("unload_adapter", &PyExecutor::unload_adapter, "index"_a)
         .def("execute", &PyExecutor::execute, "batch"_a)
         .def("profile", &PyExecutor::profile, "batch"_a);
 }

@@ -23,6 +23,7 @@ struct SequenceSlice {
     // the sequence), and those after these tokens. A model without such layers has -1 in both.
     int32_t state_source = -1;
     int32_t state_destination = -1;
+    int32_t adapter = -1;  // index of the adapter that the tokens are computed with; -1: none
 
     // The table for a pool, by its index in KVPools.
     std::span<const int32_t> table(size_t pool) const {

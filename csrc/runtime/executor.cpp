@@ -203,6 +203,7 @@ void Executor::validate(const Batch& batch) const {
         next += sequence.tokens;
         require(sequence.context >= 0, "context");
         require(sequence.context + sequence.tokens <= positions, "position without an embedding");
+        require(sequence.adapter == -1 || has_adapter(sequence.adapter), "unknown adapter");
         require(segments >= (sequence.second_segment < 0 ? 1 : 2), "segment without an embedding");
         validate_tables(sequence);
     }
@@ -260,13 +261,14 @@ BatchResult Executor::execute(const Batch& batch, std::vector<StageProfile>* pro
     for (size_t i = 0; i < batch.window_copies.size(); ++i) copy(1 + i, batch.window_copies[i]);
 
     BatchResult result = unfilled_result(batch);
-    Run run(batch, result, profiles, threads_.size());
+    Run run(batch, result, profiles, threads_.size(), adapters_);
     reserve_for_attention(run);
+    reserve_for_adapters(run);
     const auto rows = static_cast<int64_t>(batch.tokens.size());
     threads_.run([&](int thread) {
         share(run, thread, {"rope angles"}, rows, kRowTile,
               [&](int64_t begin, int64_t end) { fill_angles(run, begin, end); });
-        run_plan(body_, run, rows, thread);
+        run_plan(body_, run, rows, run.adapted(rows, [](int64_t row) { return row; }), thread);
         run_tail(run, thread);
         run_head(run, thread);
         run_pooling(run, thread);
@@ -305,7 +307,8 @@ void Executor::reserve_for_attention(Run& run) {
     }
 }
 
-void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
+void Executor::run_plan(Storage& storage, Run& run, int64_t rows,
+                        std::span<const AdaptedRows> adapted, int thread) {
     for (const Stage& stage : storage.plan.stages) {
         if (const auto* row_stage = std::get_if<RowStage>(&stage)) {
             // As few pieces as balance the threads: a piece costs a pass over the norm weights.
@@ -320,8 +323,9 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows, int thread) {
                 std::max<int64_t>(1, linear->panels / (kPiecesPerThread * threads_.size()));
             const StageCost cost{linear->name, linear->weight_bytes,
                                  linear->operations_per_row * static_cast<double>(rows)};
+            reduce_for_adapters(*linear, storage, run, rows, adapted, thread);
             share(run, thread, cost, linear->panels, piece, [&](int64_t begin, int64_t end) {
-                run_linear(*linear, storage, rows, begin, end);
+                run_linear(*linear, storage, rows, adapted, begin, end);
             });
         } else if (const auto* sequences = std::get_if<SequenceStage>(&stage)) {
             const auto number = static_cast<int64_t>(run.batch.sequences.size());

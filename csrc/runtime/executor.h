@@ -4,12 +4,14 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "isa/kernel_table.h"
 #include "kernels/expert_rows.h"
+#include "runtime/adapters.h"
 #include "runtime/attention_work.h"
 #include "runtime/batch.h"
 #include "runtime/kv_pool.h"
@@ -46,6 +48,17 @@ class Executor {
     // The same, and adds what each kind of stage cost to `profile`.
     BatchResult execute(const Batch& batch, std::map<std::string, StageTimes>& profile);
 
+    struct LoadedAdapter {
+        int32_t index;
+        int64_t rank;  // the largest
+        size_t bytes;
+    };
+    // Takes an adapter, which sequences may name by its index from now on. Throws as `Adapter`
+    // does, and nothing has changed then.
+    LoadedAdapter load_adapter(std::span<const AdapterFactors> factors);
+    // Gives an adapter's memory back. Throws std::out_of_range if there is none of this index.
+    void unload_adapter(int32_t index);
+
   private:
     // The buffers of a plan, for up to so many rows.
     struct Storage {
@@ -65,6 +78,14 @@ class Executor {
         std::span<std::byte> activated;              // tiles that down reads
         std::vector<ExpertRows> rows;                // per thread, all alike
         std::vector<std::vector<float>> copies;      // per thread: a tile's rows side by side
+    };
+
+    // What adapters compute a linear stage's additions in, one stage after the other.
+    struct AdapterWorkspace {
+        int64_t rank = 0;  // of the batch's adapters, the largest
+        std::vector<float> memory;
+        std::span<float> reduced;                // [part][row][rank]
+        std::vector<std::vector<float>> inputs;  // per thread: a tile's rows side by side
     };
 
     // Everything threads need to know while a batch runs.
@@ -106,11 +127,23 @@ class Executor {
     BatchResult unfilled_result(const Batch& batch) const;
     // Plans all attention of the batch and grows what threads need for it.
     void reserve_for_attention(Run& run);
-    void run_plan(Storage& storage, Run& run, int64_t rows, int thread);
+    // Grows what adapters need for the batch.
+    void reserve_for_adapters(const Run& run);
+    // `adapted` are those of the rows that have an adapter.
+    void run_plan(Storage& storage, Run& run, int64_t rows, std::span<const AdaptedRows> adapted,
+                  int thread);
     void run_rows(const RowStage& stage, Storage& storage, const Run& run, int64_t begin,
                   int64_t end) const;
-    void run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
-                    int64_t end) const;
+    void run_linear(const LinearStage& stage, Storage& storage, int64_t rows,
+                    std::span<const AdaptedRows> adapted, int64_t begin, int64_t end) const;
+    // Multiplies what a linear stage reads by the first factors of adapters' changes, where there
+    // are any; run_linear adds the rest to what it computes.
+    void reduce_for_adapters(const LinearStage& stage, const Storage& storage, Run& run,
+                             int64_t rows, std::span<const AdaptedRows> adapted, int thread);
+    // Where the results of a part of the stage are, for some of its rows: [row][rank].
+    float* reduced(const LinearStage& stage, const LinearStage::Part& part, int64_t rows,
+                   const AdaptedRows& tile) const;
+    bool has_adapter(int32_t index) const;
     void run_experts(const ExpertsStage& stage, Storage& storage, Run& run, int64_t rows,
                      int thread);
     // Item number `index`; `after` is the one that the thread goes on with, -1 for none.
@@ -158,6 +191,8 @@ class Executor {
     std::vector<std::vector<float>> thread_scratch_;  // attention, per thread
     std::vector<SamplingScratch> sampling_scratch_;   // per thread
     std::vector<float> split_workspace_;
+    std::vector<std::unique_ptr<const Adapter>> adapters_;  // by index; null: none
+    AdapterWorkspace adapted_;
 };
 
 }  // namespace caudal

@@ -1,12 +1,22 @@
-// What one thread does with a piece of a linear stage.
+// What one thread does with a piece of a linear stage, and what adapters add to it.
 #include <algorithm>
+#include <stdexcept>
 
 #include "runtime/executor.h"
+#include "runtime/run.h"
 
 namespace caudal {
 
-void Executor::run_linear(const LinearStage& stage, Storage& storage, int64_t rows, int64_t begin,
-                          int64_t end) const {
+namespace {
+
+const std::byte* as_activations(const float* x) {
+    return reinterpret_cast<const std::byte*>(x);
+}
+
+}  // namespace
+
+void Executor::run_linear(const LinearStage& stage, Storage& storage, int64_t rows,
+                          std::span<const AdaptedRows> adapted, int64_t begin, int64_t end) const {
     for (const LinearStage::Part& part : stage.parts) {
         const PackedMatrix& matrix = weights_.matrix(part.op.weight);
         const auto activations = static_cast<size_t>(part.activations);
@@ -14,12 +24,112 @@ void Executor::run_linear(const LinearStage& stage, Storage& storage, int64_t ro
         const int64_t last = std::min(end - part.first_panel, part.panels);
         if (first >= last) continue;
         const float* bias = part.op.bias < 0 ? nullptr : weights_.vector(part.op.bias).data();
-        kernels_.linear.multiply(
-            matrix, storage.plan.activations[activations].kind,
-            storage.activations[activations].data(), rows, part.of_matrix + first,
-            part.of_matrix + last, bias, part.op.accumulate,
-            storage.buffers[static_cast<size_t>(part.op.out)].data(), stride(part.op.out));
+        float* out = storage.buffers[static_cast<size_t>(part.op.out)].data();
+        kernels_.linear.multiply(matrix, storage.plan.activations[activations].kind,
+                                 storage.activations[activations].data(), rows,
+                                 part.of_matrix + first, part.of_matrix + last, bias,
+                                 part.op.accumulate, out, stride(part.op.out));
+        for (const AdaptedRows& tile : adapted) {
+            const Adapter::Change* change = tile.adapter->change(part.op.weight);
+            if (change == nullptr) continue;
+            kernels_.linear.multiply(change->b, ActivationKind::F32,
+                                     as_activations(reduced(stage, part, rows, tile)), tile.count,
+                                     part.of_matrix + first, part.of_matrix + last, nullptr, true,
+                                     out + tile.first * stride(part.op.out), stride(part.op.out));
+        }
     }
+}
+
+void Executor::reduce_for_adapters(const LinearStage& stage, const Storage& storage, Run& run,
+                                   int64_t rows, std::span<const AdaptedRows> adapted, int thread) {
+    const auto parts = static_cast<int64_t>(stage.parts.size());
+    const auto total = static_cast<int64_t>(adapted.size()) * parts;
+    const auto changed = [&](int64_t index) {
+        const AdaptedRows& tile = adapted[static_cast<size_t>(index / parts)];
+        return tile.adapter->change(stage.parts[static_cast<size_t>(index % parts)].op.weight);
+    };
+    int64_t changes = 0;
+    for (int64_t index = 0; index < total; ++index) changes += changed(index) != nullptr ? 1 : 0;
+    if (changes == 0) return;
+    share(run, thread, {"adapters"}, total, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t index = begin; index < end; ++index) {
+            const Adapter::Change* change = changed(index);
+            if (change == nullptr) continue;
+            const AdaptedRows& tile = adapted[static_cast<size_t>(index / parts)];
+            const LinearStage::Part& part = stage.parts[static_cast<size_t>(index % parts)];
+            const int64_t width = change->a.cols;
+            const float* x = storage.buffers[static_cast<size_t>(part.op.x)].data() +
+                             tile.first * stride(part.op.x);
+            if (tile.count > 1) {
+                float* side_by_side = adapted_.inputs[static_cast<size_t>(thread)].data();
+                for (int64_t row = 0; row < tile.count; ++row) {
+                    std::copy_n(x + row * stride(part.op.x), width, side_by_side + row * width);
+                }
+                x = side_by_side;
+            }
+            float* out = reduced(stage, part, rows, tile);
+            kernels_.linear.multiply(change->a, ActivationKind::F32, as_activations(x), tile.count,
+                                     0, change->a.panels(), nullptr, false, out, change->a.rows);
+            if (change->scale != 1.0f) {
+                kernels_.token.scale(out, change->scale, tile.count * change->a.rows);
+            }
+        }
+    });
+}
+
+void Executor::reserve_for_adapters(const Run& run) {
+    if (run.adapters.empty()) return;
+    size_t parts = 0;
+    int64_t width = 0;
+    for (const Storage* storage : {&body_, &tail_, &head_, &states_}) {
+        for (const Stage& any : storage->plan.stages) {
+            const auto* stage = std::get_if<LinearStage>(&any);
+            if (stage == nullptr) continue;
+            parts = std::max(parts, stage->parts.size());
+            const int input = stage->parts.front().op.x;
+            width = std::max(width, program_.buffer_widths[static_cast<size_t>(input)]);
+        }
+    }
+    adapted_.rank = 0;
+    for (const Adapter* adapter : run.adapters) {
+        if (adapter != nullptr) adapted_.rank = std::max(adapted_.rank, adapter->rank());
+    }
+    const size_t floats = parts * run.batch.tokens.size() * static_cast<size_t>(adapted_.rank);
+    if (adapted_.memory.size() < floats) adapted_.memory.resize(floats);
+    adapted_.reduced = adapted_.memory;
+    adapted_.inputs.resize(static_cast<size_t>(threads_.size()));
+    for (std::vector<float>& inputs : adapted_.inputs) {
+        inputs.resize(static_cast<size_t>(kAdapterRows * width));
+    }
+}
+
+float* Executor::reduced(const LinearStage& stage, const LinearStage::Part& part, int64_t rows,
+                         const AdaptedRows& tile) const {
+    const int64_t number = &part - stage.parts.data();
+    return adapted_.reduced.data() + (number * rows + tile.first) * adapted_.rank;
+}
+
+Executor::LoadedAdapter Executor::load_adapter(std::span<const AdapterFactors> factors) {
+    auto adapter = std::make_unique<const Adapter>(kernels_, threads_, weights_, factors);
+    const auto found = std::find(adapters_.begin(), adapters_.end(), nullptr);
+    const auto index = static_cast<size_t>(found - adapters_.begin());
+    const LoadedAdapter loaded{static_cast<int32_t>(index), adapter->rank(), adapter->bytes()};
+    if (found == adapters_.end()) {
+        adapters_.push_back(std::move(adapter));
+    } else {
+        *found = std::move(adapter);
+    }
+    return loaded;
+}
+
+bool Executor::has_adapter(int32_t index) const {
+    return index >= 0 && index < static_cast<int32_t>(adapters_.size()) &&
+           adapters_[static_cast<size_t>(index)] != nullptr;
+}
+
+void Executor::unload_adapter(int32_t index) {
+    if (!has_adapter(index)) throw std::out_of_range("there is no such adapter");
+    adapters_[static_cast<size_t>(index)] = nullptr;
 }
 
 }  // namespace caudal

@@ -33,7 +33,9 @@ void Executor::run_tail(Run& run, int thread) {
                   });
         }
     }
-    if (rows > 0) run_plan(tail_, run, rows, thread);
+    if (rows == 0) return;
+    const auto token_of = [&](int64_t row) { return run.output_rows[static_cast<size_t>(row)]; };
+    run_plan(tail_, run, rows, run.adapted(rows, token_of), thread);
 }
 
 // Both turn a lack of memory into a status: an exception would leave the other threads at the
@@ -84,8 +86,9 @@ void Executor::run_pooling(Run& run, int thread) {
     for (int64_t first = 0; first < total; first += states_.max_rows) {
         const int64_t rows = std::min(states_.max_rows, total - first);
         const auto* pooled = run.pooled_rows.data() + first;
-        gather(states_, run, rows, thread, [&](int64_t row) { return pooled[row].token; });
-        run_plan(states_, run, rows, thread);
+        const auto token_of = [&](int64_t row) { return pooled[row].token; };
+        gather(states_, run, rows, thread, token_of);
+        run_plan(states_, run, rows, run.adapted(rows, token_of), thread);
         share(run, thread, {"pooling"}, width, kColumnPiece, [&](int64_t begin, int64_t end) {
             for (int64_t row = 0; row < rows; ++row) {
                 double* sum = run.result.pooled[pooled[row].job].data();
@@ -102,10 +105,11 @@ void Executor::run_head(Run& run, int thread) {
     const auto total = static_cast<int64_t>(run.logits_rows.size());
     for (int64_t first = 0; first < total; first += head_.max_rows) {
         const int64_t rows = std::min(head_.max_rows, total - first);
-        gather(head_, run, rows, thread, [&](int64_t row) {
+        const auto token_of = [&](int64_t row) {
             return run.logits_rows[static_cast<size_t>(first + row)].token;
-        });
-        run_plan(head_, run, rows, thread);
+        };
+        gather(head_, run, rows, thread, token_of);
+        run_plan(head_, run, rows, run.adapted(rows, token_of), thread);
         share(run, thread, {"sample"}, rows, 1, [&](int64_t begin, int64_t end) {
             SamplingScratch& scratch = sampling_scratch_[static_cast<size_t>(thread)];
             for (int64_t row = begin; row < end; ++row) {

@@ -3,9 +3,10 @@
 namespace caudal {
 
 Executor::Run::Run(const Batch& batch_, BatchResult& result_, std::vector<StageProfile>* profiles_,
-                   int threads)
+                   int threads, std::span<const std::unique_ptr<const Adapter>> loaded)
     : batch(batch_), result(result_), profiles(profiles_), shares(static_cast<size_t>(threads)) {
     find_positions();
+    find_adapters(loaded);
     find_logits_rows();
     find_pooled_rows();
     find_output_rows();
@@ -17,6 +18,15 @@ void Executor::Run::find_positions() {
             positions.push_back(sequence.context + i);
             slices.push_back(&sequence);
         }
+    }
+}
+
+void Executor::Run::find_adapters(std::span<const std::unique_ptr<const Adapter>> loaded) {
+    const auto has_one = [](const SequenceSlice& sequence) { return sequence.adapter >= 0; };
+    if (std::none_of(batch.sequences.begin(), batch.sequences.end(), has_one)) return;
+    for (const SequenceSlice* sequence : slices) {
+        adapters.push_back(has_one(*sequence) ? loaded[static_cast<size_t>(sequence->adapter)].get()
+                                              : nullptr);
     }
 }
 

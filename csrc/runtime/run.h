@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -42,13 +43,19 @@ struct Executor::Run {
     };
 
     // `profiles` is null unless they are asked for.
-    Run(const Batch& batch, BatchResult& result, std::vector<StageProfile>* profiles, int threads);
+    Run(const Batch& batch, BatchResult& result, std::vector<StageProfile>* profiles, int threads,
+        std::span<const std::unique_ptr<const Adapter>> adapters);
+
+    // Those of a section's rows that have an adapter.
+    template <class TokenOf>
+    std::vector<AdaptedRows> adapted(int64_t rows, const TokenOf& token_of) const;
 
     const Batch& batch;
     BatchResult& result;
     std::vector<StageProfile>* profiles;       // per thread
     std::vector<int64_t> positions;            // per token
     std::vector<const SequenceSlice*> slices;  // per token
+    std::vector<const Adapter*> adapters;      // per token, or null; empty: all null
     std::vector<LogitsRow> logits_rows;
     std::vector<PooledRow> pooled_rows;  // in order of jobs and, within one, of tokens
     std::vector<int64_t> output_rows;    // tokens that the tail runs for: a row each, in order
@@ -58,10 +65,30 @@ struct Executor::Run {
 
   private:
     void find_positions();
+    void find_adapters(std::span<const std::unique_ptr<const Adapter>> loaded);
     void find_logits_rows();
     void find_pooled_rows();
     void find_output_rows();
 };
+
+template <class TokenOf>
+std::vector<AdaptedRows> Executor::Run::adapted(int64_t rows, const TokenOf& token_of) const {
+    std::vector<AdaptedRows> tiles;
+    if (adapters.empty()) return tiles;
+    for (int64_t row = 0; row < rows; ++row) {
+        const Adapter* adapter = adapters[static_cast<size_t>(token_of(row))];
+        if (adapter == nullptr) continue;
+        const bool joins = !tiles.empty() && tiles.back().adapter == adapter &&
+                           tiles.back().first + tiles.back().count == row &&
+                           tiles.back().count < kAdapterRows;
+        if (joins) {
+            tiles.back().count += 1;
+        } else {
+            tiles.push_back({adapter, row, 1});
+        }
+    }
+    return tiles;
+}
 
 template <class Work>
 void Executor::share(Run& run, int thread, const StageCost& cost, int64_t total, int64_t piece,

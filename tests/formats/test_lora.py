@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from caudal.errors import ModelLoadError
-from caudal.formats.huggingface.families import families_of
 from caudal.formats.huggingface.rows import as_floats
 from caudal.formats.lora.adapter import Adapter
 from caudal.formats.lora.base import AdapterBase
@@ -24,27 +23,14 @@ from references.reference import Recorded
 from references.weights import write_folder
 from support.adapter_writer import (
     Floats,
+    Modules,
+    changeable,
     random_factors,
     write_gguf_adapter,
     write_merged,
     write_peft,
 )
 from support.safetensors_writer import as_bfloat16
-
-Modules = dict[str, tuple[Floats, Floats]]
-
-
-def changeable(recorded: Recorded, base: AdapterBase) -> Modules:
-    """Factors for all modules of a model that become single matrices."""
-    [*families] = families_of(base.architecture)
-    modules: Modules = {}
-    for tensor, (shape, *_) in recorded.tensors.items():
-        module = tensor.removesuffix(".weight")
-        located = [family.locate(tensor) for family in families]
-        entries = [each for each in located if each.entry is not None and each.expert is None]
-        if len(shape) == 2 and entries and "embed" not in module and module != tensor:
-            modules[module] = random_factors(module, shape)
-    return modules
 
 
 def values(file: ModelFile, name: str) -> Floats:
@@ -61,7 +47,7 @@ def test_changes_go_where_the_weights_go(name: str, tmp_path: Path) -> None:
     recorded = Recorded.read(name)
     with open_reference(write_folder(recorded, tmp_path / "base")) as base:
         known = AdapterBase.of(base)
-        modules = changeable(recorded, known)
+        modules = changeable(recorded, known.architecture)
         assert len(modules) >= 12
         adapter = read_adapter(write_peft(tmp_path / "adapter", modules), known)
         merged = write_merged(recorded, tmp_path / "merged", modules, 1.5)

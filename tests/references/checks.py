@@ -15,6 +15,7 @@ from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.request import Generate, Request
 from caudal.formats.huggingface.model import open_folder
+from caudal.formats.lora.adapter import Adapter
 from caudal.formats.model_file import ModelFile
 from caudal.formats.model_folder import ModelFolder
 from caudal.loading.options import LoadOptions
@@ -60,10 +61,15 @@ class Runner:
         self._executor.close()
 
     def scores(
-        self, prompt: Sequence[int] = TOKENS, *, others: bool = False, chunk: int = MAX_LENGTH
+        self,
+        prompt: Sequence[int] = TOKENS,
+        *,
+        others: bool = False,
+        chunk: int = MAX_LENGTH,
+        adapter: Adapter | None = None,
     ) -> NDArray[np.float64]:
         """The log-probability of each token of a prompt but the first."""
-        run = _Run(self._executor, chunk)
+        run = _Run(self._executor, chunk, adapter)
         if others:
             for number, other in enumerate(OTHERS):
                 run.submit(f"other {number}", other, GREEDY)
@@ -86,17 +92,21 @@ class Runner:
 class _Run:
     """An engine, which takes the executor with it when it is done: nobody closes that."""
 
-    def __init__(self, executor: Executor, chunk: int) -> None:
+    def __init__(self, executor: Executor, chunk: int, adapter: Adapter | None = None) -> None:
         config = EngineConfig(
             max_model_len=MAX_LENGTH, max_num_batched_tokens=chunk, max_num_seqs=5
         )
         self._engine = Engine(executor, config, frozenset())
+        self._adapter = adapter and self._engine.adapters.load("it", adapter).number
         self.scores: dict[str, list[float]] = {}
         self.answers: dict[str, Answer] = {}
         self.cached: dict[str, int] = {}
 
     def submit(self, name: str, prompt: Sequence[int], params: SamplingParams) -> None:
-        self._engine.submit(Request(request_id=name, prompt=prompt, work=Generate(params)))
+        work = Generate(params)
+        self._engine.submit(
+            Request(request_id=name, prompt=prompt, work=work, adapter=self._adapter)
+        )
 
     def finish(self) -> None:
         while self._engine.has_work:
@@ -110,6 +120,8 @@ class _Run:
                 ]
                 if update.prompt_logprobs is not None:
                     self.scores[name] = [each.logprob for each in update.prompt_logprobs]
+        if self._adapter is not None:
+            self._engine.adapters.unload(self._adapter)
 
 
 def check_invariance(file: ModelFile, *, quick: bool = False) -> NDArray[np.float64]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from caudal.formats.huggingface.families import families_of
 from caudal.formats.lora.adapter import Adapter, LowRank
 from caudal.formats.tensor_types import TensorType
 from references.reference import Recorded
@@ -20,6 +20,7 @@ from support.gguf_writer import write_gguf
 from support.safetensors_writer import write_safetensors
 
 Floats = NDArray[np.float32]
+Modules = dict[str, tuple[Floats, Floats]]
 PEFT = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "bias": "none", "target_modules": []}
 """A configuration; changes are multiplied by 1.5."""
 
@@ -32,6 +33,18 @@ def random_factors(
     rows, columns = shape
     a = rng.normal(0, deviation, (rank, columns)).astype(np.float32)
     return a, rng.normal(0, deviation, (rows, rank)).astype(np.float32)
+
+
+def changeable(recorded: Recorded, architecture: str) -> Modules:
+    """Factors for all modules of a model that become single matrices."""
+    modules: Modules = {}
+    for tensor, (shape, *_) in recorded.tensors.items():
+        module = tensor.removesuffix(".weight")
+        located = [family.locate(tensor) for family in families_of(architecture)]
+        entries = [each for each in located if each.entry is not None and each.expert is None]
+        if len(shape) == 2 and entries and "embed" not in module and module != tensor:
+            modules[module] = random_factors(module, shape)
+    return modules
 
 
 def random_adapter(
@@ -88,7 +101,7 @@ def write_merged(
     recorded: Recorded, path: Path, modules: Mapping[str, tuple[Floats, Floats]], scale: float
 ) -> Path:
     """The folder of a recorded model whose weights have an adapter in them."""
-    write_folder(replace(recorded), path)
+    write_folder(recorded, path)
     weights = {name: random_weight(name, *spread) for name, spread in recorded.tensors.items()}
     for module, (a, b) in modules.items():
         change = scale * (b.astype(np.float64) @ a.astype(np.float64))

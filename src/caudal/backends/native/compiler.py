@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from caudal import _native
 from caudal.formats.tensor_file import TensorFile
@@ -26,25 +26,18 @@ _PIECE_BYTES = 32 << 20
 besides, enough for all threads."""
 
 
-def compile_program(
-    program: Program,
-    file: TensorFile,
-    weights: _native.Weights,
-    progress: Callable[[float], None] | None = None,
-) -> _native.Program:
-    """Pack a program's weights and translate its operations.
+def compile_program(program: Program, numbers: Mapping[TensorName, int]) -> _native.Program:
+    """Translate a program's operations.
 
     Args:
         program: The model's program.
-        file: The model; nothing of it is read later.
-        weights: Where the packed weights go.
-        progress: Called with the share of weights packed so far, 0 to 1.
+        numbers: The number that each of its weights has among the packed matrices, the vectors, or
+            the experts.
 
     Raises:
-        ValueError: A tensor can't be packed, or the library doesn't know an operation.
-        RuntimeError: The file was cut or replaced meanwhile.
+        ValueError: The library doesn't know an operation.
     """
-    translator = _Translator(_pack(program, file, weights, progress))
+    translator = _Translator(numbers)
     body, tail, head, states = (
         [translator.translate(op) for op in ops]
         for ops in (program.body, program.tail, program.head, program.states)
@@ -68,13 +61,27 @@ def compile_program(
     )
 
 
-def _pack(
+def pack_weights(
     program: Program,
     file: TensorFile,
     weights: _native.Weights,
-    progress: Callable[[float], None] | None,
+    progress: Callable[[float], None] | None = None,
 ) -> dict[TensorName, int]:
-    """The number that each weight has among the packed matrices, the vectors, or the experts."""
+    """Pack a program's weights.
+
+    Args:
+        program: The model's program.
+        file: The model; nothing of it is read later.
+        weights: Where the packed weights go.
+        progress: Called with the share of weights packed so far, 0 to 1.
+
+    Returns:
+        The number that each weight has among the packed matrices, the vectors, or the experts.
+
+    Raises:
+        ValueError: A tensor can't be packed.
+        RuntimeError: The file was cut or replaced meanwhile.
+    """
     numbers: dict[TensorName, int] = {}
     names = program.matrices + program.vectors + program.experts
     total = sum(file.tensors[tensor].nbytes for tensor in {name.tensor for name in names})
@@ -147,7 +154,7 @@ def _add_matrix(weights: _native.Weights, file: TensorFile, name: str, begin: in
 class _Translator:
     """Puts numbers for whatever operations refer to; what an operation is for is all the same."""
 
-    def __init__(self, weights: dict[TensorName, int]) -> None:
+    def __init__(self, weights: Mapping[TensorName, int]) -> None:
         self._weights = weights
         self._tables: dict[RopeTable, int] = {}
 

@@ -23,7 +23,8 @@ from caudal.backends.executor import (
     WindowPool,
 )
 from caudal.backends.facts import ExecutorFacts
-from caudal.backends.native.compiler import compile_program
+from caudal.backends.native.adapters import AdapterPlaces
+from caudal.backends.native.compiler import compile_program, pack_weights
 from caudal.backends.native.options import Activations, KVType
 from caudal.errors import ModelLoadError
 from caudal.formats.lora.adapter import Adapter
@@ -107,7 +108,8 @@ class NativeExecutor(Executor):
         self._launched: tuple[_native.Batch, Sequence[SequenceStep]] | None = None
         try:
             weights = _native.Weights(options.threads)
-            compiled = compile_program(program, file, weights, progress)
+            numbers = pack_weights(program, file, weights, progress)
+            compiled = compile_program(program, numbers)
             self._executor: _native.Executor | None = _native.Executor(
                 weights,
                 compiled,
@@ -124,6 +126,7 @@ class NativeExecutor(Executor):
             raise ModelLoadError(
                 str(file.path), "there is not enough memory for the weights and the KV pool"
             ) from error
+        self._adapter_places = AdapterPlaces(program, numbers, exact=options.activations == "f32")
         self._info = ExecutorInfo(
             num_blocks=options.num_blocks,
             block_size=BLOCK_SIZE,
@@ -182,12 +185,21 @@ class NativeExecutor(Executor):
         return [StageCost(*cost) for cost in costs]
 
     def load_adapter(self, adapter: Adapter) -> LoadedAdapter:
-        """See `Executor.load_adapter`."""
-        raise ModelLoadError(adapter.source, "this backend takes no adapters")
+        """Pack an adapter's factors; see `Executor.load_adapter`."""
+        changes = self._adapter_places.changes(adapter)
+        try:
+            return LoadedAdapter(*self._opened().load_adapter(changes))
+        except ValueError as error:
+            raise ModelLoadError(adapter.source, str(error)) from error
+        except MemoryError as error:
+            raise ModelLoadError(adapter.source, "there is not enough memory for it") from error
 
     def unload_adapter(self, index: int) -> None:
         """See `Executor.unload_adapter`."""
-        raise KeyError(index)
+        try:
+            self._opened().unload_adapter(index)
+        except IndexError:
+            raise KeyError(index) from None
 
     def close(self) -> None:
         """Release threads and memory."""
@@ -209,6 +221,8 @@ def _pack(batch: Batch, info: ExecutorInfo) -> _native.Batch:
         if step.state is not None:
             source = -1 if step.state.source is None else step.state.source
             native.set_states(source, step.state.destination)
+        if step.adapter is not None:
+            native.set_adapter(step.adapter)
         if step.pooled_rows is not None:
             carry = _NOTHING if step.pooled_rows.carry is None else step.pooled_rows.carry
             native.add_pooling(step.pooled_rows.first, step.pooled_rows.count, carry)
