@@ -20,7 +20,10 @@ class FarModel:
 
     Attributes:
         behind: Its service.
+        connection: To it, once it is connected.
     """
+
+    connection: Connection
 
     def __init__(self, behind: ModelService) -> None:
         self.behind = behind
@@ -30,7 +33,7 @@ class FarModel:
 
     async def connect(self) -> RemoteService:
         """The service, for the running event loop. Call it once."""
-        connection = Connection()
+        connection = self.connection = Connection()
 
         def fail(reason: str | None) -> None:
             connection.fail(WorkerEndedError("far", reason or "has gone"))

@@ -47,7 +47,8 @@ class Patience:
 PATIENCE = Patience()
 
 _BUSY = 0.02
-"""Share of one processor's time, or major page faults a second times this, that counts as busy."""
+"""Share of one processor's time above which a process is busy; a page fault that had to wait for
+the disk counts as much."""
 
 
 class Heartbeat:
@@ -75,7 +76,7 @@ class Heartbeat:
         self._on_parent_gone = on_parent_gone
         self._patience = patience
         self._loop_ticks = 0
-        self._engine = _EngineWatch(patience)
+        self._engine = EngineWatch(patience)
         self._stopped = threading.Event()
         os.set_blocking(pipe, False)
         threading.Thread(target=self._run, name="caudal-heartbeat", daemon=True).start()
@@ -83,7 +84,7 @@ class Heartbeat:
     def _run(self) -> None:
         while True:
             sign = ALIVE
-            if self._engine.hangs(self._rounds()):
+            if self._engine.hangs(self._rounds(), _spent()):
                 sign = ENGINE_HANGS
             if self._loop_ticks > self._patience.loop:
                 sign = LOOP_HANGS
@@ -103,7 +104,7 @@ class Heartbeat:
         self._loop_ticks = 0
 
 
-class _EngineWatch:
+class EngineWatch:
     """Whether an engine hangs, asked once a tick."""
 
     def __init__(self, patience: Patience) -> None:
@@ -112,9 +113,13 @@ class _EngineWatch:
         self._busy_ticks = self._idle_ticks = 0
         self._spent = 0.0
 
-    def hangs(self, rounds: int | None) -> bool:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        spent = usage.ru_utime + usage.ru_stime + usage.ru_majflt * _BUSY
+    def hangs(self, rounds: int | None, spent: float) -> bool:
+        """Ask.
+
+        Args:
+            rounds: How often it has gone round; None while it waits for something to do.
+            spent: What this process has computed and read, in seconds; see `_spent`.
+        """
         is_busy = spent - self._spent > _BUSY * INTERVAL
         self._spent = spent
         if rounds is None or rounds != self._rounds:
@@ -125,6 +130,12 @@ class _EngineWatch:
         self._idle_ticks = 0 if is_busy else self._idle_ticks + 1
         patience = self._patience
         return self._idle_ticks > patience.idle_engine or self._busy_ticks > patience.busy_engine
+
+
+def _spent() -> float:
+    """Seconds for which this process has computed, or might have: page faults count as some."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime + usage.ru_majflt * _BUSY
 
 
 class Listener:

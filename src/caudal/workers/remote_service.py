@@ -244,14 +244,14 @@ class _RemoteAnswer(Generic[D]):
                     await self._reader
                 pieces, self._news = self._news, []
                 deltas, error = self._take(pieces)
-                unread += len(pieces)
-                if unread >= WINDOW // 2 and not self._ended:
-                    self._connection.read(self.number, unread)
-                    unread = 0
                 if deltas:
                     yield deltas
                 if error is not None:
                     raise error
+                unread += len(pieces)
+                if unread >= WINDOW // 2 and not self._ended:
+                    self._connection.read(self.number, unread)
+                    unread = 0
         finally:
             await self.aclose()
 
