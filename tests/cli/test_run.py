@@ -65,6 +65,7 @@ class FakeService:
 
     made: FakeService
     has_chat_template = True
+    adapters = ()
     max_model_len = 1000
     facts = SimpleNamespace(loaded=SimpleNamespace(sampling=NO_RECOMMENDATION))
 
@@ -111,7 +112,7 @@ def fake_service(monkeypatch: pytest.MonkeyPatch) -> type[FakeService]:
         service.options = options
         return service
 
-    monkeypatch.setattr(caudal.loading.load, "load_model", lambda name, options: options)
+    monkeypatch.setattr(caudal.loading.load, "load_model", lambda name, options, adapters: options)
     monkeypatch.setattr(ServiceParts, "from_loaded", lambda options, **_: options)
     monkeypatch.setattr(model_service, "ModelService", serve)
     monkeypatch.setattr(pull_display, "ensure_with_display", lambda store, model: None)

@@ -19,6 +19,7 @@ THROUGH_BOTH_DOORS = {
     "test_chat_custom_tools",
     "test_completions",
     "test_embeddings",
+    "test_lora",
     "test_messages",
     "test_native_completion",
     "test_responses",
@@ -64,6 +65,7 @@ def serve(door: Door) -> Iterator[Serve]:
             access: Access | None = None,
             limits: ServerLimits | None = None,
             strict_fields: bool = False,
+            allow_runtime_lora: bool = False,
             **options: object,
         ) -> RunningServer:
             model = changed(serve_fake(executor, **options), strict=strict_fields)
@@ -73,6 +75,7 @@ def serve(door: Door) -> Iterator[Serve]:
                 access=access,
                 limits=limits,
                 strict_fields=strict_fields,
+                allow_runtime_lora=allow_runtime_lora,
             )
             return stack.enter_context(served)
 

@@ -214,7 +214,6 @@ def test_hints_are_taken_and_said(cat: RunningServer):
         ("top_n_sigma", -1, 1.0),
         ("t_max_predict_ms", 0, 100),
         ("n_probs", 0, 5),
-        ("lora", [], [{"id": 0, "scale": 0.5}]),
     ],
 )
 def test_what_is_not_offered_is_refused_unless_it_is_off(

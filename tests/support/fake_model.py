@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from caudal.backends.executor import SampledToken, SamplingRow
+from caudal.backends.executor import SampledToken, SamplingRow, SequenceStep
 from caudal.chat.preparer import ChatPreparer
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.grammar import Grammars
 from caudal.errors import ParameterError, TemplateError
+from caudal.formats.lora.adapter import Adapter
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
 from caudal.models.pooling import Pooling
+from caudal.service.adapters import ModelAdapters
 from caudal.service.embedding import Embedder
 from caudal.service.facts import ServedFacts
 from caudal.service.metrics import ServiceMetrics
@@ -24,6 +27,7 @@ from caudal.service.model_service import ModelService
 from caudal.service.parts import ServiceParts
 from support.fake_executor import FakeExecutor, allows
 from support.fake_facts import fake_facts
+from support.tiny_adapter import read_tiny_adapter
 
 END = 256
 """The control token that ends an answer."""
@@ -149,6 +153,7 @@ class ScriptedExecutor(FakeExecutor):
     Attributes:
         script: The answer's tokens; `END` follows.
         by_prompt: Answers to particular prompts instead.
+        by_adapter: Answers with particular adapters instead, by the base names of their files.
     """
 
     num_blocks: int = 512
@@ -156,6 +161,12 @@ class ScriptedExecutor(FakeExecutor):
     vocab_size: int = ByteTokenizer.vocab_size
     script: Sequence[int] = ()
     by_prompt: Mapping[bytes, Sequence[int]] = field(default_factory=dict)
+    by_adapter: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    _adapter: Adapter | None = None
+
+    def _choose(self, step: SequenceStep, context: list[int]) -> list[SampledToken] | None:
+        self._adapter = self.adapter_of(step)
+        return super()._choose(step, context)
 
     def _sample(self, context: list[int], row: SamplingRow) -> SampledToken:
         prompt = context[: len(context) - row.step]
@@ -163,6 +174,8 @@ class ScriptedExecutor(FakeExecutor):
         for key, answer in self.by_prompt.items():
             if prompt == list(key):
                 script = answer
+        if self._adapter is not None:
+            script = self.by_adapter.get(Path(self._adapter.source).stem, script)
         token = script[row.step] if row.step < len(script) else END
         if token in row.banned_tokens:
             token = ord(".")
@@ -199,6 +212,7 @@ def serve_fake(
     grammars = GrammarCompiler(tokenizer)
     engine = start_engine(executor, RequestGrammars(tokenizer, grammars), **limits)
     metrics = ServiceMetrics(engine.stats)
+    adapters = ModelAdapters(engine, read_tiny_adapter, names)
     template: Any = RoleTemplate()
     return ModelService(
         ServiceParts(
@@ -216,6 +230,7 @@ def serve_fake(
                 1,
                 metrics.observe_queue_time,
             ),
+            adapters=adapters,
             facts=ServedFacts(
                 loaded=fake_facts(
                     model=names[0],

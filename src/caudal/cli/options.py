@@ -72,6 +72,16 @@ GenerationConfig = Annotated[
         rich_help_panel=_MODEL,
     ),
 ]
+Lora = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=PATH",
+        help="An adapter (LoRA), a GGUF file or a folder of PEFT's, and the name that requests use "
+        "for it as their `model`; repeat it for more.",
+        rich_help_panel=_MODEL,
+        show_default=False,
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -220,3 +230,19 @@ EmbeddingQueueDelay = Annotated[
         show_default=False,
     ),
 ]
+
+
+def adapter_paths(given: list[str] | None) -> dict[str, str]:
+    """The adapters that `--lora` names; raises `BadParameter` where one is none."""
+    from caudal.loading.adapters import parse_adapter
+
+    paths: dict[str, str] = {}
+    for text in given or ():
+        try:
+            name, path = parse_adapter(text)
+        except ParameterError as error:
+            raise typer.BadParameter(str(error), param_hint="--lora") from error
+        if name in paths:
+            raise typer.BadParameter(f"there are two adapters {name!r}", param_hint="--lora")
+        paths[name] = path
+    return paths

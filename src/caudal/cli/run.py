@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from caudal.chat.conversation import Conversation, Message
     from caudal.chat.events import Answer
     from caudal.loading.load import LoadedModel
-    from caudal.service.model_service import ModelService
+    from caudal.service.service import Service
 
 PLAIN_MAX_TOKENS = 256
 """Most tokens of a continuation by a base model, which seldom ends by itself."""
@@ -55,6 +55,14 @@ def run(
     hide_thinking: Annotated[
         bool, typer.Option("--hide-thinking", help="Show the answer only.")
     ] = False,
+    lora: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="An adapter (LoRA) to answer with: a GGUF file, or a folder of PEFT's.",
+            show_default=False,
+        ),
+    ] = None,
     max_model_len: options.MaxModelLen = None,
     chat_template: options.ChatTemplate = None,
     threads: options.Threads = None,
@@ -101,6 +109,7 @@ def run(
             threads=threads,
             max_num_seqs=1,
         ),
+        adapters={} if lora is None else {lora: lora},
     )
     with _served(loaded) as service:
         chat = _Chat(service, temperature, think=think, hide_thinking=hide_thinking)
@@ -111,17 +120,18 @@ def run(
 
 
 @contextlib.contextmanager
-def _served(loaded: LoadedModel) -> Iterator[ModelService]:
-    """The model's service, until the end."""
+def _served(loaded: LoadedModel) -> Iterator[Service]:
+    """The model's service, with its adapter where it has one, until the end."""
     import asyncio
 
+    from caudal.service.adapted import AdaptedService
     from caudal.service.model_service import ModelService
     from caudal.service.parts import ServiceParts
 
     # What runs templates is started with the first question; a base model never needs it.
     service = ModelService(ServiceParts.from_loaded(loaded, measured=False, ready_for_chats=False))
     try:
-        yield service
+        yield AdaptedService(service, service.adapters[0]) if service.adapters else service
     finally:
         asyncio.run(service.shutdown())
 
@@ -138,7 +148,7 @@ class _Chat:
 
     def __init__(
         self,
-        service: ModelService,
+        service: Service,
         temperature: float | None,
         *,
         think: Think | None = None,

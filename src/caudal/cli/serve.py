@@ -126,6 +126,18 @@ def serve(
             rich_help_panel=_ANSWERS,
         ),
     ] = "auto",
+    lora: options.Lora = None,
+    allow_runtime_lora: Annotated[
+        bool,
+        typer.Option(
+            "--allow-runtime-lora",
+            envvar=["CAUDAL_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"],
+            help="Requests may load adapters from files of this machine, and unload them "
+            "(/v1/load_lora_adapter, /v1/unload_lora_adapter).",
+            rich_help_panel=_SERVER,
+            show_envvar=False,
+        ),
+    ] = False,
     max_model_len: options.MaxModelLen = None,
     chat_template: options.ChatTemplate = None,
     generation_config: options.GenerationConfig = "auto",
@@ -164,6 +176,10 @@ def serve(
     A model for embeddings:
 
         caudal serve minilm
+
+    With adapters, which requests name as their model:
+
+        caudal serve smollm2 --lora sql=./sql-lora --lora poet=./poet.gguf
 
     Then point any OpenAI client at http://127.0.0.1:8000/v1, or any of Anthropic's at
     http://127.0.0.1:8000. GET /health, /metrics (Prometheus) and /openapi.json are there too.
@@ -212,6 +228,9 @@ def serve(
         chat_template=chat_template,
         generation_config=generation_config,
     )
+    adapters = options.adapter_paths(lora)
+    if taken := adapters.keys() & set(served_model_name or [model]):
+        raise typer.BadParameter(f"{min(taken)!r} is the model's own name", param_hint="--lora")
     ensure_with_display(Store(), model)
     sock = serving.listen(host, port)
     address = _url(*sock.getsockname()[:2])
@@ -220,7 +239,7 @@ def serve(
         sock,
         lambda: ModelService(
             ServiceParts.from_loaded(
-                load_model(model, load_options),
+                load_model(model, load_options, adapters=adapters),
                 served_model_name,
                 tool_parser=tool_parser,
                 reasoning_parser=reasoning_parser,
@@ -231,6 +250,7 @@ def serve(
         access=access,
         limits=ServerLimits(max_connections=max_connections, drain_seconds=drain_timeout),
         strict_fields=strict_fields,
+        allow_runtime_lora=allow_runtime_lora,
         on_ready=lambda served: typer.echo(_banner(served, address, needs_key=api_key is not None)),
     )
     typer.echo("Stopped.")
@@ -279,6 +299,11 @@ def _banner(served: ModelService, address: str, *, needs_key: bool) -> str:
         f"threads, activations {executor.activations}, keys and values {executor.kv_type}",
         "embeddings": loaded.embedding_text,
     }
+    if served.adapters:
+        lines["adapters"] = ", ".join(
+            f"{each.name} (rank {each.rank}, {format_bytes(each.bytes)})"
+            for each in served.adapters
+        )
     if loaded.left_out:
         lines["left out"] = f"{', '.join(loaded.left_out)} (text is what is loaded)"
     generates = "generate" in served.tasks

@@ -47,20 +47,24 @@ class Chat:
     Attributes:
         read: The conversation.
         params: Sampling parameters.
+        context: What travels with it.
     """
 
     read: ReadConversation
     params: SamplingParams
+    context: RequestContext = NO_CONTEXT
 
 
-def continuation(prompt: Prompt, params: SamplingParams, where: str) -> Continuation:
+def continuation(
+    prompt: Prompt, params: SamplingParams, where: str, lora: str | None = None
+) -> Continuation:
     """A prompt to continue, in any of the forms that the library takes.
 
     Raises:
         ParameterError: It has none of them.
     """
     content, salt = parse_prompt(prompt, where)
-    context = NO_CONTEXT if salt is None else RequestContext(cache_salt=salt)
+    context = RequestContext(cache_salt=salt, adapter=lora)
     return Continuation(content, context, params, where)
 
 
@@ -145,7 +149,7 @@ class Answers:
             show_prompt_ids=True,
         )
         try:
-            return await self._service.chat(work)
+            return await self._service.chat(work, chat.context)
         except (ParameterError, TemplateError) as error:
             raise renamed(error, chat.read.names) from None
 

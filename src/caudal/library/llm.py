@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
@@ -35,6 +35,9 @@ from caudal.service.work import EmbedWork, ScoreWork, pair_texts
 
 W = TypeVar("W")
 
+Lora = str | Sequence[str | None] | None
+"""The adapter to answer prompts with, by name: one for all, or one for each; None for none."""
+
 IN_FLIGHT = 512
 """Most prompts of a list that the engine is given at once: enough to choose from."""
 
@@ -46,11 +49,14 @@ class LLM:
         model: A name in the store (see `caudal list`) or a path to a GGUF file.
         tool_parser: How it writes calls of tools, as for `caudal serve`.
         reasoning_parser: How it marks its reasoning, as for `caudal serve`.
+        lora: Adapters that prompts may be answered with: by name, the path of a GGUF file or of a
+            folder of PEFT's.
         options: Fields of `LoadOptions`, e.g. `max_model_len=4096`.
 
     Raises:
         ModelNotFoundError: There is no such model.
-        ModelLoadError: The file cannot be loaded.
+        AdapterNotFoundError: There is no such adapter.
+        ModelLoadError: A file cannot be loaded.
         ParameterError: An option is out of range.
     """
 
@@ -60,6 +66,7 @@ class LLM:
         *,
         tool_parser: str = "auto",
         reasoning_parser: str = "auto",
+        lora: Mapping[str, str | os.PathLike[str]] | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(model, str | os.PathLike):
@@ -67,7 +74,11 @@ class LLM:
                 "model", f"model must be a name or a path, not {type(model).__name__}."
             )
         # The queue's bound protects servers; here it is the caller who waits.
-        loaded = load_model(os.fspath(model), LoadOptions(**{"max_queue": 2**31} | options))
+        loaded = load_model(
+            os.fspath(model),
+            LoadOptions(**{"max_queue": 2**31} | options),
+            adapters={name: os.fspath(path) for name, path in (lora or {}).items()},
+        )
         self._service = ModelService(
             ServiceParts.from_loaded(
                 loaded,
@@ -114,11 +125,42 @@ class LLM:
         """What is sampled with where no parameters are given: what the model's maker recommends."""
         return SamplingParams(**self._service.facts.loaded.sampling.values())
 
+    @property
+    def adapters(self) -> Mapping[str, str]:
+        """The adapters that there are: their paths, by name."""
+        return {each.name: each.path for each in self._service.adapters}
+
+    def load_adapter(
+        self, name: str, path: str | os.PathLike[str], *, replace: bool = False
+    ) -> None:
+        """Load another adapter; what runs goes on.
+
+        Args:
+            name: What `lora` will call it.
+            path: A GGUF file, or a folder of PEFT's.
+            replace: It may take the place of one of the same name; what runs with that goes on.
+
+        Raises:
+            AdapterExistsError: The name is taken.
+            AdapterNotFoundError: There is no such file.
+            ModelLoadError: It can't be used with this model.
+        """
+        run(self._service.load_adapter(name, os.fspath(path), replace=replace))
+
+    def unload_adapter(self, name: str) -> None:
+        """Unload an adapter, once what runs with it has ended; nothing new may name it.
+
+        Raises:
+            UnknownAdapterError: There is none of this name.
+        """
+        run(self._service.unload_adapter(name))
+
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
+        lora: Lora = None,
     ) -> list[RequestOutput]:
         """Continue prompts as they stand, without a chat template.
 
@@ -127,19 +169,22 @@ class LLM:
             sampling_params: For all prompts, or one per prompt; by default
                 `get_default_sampling_params()`.
             use_tqdm: Show a progress bar on stderr, where that is a terminal.
+            lora: The name of the adapter to answer with, or one per prompt; None for none.
 
         Returns:
             One result per prompt, in order.
 
         Raises:
             ParameterError: A prompt or parameter is refused; no other prompt is finished then.
+            UnknownAdapterError: There is no such adapter; likewise.
         """
         self._service.check_task("generate")
         each = as_list(prompts)
         own = _own_params(sampling_params or self.get_default_sampling_params(), len(each))
+        adapters = _own_adapters(lora, len(each))
         work = [
-            continuation(prompt, params, _where(index, is_one=each is not prompts))
-            for index, (prompt, params) in enumerate(zip(each, own, strict=True))
+            continuation(prompt, params, _where(index, is_one=each is not prompts), adapter)
+            for index, (prompt, params, adapter) in enumerate(zip(each, own, adapters, strict=True))
         ]
         return self._run_all(work, self._answers.continue_prompt, use_tqdm)
 
@@ -148,6 +193,7 @@ class LLM:
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool = True,
+        lora: Lora = None,
         **options: Unpack[ChatOptions],
     ) -> list[RequestOutput]:
         """Answer conversations.
@@ -159,6 +205,7 @@ class LLM:
                 `get_default_sampling_params()`. Their `structured_outputs` are demanded of the
                 content; the model may think first.
             use_tqdm: Show a progress bar on stderr, where that is a terminal.
+            lora: The name of the adapter to answer with, or one per conversation; None for none.
             options: See `ChatOptions`.
 
         Returns:
@@ -168,6 +215,7 @@ class LLM:
             TemplateError: The template refuses the messages, is wrong, or takes too much.
             ParameterError: A message or parameter is refused; no other conversation is finished
                 then.
+            UnknownAdapterError: There is no such adapter; likewise.
 
         Warns:
             NoEffectWarning: Something was asked for that makes no difference to this model.
@@ -175,7 +223,11 @@ class LLM:
         self._service.check_task("generate")
         conversations = _read(messages, options)
         own = _own_params(sampling_params or self.get_default_sampling_params(), len(conversations))
-        work = [Chat(each, params) for each, params in zip(conversations, own, strict=True)]
+        adapters = _own_adapters(lora, len(conversations))
+        work = [
+            Chat(each, params, RequestContext(adapter=adapter))
+            for each, params, adapter in zip(conversations, own, adapters, strict=True)
+        ]
         ignored = [field for each in conversations for field in each.ignored]
 
         async def answer(chat: Chat) -> RequestOutput:
@@ -188,7 +240,10 @@ class LLM:
         return results
 
     def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        lora: str | None = None,
     ) -> AsyncGenerator[CompletionOutput, None]:
         """Continue one prompt, yielding what is new in each answer as it comes.
 
@@ -201,12 +256,14 @@ class LLM:
         """
         self._service.check_task("generate")
         params = sampling_params or self.get_default_sampling_params()
-        return self._answers.stream(continuation(prompt, params, "prompt"))
+        [adapter] = _own_adapters(lora, 1)
+        return self._answers.stream(continuation(prompt, params, "prompt", adapter))
 
     def stream_chat(
         self,
         messages: Sequence[Message],
         sampling_params: SamplingParams | None = None,
+        lora: str | None = None,
         **options: Unpack[ChatOptions],
     ) -> AsyncGenerator[CompletionOutput, None]:
         """Answer one conversation, yielding what is new in each answer as it comes.
@@ -224,7 +281,9 @@ class LLM:
                 "messages", "messages must be one conversation: a stream answers no more."
             )
         params = sampling_params or self.get_default_sampling_params()
-        return self._answers.stream_chat(Chat(conversations[0], params))
+        [adapter] = _own_adapters(lora, 1)
+        context = RequestContext(adapter=adapter)
+        return self._answers.stream_chat(Chat(conversations[0], params, context))
 
     def embed(
         self,
@@ -233,6 +292,7 @@ class LLM:
         dimensions: int | None = None,
         truncate_prompt_tokens: int | None = None,
         use_tqdm: bool = True,
+        lora: Lora = None,
     ) -> list[EmbeddingRequestOutput]:
         """Turn texts into vectors: with an encoder such as `minilm`, or any other model.
 
@@ -242,6 +302,7 @@ class LLM:
             truncate_prompt_tokens: Read only the first so many tokens; -1: as many as the model
                 reads. Without it, a prompt that is too long is an error.
             use_tqdm: Show a progress bar on stderr, where that is a terminal.
+            lora: As for `generate`.
 
         Returns:
             One result per prompt, in order; its vector is `outputs.embedding`.
@@ -254,22 +315,23 @@ class LLM:
             parse_prompt(prompt, _where(index, is_one=each is not prompts))
             for index, prompt in enumerate(each)
         ]
-        by_salt: dict[str | None, list[int]] = {}
-        for index, (_, salt) in enumerate(parsed):
-            by_salt.setdefault(salt, []).append(index)
+        together: dict[RequestContext, list[int]] = {}
+        adapters = _own_adapters(lora, len(each))
+        for index, ((_, salt), adapter) in enumerate(zip(parsed, adapters, strict=True)):
+            context = RequestContext(cache_salt=salt, adapter=adapter)
+            together.setdefault(context, []).append(index)
 
         async def embed_all() -> list[Embedding]:
             made: dict[int, Embedding] = {}
             with progress_bar(len(parsed), use_tqdm) as advance:
 
-                async def embed(salt: str | None, indices: Sequence[int]) -> None:
+                async def embed(context: RequestContext, indices: Sequence[int]) -> None:
                     work = EmbedWork(
                         inputs=[parsed[index][0] for index in indices],
                         truncate=truncate_prompt_tokens,
                         dimensions=dimensions,
                         show_token_ids=True,
                     )
-                    context = RequestContext(cache_salt=salt)
                     try:
                         results = await self._service.embed(work, context, on_done=advance)
                     except ParameterError as error:
@@ -277,8 +339,8 @@ class LLM:
                     made.update(zip(indices, results, strict=True))
 
                 async with asyncio.TaskGroup() as group:
-                    for salt, indices in by_salt.items():
-                        group.create_task(embed(salt, indices))
+                    for context, indices in together.items():
+                        group.create_task(embed(context, indices))
             return [made[index] for index in range(len(parsed))]
 
         return [
@@ -297,9 +359,12 @@ class LLM:
         *,
         truncate_prompt_tokens: int | None = None,
         use_tqdm: bool = True,
+        lora: Lora = None,
     ) -> list[EmbeddingRequestOutput]:
         """VLLM's older name for `embed`."""
-        return self.embed(prompts, truncate_prompt_tokens=truncate_prompt_tokens, use_tqdm=use_tqdm)
+        return self.embed(
+            prompts, truncate_prompt_tokens=truncate_prompt_tokens, use_tqdm=use_tqdm, lora=lora
+        )
 
     def score(
         self,
@@ -307,6 +372,7 @@ class LLM:
         text_2: str | Sequence[str],
         *,
         truncate_prompt_tokens: int | None = None,
+        lora: str | None = None,
     ) -> list[ScoringRequestOutput]:
         """Say how well texts belong together: a cross-encoder's score, else the cosine.
 
@@ -314,6 +380,7 @@ class LLM:
             text_1: One text, paired with each of `text_2`; or as many as there.
             text_2: One text or several.
             truncate_prompt_tokens: See `embed`.
+            lora: The name of the adapter to score with; None for none.
 
         Returns:
             One result per pair, in order; its score is `outputs.score`.
@@ -322,7 +389,9 @@ class LLM:
             ParameterError: The lists differ in length, or a text is refused.
         """
         pairs = pair_texts(text_1, text_2)
-        scores = run(self._service.score(ScoreWork(pairs=pairs, truncate=truncate_prompt_tokens)))
+        work = ScoreWork(pairs=pairs, truncate=truncate_prompt_tokens)
+        [adapter] = _own_adapters(lora, 1)
+        scores = run(self._service.score(work, RequestContext(adapter=adapter)))
         return [
             ScoringRequestOutput(str(next(self._ids)), ScoringOutput(each.score), True)
             for each in scores
@@ -369,6 +438,21 @@ def _own_params(
             "sampling_params", f"There are {count} prompts but {len(params)} sampling_params."
         )
     return params
+
+
+def _own_adapters(lora: Lora, count: int) -> Sequence[str | None]:
+    """The adapters of each of so many prompts.
+
+    Raises:
+        ParameterError: They are none, or not as many.
+    """
+    if lora is None or isinstance(lora, str):
+        return [lora] * count
+    if not isinstance(lora, Sequence) or not all(isinstance(own, str | None) for own in lora):
+        raise ParameterError("lora", "lora must be an adapter's name or a list of them.")
+    if len(lora) != count:
+        raise ParameterError("lora", f"There are {count} prompts but {len(lora)} lora.")
+    return lora
 
 
 def _where(index: int, *, is_one: bool) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from caudal.backends.executor import Executor
@@ -13,10 +13,12 @@ from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.formats.chat_template import ChatTemplate
+from caudal.formats.lora.adapter import Adapter
 from caudal.formats.lora.base import AdapterBase
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
+from caudal.loading.adapters import NO_ADAPTERS, AdapterPaths, load_adapter
 from caudal.loading.facts import ModelFacts
 from caudal.loading.files import ModelFiles, open_model
 from caudal.loading.options import LoadOptions
@@ -41,6 +43,7 @@ class LoadedModel:
         engine_config: Limits for the engine.
         facts: What was loaded and what runs it.
         adapter_base: What adapters for it are checked against.
+        adapters: Those that it begins with, by name.
     """
 
     name: str
@@ -53,6 +56,7 @@ class LoadedModel:
     engine_config: EngineConfig
     facts: ModelFacts
     adapter_base: AdapterBase
+    adapters: Mapping[str, Adapter] = field(default_factory=dict)
 
     @property
     def tasks(self) -> frozenset[Task]:
@@ -64,12 +68,21 @@ class LoadedModel:
         """Most tokens of one sequence, prompt and answer together."""
         return self.engine_config.max_model_len
 
+    def read_adapter(self, name: str, path: str) -> Adapter:
+        """Read an adapter for it; see `load_adapter`."""
+        return load_adapter(name, path, self.adapter_base)
+
     def start_engine(self) -> AsyncEngine:
-        """Start the one engine that runs this model; shutting it down closes the executor."""
+        """Start the one engine that runs this model; shutting it down closes the executor.
+
+        Raises:
+            ModelLoadError: The executor can't have an adapter.
+        """
         grammars = RequestGrammars(self.tokenizer, self.grammars)
-        return AsyncEngine(
-            Engine(self.executor, self.engine_config, self.tokenizer.eos_ids, grammars)
-        )
+        engine = Engine(self.executor, self.engine_config, self.tokenizer.eos_ids, grammars)
+        for name, adapter in self.adapters.items():
+            engine.adapters.load(name, adapter)
+        return AsyncEngine(engine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +95,7 @@ class PlannedModel:
         options: The user's choices.
         files: What the files say.
         run: How it is going to run where nobody says otherwise.
+        adapters: Those that it begins with, by name.
     """
 
     name: str
@@ -89,6 +103,7 @@ class PlannedModel:
     options: LoadOptions
     files: ModelFiles
     run: RunPlan
+    adapters: Mapping[str, Adapter]
 
     def load(
         self, memory: int | None = None, progress: Callable[[float], None] | None = None
@@ -119,23 +134,30 @@ class PlannedModel:
             engine_config=run.engine,
             facts=_facts(self.name, self.options, files, run, executor),
             adapter_base=files.adapter_base,
+            adapters=self.adapters,
         )
 
 
 @contextlib.contextmanager
 def plan_model(
-    name: str, options: LoadOptions, *, store: Store | None = None
+    name: str,
+    options: LoadOptions,
+    *,
+    adapters: AdapterPaths = NO_ADAPTERS,
+    store: Store | None = None,
 ) -> Iterator[PlannedModel]:
     """Read a model by name or path, and close its files at the end.
 
     Args:
         name: A name that the store resolves, or the path of a GGUF file or a model's folder.
         options: The user's choices.
+        adapters: Those that it begins with.
         store: Where models are kept; default: the user's store.
 
     Raises:
         ModelNotFoundError: There is no such model.
-        ModelLoadError: The file can't be used.
+        AdapterNotFoundError: There is no such adapter.
+        ModelLoadError: A file can't be used.
         ParameterError: An option makes no sense, or doesn't fit this model.
     """
     backend = find_backend(options.backend)
@@ -150,6 +172,10 @@ def plan_model(
             options=options,
             files=files,
             run=plan_run(files.program, options, backend),
+            adapters={
+                each: load_adapter(each, path, files.adapter_base)
+                for each, path in adapters.items()
+            },
         )
 
 
@@ -157,6 +183,7 @@ def load_model(
     name: str,
     options: LoadOptions,
     *,
+    adapters: AdapterPaths = NO_ADAPTERS,
     store: Store | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> LoadedModel:
@@ -165,13 +192,14 @@ def load_model(
     Args:
         name: See `plan_model`.
         options: Likewise.
+        adapters: Likewise.
         store: Likewise.
         progress: Called with the share of weights packed so far, 0 to 1.
 
     Raises:
-        ModelNotFoundError, ModelLoadError, ParameterError: See `plan_model`.
+        ModelNotFoundError, AdapterNotFoundError, ModelLoadError, ParameterError: See `plan_model`.
     """
-    with plan_model(name, options, store=store) as planned:
+    with plan_model(name, options, adapters=adapters, store=store) as planned:
         return planned.load(progress=progress)
 
 

@@ -23,12 +23,14 @@ from caudal.server.hosts import HostCheck
 from caudal.server.ignored import IgnoredFields, IgnoredHeader
 from caudal.server.limits import ServerLimits
 from caudal.server.llama_cpp import about as llama_cpp_about
+from caudal.server.llama_cpp import adapters as llama_cpp_adapters
 from caudal.server.llama_cpp import completion as llama_cpp_completion
 from caudal.server.openai import (
     chat,
     completions,
     conversations,
     embeddings,
+    lora,
     models,
     rerank,
     responses,
@@ -61,6 +63,8 @@ _ROUTERS = (
     (tokenize.router, OPENAI_FAILURES),
     (about.router, OPENAI_FAILURES),
     (llama_cpp_about.router, OPENAI_FAILURES),
+    (llama_cpp_adapters.router, OPENAI_FAILURES),
+    (lora.router, OPENAI_FAILURES),
 )
 """Routers, and how they fail; those first that are asked most, for routes are looked through in
 order.
@@ -103,6 +107,7 @@ def create_app(
     access: Access | None = None,
     limits: ServerLimits | None = None,
     strict_fields: bool = False,
+    allow_runtime_lora: bool = False,
 ) -> FastAPI:
     """Build the application.
 
@@ -111,6 +116,7 @@ def create_app(
         access: Who may use it; by default everybody on this machine.
         limits: What a request may cost.
         strict_fields: Refuse requests with fields that would have no effect.
+        allow_runtime_lora: Requests may load adapters from this machine's files, and unload them.
     """
     access = access or Access()
     limits = limits or ServerLimits()
@@ -127,6 +133,7 @@ def create_app(
     )
     app.state.models = registry
     app.state.strict_fields = strict_fields
+    app.state.allow_runtime_lora = allow_runtime_lora
     app.state.large_bodies = asyncio.Semaphore(1)
     app.state.ignored_fields = IgnoredFields()
     app.state.responses = ResponsesState(seal=ReasoningSeal(access.api_key or ""))

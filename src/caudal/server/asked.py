@@ -15,6 +15,7 @@ from starlette.types import Scope
 from caudal.errors import UnknownModelError
 from caudal.server.body import ARRIVED, BodyReader
 from caudal.server.ignored import note_ignored
+from caudal.service.adapted import AdaptedService
 from caudal.service.context import RequestContext
 from caudal.service.naming import OUR_NAMES, FieldNames
 from caudal.service.registry import ModelRegistry
@@ -84,6 +85,7 @@ class AskReader(BodyReader[B]):
         Raises:
             BodyError: See `BodyReader`.
             UnknownModelError, UnsupportedTaskError: See `ModelRegistry.resolve`.
+            ParameterError: It asks for an adapter that isn't there.
         """
         body: Any = await super().__call__(request)
         request.scope[_NAMES] = body.field_names()
@@ -95,6 +97,9 @@ class AskReader(BodyReader[B]):
                 raise
             note_ignored(request, ["model"])
             name, model = await registry.resolve(None, self._task)
+        adapter = body.adapter(model)
+        if adapter is not None:
+            name, model = adapter.name, AdaptedService(model, adapter)
         context = replace(body.context(), arrived=request.scope[ARRIVED])
         return Asked(request, body, name, model, context)
 

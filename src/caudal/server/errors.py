@@ -15,6 +15,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from caudal.errors import (
+    AdapterExistsError,
+    AdapterNotFoundError,
     CaudalError,
     ContextOverflowError,
     EngineDeadError,
@@ -25,6 +27,7 @@ from caudal.errors import (
     RequestTimeoutError,
     TemplateError,
     TemplateProcessError,
+    UnknownAdapterError,
     UnknownModelError,
     UnsupportedTaskError,
 )
@@ -45,6 +48,14 @@ _ROUTES = {
     "score": "/v1/rerank and /v1/score",
 }
 """What a model that can do something is asked by."""
+
+
+_VLLM_KINDS = {
+    UnknownAdapterError: "NotFoundError",
+    AdapterNotFoundError: "NotFoundError",
+    AdapterExistsError: "InvalidUserInput",
+}
+"""Types of errors of what only vLLM's API has."""
 
 
 class UnknownResponseError(CaudalError):
@@ -98,6 +109,7 @@ def error_response(
     param: str | None = None,
     code: str | None = None,
     headers: Mapping[str, str] | None = None,
+    kind: str | None = None,
 ) -> JSONReply:
     """An error's response; the envelope's type follows from the status, as at OpenAI.
 
@@ -108,6 +120,7 @@ def error_response(
         param: The field to blame.
         code: OpenAI's, where it has one.
         headers: To be sent along.
+        kind: The envelope's type, where it is another.
     """
     if anthropic.speaks_anthropic(scope):
         status = anthropic.anthropic_status(status)
@@ -118,7 +131,7 @@ def error_response(
             status,
             {**(headers or {}), "request-id": request_id(scope)},
         )
-    body = envelope(message, _kind(status), param=param, code=code)
+    body = envelope(message, kind or _kind(status), param=param, code=code)
     return JSONReply(body, status, dict(headers or {}))
 
 
@@ -135,6 +148,12 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 404, "model", "model_not_found"
         case UnsupportedTaskError():
             return 400, "model", "unsupported_task"
+        case UnknownAdapterError():
+            return 404, "model", "model_not_found"
+        case AdapterNotFoundError():
+            return 404, "lora_path", None
+        case AdapterExistsError():
+            return 400, "lora_name", None
         case UnknownResponseError():
             return 404, None, "response_not_found"
         case UnknownConversationError():
@@ -167,7 +186,15 @@ def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
     if anthropic.speaks_anthropic(scope) and isinstance(error, ContextOverflowError):
         message = anthropic.overflow_message(error)
         param = None  # the message is to begin as Anthropic's does
-    return error_response(scope, status, message, param=param, code=code, headers=headers)
+    return error_response(
+        scope,
+        status,
+        message,
+        param=param,
+        code=code,
+        headers=headers,
+        kind=_VLLM_KINDS.get(type(error)),
+    )
 
 
 def error_event(error: Exception) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from caudal.reading.fields import RequestObject
 from caudal.service.context import NO_CONTEXT, RequestContext
+from caudal.service.info import AdapterInfo
 from caudal.service.naming import OUR_NAMES, FieldNames
+from caudal.service.service import Service
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -21,6 +23,17 @@ class ModelRequestBody(RequestObject):
     def takes_any_model(self) -> bool:
         """Whether whatever is served is meant, where there is no model of the name given."""
         return False
+
+    def adapter(self, model: Service) -> AdapterInfo | None:
+        """The adapter that the model is to answer with, where a field besides `model` says so.
+
+        Args:
+            model: That which `model` names.
+
+        Raises:
+            ParameterError: There is no such adapter.
+        """
+        return None
 
     def context(self) -> RequestContext:
         """What travels with the work."""

@@ -148,6 +148,7 @@ def serve(
     access: Access | None = None,
     limits: ServerLimits | None = None,
     strict_fields: bool = False,
+    allow_runtime_lora: bool = False,
     on_ready: Callable[[S], None],
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. What then does not end in time ends the process; and
@@ -159,6 +160,7 @@ def serve(
         access: See `create_app`.
         limits: What clients may cost.
         strict_fields: See `create_app`.
+        allow_runtime_lora: See `create_app`.
         on_ready: Called once requests can be answered.
 
     Raises:
@@ -166,7 +168,13 @@ def serve(
     """
     limits = limits or ServerLimits()
     registry = ModelRegistry()
-    app = create_app(registry, access=access, limits=limits, strict_fields=strict_fields)
+    app = create_app(
+        registry,
+        access=access,
+        limits=limits,
+        strict_fields=strict_fields,
+        allow_runtime_lora=allow_runtime_lora,
+    )
     config = ServerConfig(app, limits)
     last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
     server = Server(config, registry, last_resort)

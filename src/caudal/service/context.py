@@ -13,6 +13,7 @@ class RequestContext:
     Attributes:
         priority: Lower runs first (vLLM's convention).
         cache_salt: Shares cached prefixes only with requests of the same salt.
+        adapter: The name of the adapter that the model answers with; None: the bare model answers.
         user: Named in the log.
         arrived: When it arrived, on the monotonic clock; None: as the work is given.
         first_token_timeout: Seconds from arrival in which an answer must have begun; None: as the
@@ -22,6 +23,7 @@ class RequestContext:
 
     priority: int = 0
     cache_salt: str | None = None
+    adapter: str | None = None
     user: str | None = None
     arrived: float | None = None
     first_token_timeout: float | None = None
@@ -30,6 +32,11 @@ class RequestContext:
     def begun(self) -> RequestContext:
         """The same, of a request that has arrived now if not before."""
         return self if self.arrived is not None else replace(self, arrived=time.monotonic())
+
+    def seconds_since_arrival(self) -> float:
+        """How long ago a request arrived that has `begun`."""
+        assert self.arrived is not None
+        return time.monotonic() - self.arrived
 
 
 NO_CONTEXT = RequestContext()

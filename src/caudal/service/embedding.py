@@ -197,6 +197,7 @@ class Embedder:
         work: EmbedWork,
         context: RequestContext = NO_CONTEXT,
         *,
+        adapter: int | None = None,
         on_done: Callable[[], None] = lambda: None,
     ) -> list[Embedding]:
         """Embeddings of inputs, in order; if one fails, all do.
@@ -204,6 +205,7 @@ class Embedder:
         Args:
             work: What to embed.
             context: Who asks.
+            adapter: The engine's number of the adapter that the context names.
             on_done: Called after each input.
 
         Raises:
@@ -218,13 +220,14 @@ class Embedder:
         self.pooling.check_dimensions(work.dimensions, self.width)
         context = context.begun()
         inputs = await self._encoded(lambda: self._encode_all(work), context)
-        return await self._embed(inputs, work, context, on_done)
+        return await self._embed(inputs, work, context, adapter, on_done)
 
     async def _embed(
         self,
         inputs: Sequence[PoolInput],
         work: EmbedWork | ScoreWork,
         context: RequestContext,
+        adapter: int | None,
         on_done: Callable[[], None] = lambda: None,
     ) -> list[Embedding]:
         pooling, dimensions, shows_ids = self.pooling, None, False
@@ -232,7 +235,7 @@ class Embedder:
             dimensions, shows_ids = work.dimensions, work.show_token_ids
             if work.normalize is not None:
                 pooling = replace(pooling, normalize=work.normalize)
-        totals = await self._pool_all(inputs, context, on_done)
+        totals = await self._pool_all(inputs, context, adapter, on_done)
         return [
             Embedding(
                 pooling.finish(total, len(each.tokens), dimensions),
@@ -253,8 +256,19 @@ class Embedder:
             inputs.append(PoolInput(tokens))
         return inputs
 
-    async def score(self, work: ScoreWork, context: RequestContext = NO_CONTEXT) -> list[PairScore]:
+    async def score(
+        self,
+        work: ScoreWork,
+        context: RequestContext = NO_CONTEXT,
+        *,
+        adapter: int | None = None,
+    ) -> list[PairScore]:
         """Scores of pairs, in order. A text that is in several is embedded once.
+
+        Args:
+            work: What to score.
+            context: Who asks.
+            adapter: See `embed`.
 
         Raises:
             ParameterError, QueueFullError, RequestFailedError, RequestTimeoutError,
@@ -263,7 +277,7 @@ class Embedder:
         pairs, truncate = work.pairs, work.truncate
         context = context.begun()
         if self.pooling.scores_pairs:
-            return await self._cross_scores(work, context)
+            return await self._cross_scores(work, context, adapter)
 
         def encode() -> dict[str, PoolInput]:
             inputs: dict[str, PoolInput] = {}
@@ -275,7 +289,7 @@ class Embedder:
             return inputs
 
         inputs = await self._encoded(encode, context)
-        made = await self._embed(list(inputs.values()), work, context)
+        made = await self._embed(list(inputs.values()), work, context, adapter)
         embeddings = dict(zip(inputs, made, strict=True))
         counted: set[str] = set()
 
@@ -293,7 +307,9 @@ class Embedder:
             for a, b in pairs
         ]
 
-    async def _cross_scores(self, work: ScoreWork, context: RequestContext) -> list[PairScore]:
+    async def _cross_scores(
+        self, work: ScoreWork, context: RequestContext, adapter: int | None
+    ) -> list[PairScore]:
         def encode() -> list[PoolInput]:
             return [
                 self.encode_pair(a, b, truncate=work.truncate, fields=fields)
@@ -301,7 +317,7 @@ class Embedder:
             ]
 
         inputs = await self._encoded(encode, context)
-        totals = await self._pool_all(inputs, context, lambda: None)
+        totals = await self._pool_all(inputs, context, adapter, lambda: None)
         scores = []
         for each, total in zip(inputs, totals, strict=True):
             score = float(self.pooling.finish(total, len(each.tokens))[0])
@@ -351,7 +367,11 @@ class Embedder:
             return await asyncio.to_thread(encode)
 
     async def _pool_all(
-        self, inputs: Sequence[PoolInput], context: RequestContext, on_done: Callable[[], None]
+        self,
+        inputs: Sequence[PoolInput],
+        context: RequestContext,
+        adapter: int | None,
+        on_done: Callable[[], None],
     ) -> list[NDArray[np.float64]]:
         # Enough in the queue for full batches, and never so many as to fill it.
         config = self._engine.config
@@ -368,6 +388,7 @@ class Embedder:
                         work=Pool(self.pooling.kind, each.second_segment),
                         priority=context.priority,
                         cache_salt=context.cache_salt,
+                        adapter=adapter,
                         arrived=context.arrived,
                         timeout=context.timeout,
                     )

@@ -49,6 +49,27 @@ class TemplateInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterInfo:
+    """An adapter that requests may have a model answer with.
+
+    Attributes:
+        name: What requests call it.
+        number: Its number, never given twice while the model runs.
+        path: The file or folder that it is from.
+        created: Unix time of loading, in seconds.
+        rank: The largest rank of its changes.
+        bytes: Memory that it takes.
+    """
+
+    name: str
+    number: int
+    path: str
+    created: int
+    rank: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceInfo:
     """A served model.
 

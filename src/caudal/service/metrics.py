@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -20,6 +19,7 @@ from prometheus_client.utils import floatToGoString
 
 from caudal.engine.request import SequenceUpdate
 from caudal.engine.stats import EngineStats
+from caudal.service.context import RequestContext
 from caudal.service.generation import Generation
 from caudal.service.words import shortened
 
@@ -32,9 +32,11 @@ MAX_USER = 128
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
-def logged_user(user: str | None) -> str:
+def logged_context(context: RequestContext) -> str:
     """How a log line ends that tells of a request."""
-    return "" if user is None else f", user {shortened(user, MAX_USER)!r}"
+    adapter, user = context.adapter, context.user
+    said = "" if adapter is None else f", adapter {shortened(adapter, MAX_USER)!r}"
+    return said if user is None else f"{said}, user {shortened(user, MAX_USER)!r}"
 
 
 class ServiceMetrics:
@@ -74,9 +76,9 @@ class ServiceMetrics:
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, buckets=buckets, registry=self._registry)
 
-    def observer(self, user: str | None, arrived: float) -> RequestObserver:
-        """A clock for one request that arrived then, on the monotonic clock."""
-        return RequestObserver(self, user, arrived)
+    def observer(self, context: RequestContext) -> RequestObserver:
+        """A clock for one request that has arrived."""
+        return RequestObserver(self, context)
 
     def observe_queue_time(self, update: SequenceUpdate) -> None:
         """Add the time that a request waited, once it has run."""
@@ -88,11 +90,11 @@ class ServiceMetrics:
         self._requests.labels(outcome).inc()
         self._end_to_end.observe(seconds)
 
-    def count_unprepared(self, user: str | None, arrived: float) -> None:
+    def count_unprepared(self, context: RequestContext) -> None:
         """Add a request that ran out of time before it could be submitted, and log it."""
-        seconds = time.monotonic() - arrived
+        seconds = context.seconds_since_arrival()
         self.count("timeout", seconds)
-        logger.info("timeout: still being prepared, %.2f s%s", seconds, logged_user(user))
+        logger.info("timeout: still being prepared, %.2f s%s", seconds, logged_context(context))
 
     def render(self) -> bytes:
         """The text that Prometheus expects."""
@@ -170,6 +172,15 @@ class _EngineCollector(Collector):
             for state in ("used", "cached", "free"):
                 slots.add_metric([state], getattr(stats.slots, state))
             yield slots
+        if stats.adapters:
+            adapters = GaugeMetricFamily(
+                "caudal_adapter_requests",
+                "Requests that wait or run, by the adapter that they use.",
+                labels=["adapter"],
+            )
+            for adapter, requests in stats.adapters.items():
+                adapters.add_metric([adapter], requests)
+            yield adapters
         counters = {
             "prompt_tokens": ("Prompt tokens of started requests.", stats.prompt_tokens),
             "cache_hit_tokens": (
@@ -189,10 +200,9 @@ class _EngineCollector(Collector):
 class RequestObserver:
     """Times one request by the engine's clock, and logs a line when it has ended."""
 
-    def __init__(self, metrics: ServiceMetrics, user: str | None, arrived: float) -> None:
+    def __init__(self, metrics: ServiceMetrics, context: RequestContext) -> None:
         self._metrics = metrics
-        self._user = logged_user(user)
-        self._arrived = arrived
+        self._context = context
         self._last_token: dict[int, float] = {}
 
     def on_update(self, update: SequenceUpdate) -> None:
@@ -209,7 +219,7 @@ class RequestObserver:
 
     def on_end(self, generation: Generation) -> None:
         """Count the request and its tokens."""
-        seconds = time.monotonic() - self._arrived
+        seconds = self._context.seconds_since_arrival()
         self._metrics.count(generation.outcome, seconds)
         logger.info(
             "%s: prompt %d tokens (%d cached), answer %d tokens, %.2f s%s",
@@ -218,5 +228,5 @@ class RequestObserver:
             generation.num_cached_tokens,
             generation.num_output_tokens,
             seconds,
-            self._user,
+            logged_context(self._context),
         )

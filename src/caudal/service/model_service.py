@@ -34,7 +34,7 @@ from caudal.service.chat_generation import ChatGeneration
 from caudal.service.chats import Chats
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.generation import Generation
-from caudal.service.info import ServiceInfo, ServiceLimits, TemplateInfo
+from caudal.service.info import AdapterInfo, ServiceInfo, ServiceLimits, TemplateInfo
 from caudal.service.parts import ServiceParts
 from caudal.service.service import Service
 from caudal.service.texts import TextCoder
@@ -104,6 +104,11 @@ class ModelService(Service):
     def healthy(self) -> bool:
         """See `Service`."""
         return self.parts.engine.healthy
+
+    @property
+    def adapters(self) -> Sequence[AdapterInfo]:
+        """See `Service`."""
+        return self.parts.adapters.infos
 
     async def stats(self) -> EngineStats:
         """See `Service`."""
@@ -183,13 +188,17 @@ class ModelService(Service):
         """
         context = context.begun()
         with self._logged(f"embeddings of {len(work.inputs)} inputs", context):
-            return await self.parts.embedder.embed(work, context, on_done=on_done)
+            return await self.parts.embedder.embed(
+                work, context, adapter=self.parts.adapters.number(context.adapter), on_done=on_done
+            )
 
     async def score(self, work: ScoreWork, context: RequestContext = NO_CONTEXT) -> list[PairScore]:
         """See `Service`."""
         context = context.begun()
         with self._logged(f"scoring of {len(work.pairs)} pairs", context):
-            return await self.parts.embedder.score(work, context)
+            return await self.parts.embedder.score(
+                work, context, adapter=self.parts.adapters.number(context.adapter)
+            )
 
     async def tokenize(
         self,
@@ -231,6 +240,20 @@ class ModelService(Service):
         """See `Service`."""
         return await self._chats.render(conversation)
 
+    # What it may do it with
+
+    async def load_adapter(
+        self, name: str, path: str, *, replace: bool = False
+    ) -> Sequence[AdapterInfo]:
+        """See `Service`."""
+        await self.parts.adapters.load(name, path, replace=replace)
+        return self.adapters
+
+    async def unload_adapter(self, name: str) -> Sequence[AdapterInfo]:
+        """See `Service`."""
+        self.parts.adapters.unload(name)
+        return self.adapters
+
     async def shutdown(self) -> None:
         """See `Service`."""
         self._chats.close()
@@ -245,16 +268,14 @@ class ModelService(Service):
         # Not at the top: see `ServiceParts.from_loaded`.
         from caudal.service.pooling_log import logged
 
-        assert context.arrived is not None
-        return logged(metrics, what, context.user, context.arrived)
+        return logged(metrics, what, context)
 
     def _in_time(self, context: RequestContext) -> AbstractAsyncContextManager[None]:
         """Where an answer is made ready to be submitted; raises `RequestTimeoutError`."""
 
         def count() -> None:
             if self.parts.metrics is not None:
-                assert context.arrived is not None
-                self.parts.metrics.count_unprepared(context.user, context.arrived)
+                self.parts.metrics.count_unprepared(context)
 
         return in_time(context, self.parts.engine.config, generates=True, on_timeout=count)
 
@@ -293,10 +314,9 @@ class ModelService(Service):
         show_ids: bool = False,
         show_text: PromptForm | None = None,
     ) -> Generation:
-        assert context.arrived is not None
         parts = self.parts
         metrics = parts.metrics
-        observer = None if metrics is None else metrics.observer(context.user, context.arrived)
+        observer = None if metrics is None else metrics.observer(context)
         self._check_length(len(prompt), params)
         request = Request(
             request_id=f"{self._id}-{next(self._numbers)}",
@@ -304,6 +324,7 @@ class ModelService(Service):
             work=Generate(params, thinking),
             priority=context.priority,
             cache_salt=context.cache_salt,
+            adapter=parts.adapters.number(context.adapter),
             arrived=context.arrived,
             first_token_timeout=context.first_token_timeout,
             timeout=context.timeout,

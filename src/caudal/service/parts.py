@@ -16,6 +16,7 @@ from caudal.errors import (
 from caudal.formats.template_workers import TemplateWorkers
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
+from caudal.service.adapters import ModelAdapters
 from caudal.service.embedding import Embedder
 from caudal.service.facts import ServedFacts
 
@@ -40,6 +41,7 @@ class ServiceParts:
         grammars: Compiles what an answer must look like.
         engine: Runs requests.
         embedder: Texts to vectors and scores.
+        adapters: What requests may have it answer with.
         facts: What was loaded and what runs it.
         metrics: Told how each request goes; None where nobody asks.
         strict: Refuse what could not be given as it was asked for: parameters that have no effect
@@ -54,6 +56,7 @@ class ServiceParts:
     grammars: GrammarCompiler
     engine: AsyncEngine
     embedder: Embedder
+    adapters: ModelAdapters
     facts: ServedFacts
     metrics: ServiceMetrics | None = None
     strict: bool = False
@@ -123,13 +126,15 @@ class ServiceParts:
 
             metrics = ServiceMetrics(engine.stats)
             embedder = Embedder.of(loaded, engine, metrics.observe_queue_time)
+        names = tuple(names or [loaded.name])
         return cls(
-            names=tuple(names or [loaded.name]),
+            names=names,
             tokenizer=loaded.tokenizer,
             chat=chat,
             grammars=loaded.grammars,
             engine=engine,
             embedder=embedder,
+            adapters=ModelAdapters(engine, loaded.read_adapter, names),
             facts=facts,
             metrics=metrics,
             strict=strict,

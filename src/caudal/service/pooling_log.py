@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Iterator
 
 from caudal.errors import ParameterError, QueueFullError, RequestTimeoutError
-from caudal.service.metrics import ServiceMetrics, logged_user
+from caudal.service.context import RequestContext
+from caudal.service.metrics import ServiceMetrics, logged_context
 
 logger = logging.getLogger("caudal.server")
 
 
 @contextlib.contextmanager
-def logged(metrics: ServiceMetrics, what: str, user: str | None, arrived: float) -> Iterator[None]:
+def logged(metrics: ServiceMetrics, what: str, context: RequestContext) -> Iterator[None]:
     """Count what happens inside as one request, and log a line when it has ended.
 
     What is refused, and so never became a request, is neither counted nor logged.
@@ -23,8 +23,7 @@ def logged(metrics: ServiceMetrics, what: str, user: str | None, arrived: float)
     Args:
         metrics: Counts it.
         what: The request in a few words.
-        user: Named in the log.
-        arrived: When it arrived, on the monotonic clock.
+        context: Who asks; it has `begun`.
     """
     outcome: str | None = "failed"
     try:
@@ -41,6 +40,6 @@ def logged(metrics: ServiceMetrics, what: str, user: str | None, arrived: float)
         raise
     finally:
         if outcome is not None:
-            seconds = time.monotonic() - arrived
+            seconds = context.seconds_since_arrival()
             metrics.count(outcome, seconds)
-            logger.info("%s: %s, %.2f s%s", outcome, what, seconds, logged_user(user))
+            logger.info("%s: %s, %.2f s%s", outcome, what, seconds, logged_context(context))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from caudal.errors import UnknownModelError
+from caudal.service.adapted import AdaptedService
 from caudal.service.service import Service
 
 if TYPE_CHECKING:
@@ -46,15 +48,24 @@ class ModelRegistry:
         assert self._services, "the readiness gate let a request through"
         return self.services[0]
 
+    @property
+    def by_name(self) -> Mapping[str, Service]:
+        """The models by all names that requests may use; those of adapters follow."""
+        found = dict(self._services)
+        for service in self.services:
+            for adapter in service.adapters:
+                found.setdefault(adapter.name, AdaptedService(service, adapter))
+        return found
+
     async def resolve(self, name: str | None, task: Task | None = None) -> tuple[str, Service]:
         """The model of a name, ready to be asked.
 
         Args:
-            name: As the request has it; None or empty for the default.
+            name: As the request has it, a model's or an adapter's; None or empty for the default.
             task: What is to be asked of it.
 
         Returns:
-            The name to answer under, and the model.
+            The name to answer under, and the model; with its adapter, where that is named.
 
         Raises:
             UnknownModelError: There is no such model.
@@ -63,7 +74,10 @@ class ModelRegistry:
         service = self._services.get(name) if name else self.default
         if service is None:
             assert name is not None
-            raise UnknownModelError(name, list(self._services))
+            by_name = self.by_name
+            if name not in by_name:
+                raise UnknownModelError(name, list(by_name))
+            service = by_name[name]
         if task is not None:
             service.check_task(task)
         return name or service.names[0], service

@@ -28,7 +28,7 @@ from caudal.service.answers import (
 )
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.facts import ServedFacts
-from caudal.service.info import ServiceInfo
+from caudal.service.info import AdapterInfo, ServiceInfo
 from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
 from caudal.structured_outputs import StructuredOutputsParams
 
@@ -107,6 +107,10 @@ class Service(Protocol):
         return self.info.names
 
     @property
+    def adapters(self) -> Sequence[AdapterInfo]:
+        """The adapters that requests may name, in the order of loading. Never waits."""
+
+    @property
     def facts(self) -> ServedFacts:
         """What was loaded and what runs it."""
         return self.info.facts
@@ -148,6 +152,7 @@ class Service(Protocol):
                 be had of this model.
             QueueFullError: Too many requests are waiting.
             RequestTimeoutError: Time ran out before it could be submitted.
+            UnknownAdapterError: The context names an adapter that isn't there; so do the others.
         """
 
     async def complete(
@@ -231,6 +236,38 @@ class Service(Protocol):
 
     async def render(self, conversation: Conversation) -> str:
         """A conversation's prompt as text; raises what `chat` raises."""
+
+    # What it may do it with
+
+    async def load_adapter(
+        self, name: str, path: str, *, replace: bool = False
+    ) -> Sequence[AdapterInfo]:
+        """Load an adapter while the model runs.
+
+        Args:
+            name: What requests will call it.
+            path: Its file or folder, on the machine that the model is on.
+            replace: It may take the place of one of the same name; requests that have come before
+                are still answered with that one.
+
+        Returns:
+            All that there are now.
+
+        Raises:
+            AdapterExistsError: The name is taken.
+            AdapterNotFoundError: There is no such file.
+            ModelLoadError: It can't be used with this model.
+        """
+
+    async def unload_adapter(self, name: str) -> Sequence[AdapterInfo]:
+        """Take requests for an adapter no more; those that it has are answered, then it is gone.
+
+        Returns:
+            All that there are now.
+
+        Raises:
+            UnknownAdapterError: There is none of this name.
+        """
 
     async def shutdown(self) -> None:
         """End what runs, and all threads and processes. Safe to call twice."""

@@ -14,7 +14,7 @@ from caudal.engine.wire import ErrorData, pack, unpack
 from caudal.errors import CaudalError
 from caudal.service.answers import TokenForm, Tokens, Usage
 from caudal.service.context import RequestContext
-from caudal.service.info import ServiceInfo
+from caudal.service.info import AdapterInfo, ServiceInfo
 from caudal.service.service import RunningChat, RunningText, Service
 from caudal.service.work import ChatWork, CompletionWork
 from caudal.workers.channel import Channel
@@ -137,6 +137,14 @@ class ServiceHost:
         async def info(call: int) -> ServiceInfo:
             return service.info
 
+        async def adapters(call: int) -> Sequence[AdapterInfo]:
+            return service.adapters
+
+        async def load_adapter(
+            call: int, name: str, path: str, replace: bool
+        ) -> Sequence[AdapterInfo]:
+            return await service.load_adapter(name, path, replace=replace)
+
         async def tokenize(
             call: int, text: str, add_special: bool, parse_special: bool, show: TokenForm | None
         ) -> Tokens:
@@ -170,6 +178,9 @@ class ServiceHost:
             "detokenize": plain(service.detokenize),
             "measure": plain(service.measure),
             "render": plain(service.render),
+            "adapters": adapters,
+            "load_adapter": load_adapter,
+            "unload_adapter": plain(service.unload_adapter),
             "shutdown": self._shutdown,
         }
 

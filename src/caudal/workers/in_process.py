@@ -37,7 +37,9 @@ def open_planned(
     """
     with contextlib.ExitStack() as stack:
         store = Store(None if model.home is None else Path(model.home))
-        planned = stack.enter_context(plan_model(model.name, options, store=store))
+        planned = stack.enter_context(
+            plan_model(model.name, options, adapters=model.adapters, store=store)
+        )
         return OpenFiles(model, planned, stack.pop_all(), taken())
 
 

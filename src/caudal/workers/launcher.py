@@ -42,12 +42,14 @@ class ModelSource:
         name: A name that the store resolves, or the path of a GGUF file or of a model's folder.
         names: Names that requests use for it, its own first; by default `name`.
         home: The store's directory; None for the user's.
+        adapters: Those that it begins with: by name, their paths.
         serving: How answers are read, and which requests are taken.
     """
 
     name: str
     names: tuple[str, ...] = ()
     home: str | None = None
+    adapters: dict[str, str] = field(default_factory=dict)
     serving: ServingOptions = field(default_factory=ServingOptions)
 
 

@@ -31,7 +31,7 @@ from caudal.service.answers import (
     Usage,
 )
 from caudal.service.context import RequestContext
-from caudal.service.info import ServiceInfo
+from caudal.service.info import AdapterInfo, ServiceInfo
 from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
 from caudal.structured_outputs import StructuredOutputsParams
 from caudal.workers.launcher import LoadProgress, ModelMemory, ModelPlan, ModelSource
@@ -171,6 +171,9 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "detokenize": (tuple[list[int]], str),
     "measure": (tuple[Conversation, StructuredOutputsParams | None], ConversationSize),
     "render": (tuple[Conversation], str),
+    "adapters": (tuple[()], list[AdapterInfo]),
+    "load_adapter": (tuple[str, str, bool], list[AdapterInfo]),
+    "unload_adapter": (tuple[str], list[AdapterInfo]),
     "shutdown": (tuple[()], None),
 }
 """What may be asked of a worker: what each method takes, and what it gives."""

@@ -28,7 +28,7 @@ from caudal.service.answers import (
     Usage,
 )
 from caudal.service.context import NO_CONTEXT, RequestContext
-from caudal.service.info import ServiceInfo
+from caudal.service.info import AdapterInfo, ServiceInfo
 from caudal.service.service import RunningChat, RunningText, Service
 from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
 from caudal.structured_outputs import StructuredOutputsParams
@@ -318,11 +318,15 @@ class RemoteService(Service):
     Args:
         connection: To it.
         info: What it says of itself.
+        adapters: Those that it has; it gets others through here only.
     """
 
-    def __init__(self, connection: Connection, info: ServiceInfo) -> None:
+    def __init__(
+        self, connection: Connection, info: ServiceInfo, adapters: Sequence[AdapterInfo] = ()
+    ) -> None:
         self._connection = connection
         self._info = info
+        self._adapters = adapters
 
     @classmethod
     async def connected(cls, connection: Connection) -> RemoteService:
@@ -331,7 +335,7 @@ class RemoteService(Service):
         Raises:
             WorkerEndedError: It has ended.
         """
-        return cls(connection, await connection.call("info"))
+        return cls(connection, await connection.call("info"), await connection.call("adapters"))
 
     @property
     def info(self) -> ServiceInfo:
@@ -342,6 +346,11 @@ class RemoteService(Service):
     def healthy(self) -> bool:
         """See `Service`."""
         return not self._connection.ended
+
+    @property
+    def adapters(self) -> Sequence[AdapterInfo]:
+        """See `Service`."""
+        return self._adapters
 
     async def stats(self) -> EngineStats:
         """See `Service`."""
@@ -422,6 +431,18 @@ class RemoteService(Service):
         """See `Service`."""
         text: str = await self._connection.call("render", conversation)
         return text
+
+    async def load_adapter(
+        self, name: str, path: str, *, replace: bool = False
+    ) -> Sequence[AdapterInfo]:
+        """See `Service`."""
+        self._adapters = await self._connection.call("load_adapter", name, path, replace)
+        return self._adapters
+
+    async def unload_adapter(self, name: str) -> Sequence[AdapterInfo]:
+        """See `Service`."""
+        self._adapters = await self._connection.call("unload_adapter", name)
+        return self._adapters
 
     async def shutdown(self) -> None:
         """See `Service`."""

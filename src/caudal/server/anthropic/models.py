@@ -13,19 +13,18 @@ _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 1000
 
 
-def model_page(models: Sequence[Service], query: Mapping[str, str]) -> dict[str, Any]:
+def model_page(models: Mapping[str, Service], query: Mapping[str, str]) -> dict[str, Any]:
     """A page of the names that requests may use.
 
     Args:
-        models: The served ones.
+        models: Those that there are, by name.
         query: `limit`, and `after_id` or `before_id`: the names next to it.
 
     Raises:
         ParameterError: One of them makes no sense.
     """
     limit = _limit(query.get("limit"))
-    by_name = {name: model for model in models for name in model.names}
-    names = list(by_name)
+    names = list(models)
     begin, end = 0, len(names)
     if "after_id" in query:
         begin = _place(names, "after_id", query["after_id"]) + 1
@@ -35,7 +34,7 @@ def model_page(models: Sequence[Service], query: Mapping[str, str]) -> dict[str,
     # The page next to the name that was given: before it, that is the last one.
     page = found[-limit:] if "before_id" in query and "after_id" not in query else found[:limit]
     return {
-        "data": [model_info(by_name[name], name) for name in page],
+        "data": [model_info(models[name], name) for name in page],
         "has_more": len(found) > len(page),
         "first_id": page[0] if page else None,
         "last_id": page[-1] if page else None,

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from caudal.server.anthropic.errors import speaks_anthropic
 from caudal.server.anthropic.models import model_info, model_page
 from caudal.server.asked import model_registry
+from caudal.service.adapted import AdaptedService
 from caudal.service.facts import ServedFacts
 from caudal.service.service import Service
 
@@ -18,10 +19,10 @@ router = APIRouter()
 @router.get("/v1/models")
 async def list_models(request: Request) -> dict[str, Any]:
     """The names that requests may use. In Anthropic's shape, where `anthropic-version` is sent."""
-    models = model_registry(request).services
+    models = model_registry(request).by_name
     if speaks_anthropic(request.scope):
         return model_page(models, request.query_params)
-    cards = [_card(model, name) for model in models for name in model.names]
+    cards = [_card(model, name) for name, model in models.items()]
     return {"object": "list", "data": cards}
 
 
@@ -35,13 +36,16 @@ async def retrieve_model(name: str, request: Request) -> dict[str, Any]:
 def _card(model: Service, name: str) -> dict[str, Any]:
     """A model, with what clients of vLLM (`max_model_len`) and llama.cpp (`meta`) look for."""
     loaded = model.facts.loaded
+    root, parent = model.names[0], None
+    if isinstance(model, AdaptedService):  # as vLLM has it
+        root, parent = model.adapter.path, model.base.names[0]
     return {
         "id": name,
         "object": "model",
         "created": model.info.created,
         "owned_by": "caudal",
-        "root": model.names[0],
-        "parent": None,
+        "root": root,
+        "parent": parent,
         "aliases": list(model.names),
         "max_model_len": model.max_model_len,
         "context_length": model.max_model_len,

@@ -1,0 +1,51 @@
+"""A model's adapters, from files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from caudal.errors import AdapterNotFoundError, ParameterError
+from caudal.formats.lora.adapter import Adapter
+from caudal.formats.lora.base import AdapterBase
+from caudal.formats.lora.reading import read_adapter
+
+AdapterPaths = Mapping[str, str]
+"""Adapters to load: by the names that requests will use, the paths of a GGUF file or a folder."""
+
+NO_ADAPTERS: AdapterPaths = {}
+
+
+def load_adapter(name: str, path: str, base: AdapterBase) -> Adapter:
+    """Read an adapter of a model.
+
+    Args:
+        name: What requests will call it.
+        path: A GGUF file, or a folder as PEFT saves it.
+        base: The model.
+
+    Raises:
+        AdapterNotFoundError: There is no such file.
+        ModelLoadError: It can't be used with this model.
+    """
+    try:
+        there = Path(path).exists()
+    except (OSError, ValueError):  # no name that a file could have
+        there = False
+    if not there:
+        raise AdapterNotFoundError(name, path)
+    return read_adapter(Path(path), base)
+
+
+def parse_adapter(text: str) -> tuple[str, str]:
+    """The name and the path that `NAME=PATH` says.
+
+    Raises:
+        ParameterError: It says none.
+    """
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise ParameterError(
+            "lora", f"{text!r} is no adapter; write NAME=PATH, e.g. sql=./sql.gguf."
+        )
+    return name, path
