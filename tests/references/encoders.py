@@ -16,12 +16,15 @@ from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.service.embedding import Embedder
 from caudal.service.work import EmbedWork
-from references.reference import FOLDER, SIZES, TOKENS, Reference
+from references.reference import FOLDER, SIZES, TOKENS, VOCABULARY, Reference
 from references.weights import random_weight, tokenizer_json
 from support.safetensors_writer import write_safetensors
 
 INPUTS = [TOKENS[:1], TOKENS[5:40], TOKENS]
 OPTIONS = LoadOptions(activations="f32", kv_type="f32", threads=2)
+
+PADDING = next(token for token in range(VOCABULARY) if token and token not in TOKENS)
+"""A token that inputs don't have: those of RoBERTa have no position of their own."""
 
 _SIZES = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"}
 _NOMIC_SIZES = {
@@ -82,6 +85,28 @@ def _nomic_with_experts() -> dict[str, list[int]]:
 
 ENCODERS = {
     "bert": EncoderReference(config={"model_type": "bert", **_SIZES}, auto="AutoModel"),
+    "xlm_roberta": EncoderReference(
+        config={
+            "model_type": "xlm-roberta",
+            **_SIZES,
+            "max_position_embeddings": 514,
+            "type_vocab_size": 1,
+            "pad_token_id": PADDING,
+        },
+        auto="AutoModel",
+    ),
+    "xlm_roberta_pairs": EncoderReference(
+        config={
+            "model_type": "xlm-roberta",
+            **_SIZES,
+            "max_position_embeddings": 514,
+            "type_vocab_size": 1,
+            "pad_token_id": PADDING,
+            "num_labels": 1,
+        },
+        auto="AutoModelForSequenceClassification",
+        llama_cpp=False,
+    ),
     "nomic_bert": EncoderReference(
         config={"model_type": "nomic_bert", **_SIZES, "layer_norm_eps": 1e-6}, auto="AutoModel"
     ),

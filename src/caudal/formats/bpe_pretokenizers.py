@@ -127,6 +127,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     # GPT-2's pattern.
     "gpt-2": _PLAIN_GPT2,
     "phi-2": _PLAIN_GPT2,
+    "roberta-bpe": _PLAIN_GPT2,
     "gigachat": _PLAIN_GPT2,
     "a.x-4.0": _PLAIN_GPT2,
     "mellum": _PLAIN_GPT2,

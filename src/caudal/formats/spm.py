@@ -66,7 +66,7 @@ def _merges_by_score(
 ) -> list[tuple[str, str]]:
     """All ways of cutting a token into two, those of the best tokens first."""
     texts = vocabulary.texts
-    scores = _read_scores(file, vocabulary)
+    scores = read_scores(file, vocabulary)
     pieces = np.sort(np.fromiter(ids.values(), np.int64, len(ids)))
     best_first = pieces[np.argsort(-scores[pieces], kind="stable")]
     return [
@@ -96,9 +96,14 @@ def spm_token_bytes(text: str, kind: TokenKind, source: str) -> bytes:
     return bytes([int(found[1], 16)])
 
 
-def _read_scores(
+def read_scores(
     file: ModelFile, vocabulary: Vocabulary
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """A score for each token.
+
+    Raises:
+        ModelLoadError: They are missing, of a wrong type or number, or one isn't a number.
+    """
     key = "tokenizer.ggml.scores"
     scores = file.get_array(key, "float")
     if len(scores) != len(vocabulary.texts):

@@ -10,6 +10,7 @@ from typing import Self
 from tokenizers import Tokenizer as Backend
 
 from caudal.errors import ModelLoadError, ParameterError
+from caudal.formats import unigram
 from caudal.formats.bpe import bpe_token_bytes, build_bpe, pre_tokenizer_of
 from caudal.formats.model_file import ModelFile
 from caudal.formats.model_folder import ModelFolder
@@ -26,7 +27,13 @@ from caudal.formats.wordpiece import (
 COUNTED_CHARS = 2**20
 """Text up to this length is tokenised even if it can't fit the context."""
 
-_KINDS = {"gpt2": "byte-level BPE", "llama": "SentencePiece BPE", "bert": "WordPiece"}
+_KINDS = {
+    "gpt2": "byte-level BPE",
+    "llama": "SentencePiece BPE",
+    "bert": "WordPiece",
+    unigram.MODEL: "SentencePiece Unigram",
+}
+_ROBERTA_END = "</s>"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -99,7 +106,14 @@ class Tokenizer:
                 spelt := with_continuations(vocabulary, file), build_wordpiece(spelt)
             )
         space_prefix: SpacePrefix = "never"
-        if vocabulary.is_sentencepiece:
+        default_eos = False
+        if vocabulary.model == unigram.MODEL:
+            vocabulary = unigram.with_roles(vocabulary)
+            backend = unigram.build_unigram(file, vocabulary)
+            default_bos, default_eos = (
+                token is not None for token in (vocabulary.bos_id, vocabulary.eos_id)
+            )
+        elif vocabulary.is_sentencepiece:
             backend = build_spm(file, vocabulary)
             default_bos = vocabulary.bos_id is not None
             if file.get_bool("tokenizer.ggml.add_space_prefix", vocabulary.model == "llama"):
@@ -108,7 +122,7 @@ class Tokenizer:
             backend = build_bpe(file, vocabulary)
             default_bos = pre_tokenizer_of(vocabulary).add_bos and vocabulary.bos_id is not None
         add_bos = file.get_bool("tokenizer.ggml.add_bos_token", default_bos)
-        add_eos = file.get_bool("tokenizer.ggml.add_eos_token", False)
+        add_eos = file.get_bool("tokenizer.ggml.add_eos_token", default_eos)
         for role, is_added, token in (
             ("bos", add_bos, vocabulary.bos_id),
             ("eos", add_eos, vocabulary.eos_id),
@@ -161,10 +175,19 @@ class Tokenizer:
         return len(self.vocabulary.texts)
 
     @property
+    def separators(self) -> int:
+        """How many times EOS stands between two texts that are encoded as a pair."""
+        if self.eos_id is None:
+            return 0
+        return 2 if self.vocabulary.texts[self.eos_id] == _ROBERTA_END else 1
+
+    @property
     def longest_token(self) -> int | None:
         """Most characters of text that a token stands for; None if there is no such limit."""
         if self._is_spm and len(self.vocabulary.ids_of_kind(TokenKind.BYTE)) < 256:
             return None  # a stretch of unknown text becomes one token
+        if self.vocabulary.model == unigram.MODEL:
+            return None  # white space is left out, and what is unknown becomes one token
         if self.vocabulary.model == "bert":
             return None  # a word that is unknown, or too long, becomes one token
         return self._longest_token
@@ -289,7 +312,7 @@ class Tokenizer:
             return b""
         if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN, TokenKind.USER_DEFINED):
             return text.encode()
-        if self._is_spm:
+        if self._is_spm or self.vocabulary.model == unigram.MODEL:
             return spm_token_bytes(text, kind, self.vocabulary.source)
         if self.vocabulary.model == "bert":
             return wordpiece_token_bytes(text)

@@ -18,10 +18,10 @@ MAX_STEPS = 32
 MAX_WORD_CHARACTERS = 1000
 """Longest word that is looked up; its tokens are searched for in quadratic time. BERT has 100."""
 
-# None of these gives more than a few characters for one, whatever the order and repetition.
-_NORMALIZERS = frozenset(
+NORMALIZERS = frozenset(
     ("BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "Strip", "StripAccents")
 )
+"""None of these gives more than a few characters for one, whatever the order and repetition."""
 _PRE_TOKENIZERS = frozenset(
     (
         "BertPreTokenizer",
@@ -49,9 +49,9 @@ def check_steps(source: str, content: Mapping[str, Any]) -> None:
     for step in normalizers:
         kind = step.get("type")
         if kind == "Replace":
-            _check_replace(source, step)
-        elif kind not in _NORMALIZERS:
-            raise unsupported(source, "normalizer", kind, {*_NORMALIZERS, "Replace"})
+            check_replace(source, step)
+        elif kind not in NORMALIZERS:
+            raise unsupported(source, "normalizer", kind, {*NORMALIZERS, "Replace"})
     for step in steps_of(source, content, "pre_tokenizer", "pretokenizers"):
         kind = step.get("type")
         if kind not in _PRE_TOKENIZERS:
@@ -93,7 +93,12 @@ def steps_of(
         left += reversed(inner)
 
 
-def _check_replace(source: str, step: Mapping[str, Any]) -> None:
+def check_replace(source: str, step: Mapping[str, Any]) -> None:
+    """Refuse a Replace of what isn't a plain text, or by a longer one.
+
+    Raises:
+        ModelLoadError: It is such a one.
+    """
     pattern = step.get("pattern")
     what = pattern.get("String") if isinstance(pattern, dict) and len(pattern) == 1 else None
     by = step.get("content")

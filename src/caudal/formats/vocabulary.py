@@ -33,6 +33,7 @@ SUPPORTED_TOKENIZERS: dict[str, str] = {
     "llama": "SentencePiece",
     "gemma4": "SentencePiece with merges",
     "bert": "WordPiece",
+    "t5": "SentencePiece Unigram",
 }
 """`tokenizer.ggml.model` values that `Tokenizer` understands."""
 
@@ -106,7 +107,7 @@ class Vocabulary:
 
     Attributes:
         source: The file's name, for errors.
-        model: `tokenizer.ggml.model`: `gpt2`, `llama`, `gemma4` or `bert`.
+        model: `tokenizer.ggml.model`: `gpt2`, `llama`, `gemma4`, `bert` or `t5`.
         pre: `tokenizer.ggml.pre`, the pre-tokenizer's name; empty where it isn't from GGUF.
         texts: Token texts by id, as they are in the file; those that fill up to the embedding's
             rows are left out.

@@ -11,6 +11,7 @@ from caudal.errors import ModelLoadError
 from caudal.formats import embedding_keys
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
+from caudal.formats.huggingface import unigram
 from caudal.formats.huggingface.model import FolderModel, open_folder
 from caudal.formats.huggingface.tokenizer import read_tokenizer, tokenizer_type
 from caudal.formats.lora.base import AdapterBase
@@ -107,7 +108,10 @@ def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
 
 
 def _folder_tokenizer(folder: ModelFolder, file: ModelFile) -> Tokenizer:
-    if file.architecture in ENCODERS and tokenizer_type(folder) != "BPE":
+    kind = tokenizer_type(folder)
+    if file.architecture in ENCODERS and kind == unigram.TYPE:
+        return unigram.read_unigram(folder, file.tensor(_EMBEDDING).shape[0])
+    if file.architecture in ENCODERS and kind != "BPE":
         lowercase = file.get_bool(embedding_keys.LOWERCASE, False)
         return Tokenizer.from_folder(folder, lowercase=lowercase)
     return read_tokenizer(folder, file.tensor(_EMBEDDING).shape[0])

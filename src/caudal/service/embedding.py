@@ -170,6 +170,8 @@ class Embedder:
     ) -> PoolInput:
         """A pair for a cross-encoder: [CLS] first [SEP] second [SEP]; only `second` is ever cut.
 
+        RoBERTa's have [SEP] twice between them, and no segments.
+
         Args:
             first: The text that stands first.
             second: The other.
@@ -183,6 +185,8 @@ class Embedder:
         limit = self.limit(truncate)
         encode = self._tokenizer.encode
         head = encode(self._bounded(first, limit, None, fields[0]))
+        again = self._tokenizer.separators - 1
+        head += head[-1:] * again
         tail = encode(self._bounded(second, limit, truncate, fields[1]))[1:]  # without its [CLS]
         room = limit - len(head)
         if room < 2:
@@ -190,7 +194,7 @@ class Embedder:
         if len(tail) > room and truncate is None:
             raise InputTooLongError(fields[1], limit, len(head) + len(tail))
         tail = tail if len(tail) <= room else [*tail[: room - 1], tail[-1]]
-        return PoolInput([*head, *tail], len(head))
+        return PoolInput([*head, *tail], None if again else len(head))
 
     async def embed(
         self,

@@ -34,6 +34,7 @@ _PREFIXES = (
     "backbone.",
     "model.",
     "bert.",
+    "roberta.",
 )
 _KINDS = {"gamma": "weight", "beta": "bias"}
 """What older files call the parts of a norm."""

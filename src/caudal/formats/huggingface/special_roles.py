@@ -74,7 +74,7 @@ class SpecialRoles:
             found["bos"] = next(iter(_token_ids(config, "bos_token_id", table)), None)
         if found["eos"] is None:
             found["eos"] = min(ends, default=None)
-        first, last = _frame(content, table)
+        first, last = frame(content, table)
         if last is not None and "add_eos_token" not in settings:
             # What ends a text to encode; with models for embeddings it isn't what ends an answer.
             found["eos"] = last
@@ -120,9 +120,11 @@ def _token_ids(settings: JsonObject, key: str, table: TokenTable) -> list[int]:
     return tokens
 
 
-def _frame(content: Mapping[str, Any], table: TokenTable) -> tuple[int | None, int | None]:
+def frame(content: Mapping[str, Any], table: TokenTable) -> tuple[int | None, int | None]:
     """The tokens that `tokenizer.json` puts before and behind a text, where they are one each."""
     for processor in _processors(content.get("post_processor")):
+        if processor.get("type") in ("BertProcessing", "RobertaProcessing"):
+            return _token_in(processor.get("cls"), table), _token_in(processor.get("sep"), table)
         if processor.get("type") != "TemplateProcessing":
             continue
         single = processor.get("single")
@@ -152,6 +154,15 @@ def _processors(processor: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
             yield from _processors(each, depth + 1)
     else:
         yield processor
+
+
+def _token_in(pair: Any, table: TokenTable) -> int | None:
+    """The token that a pair of its text and its id names."""
+    match pair:
+        case [str() as text, _]:
+            return table.id_of(text)
+        case _:
+            return None
 
 
 def _special_text(piece: Mapping[str, Any]) -> Any:

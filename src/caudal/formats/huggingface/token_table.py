@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from caudal.errors import ModelLoadError
-from caudal.formats.vocabulary import check_token_lengths
+from caudal.formats.vocabulary import TokenEdges, check_token_lengths
 
 MAX_VOCABULARY = 1 << 22
 
@@ -106,6 +106,13 @@ class TokenTable:
             if token.text == text:
                 return token.id
         return self.model.get(text)
+
+
+def token_edges(added: AddedToken) -> TokenEdges | None:
+    """What counts at an added token's edges; None where its text alone does."""
+    if not (added.lstrip or added.rstrip or added.single_word):
+        return None
+    return TokenEdges(lstrip=added.lstrip, rstrip=added.rstrip, single_word=added.single_word)
 
 
 def _added_tokens(source: str, content: Mapping[str, Any]) -> list[AddedToken]:

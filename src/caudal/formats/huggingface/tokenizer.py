@@ -12,7 +12,7 @@ from caudal.errors import ModelLoadError
 from caudal.formats.bpe import build_pre_tokenizer
 from caudal.formats.huggingface.bpe_steps import ByteLevel, SentencePiece, read_bpe_steps
 from caudal.formats.huggingface.special_roles import SpecialRoles
-from caudal.formats.huggingface.token_table import AddedToken, TokenTable
+from caudal.formats.huggingface.token_table import TokenTable, token_edges
 from caudal.formats.model_folder import TOKENIZER, ModelFolder
 from caudal.formats.spm import SPACE, is_byte_token
 from caudal.formats.tokenizer import Tokenizer
@@ -95,8 +95,8 @@ def _vocabulary(
             kinds[added.id] = TokenKind.USER_DEFINED
             if is_spm:
                 texts[added.id] = added.text.replace(SPACE, " ")
-        if added.lstrip or added.rstrip or added.single_word:
-            edges[added.id] = _edges(added)
+        if (each := token_edges(added)) is not None:
+            edges[added.id] = each
     unknown = model.get("unk_token")
     unk_id = table.id_of(unknown) if isinstance(unknown, str) else roles.unk_id
     ends = set(roles.eos_ids) | find_ends(texts, kinds)
@@ -184,7 +184,3 @@ def _looks_special(text: str) -> bool:
     return text in _SPECIAL_TEXTS or any(
         text.startswith(begin) and text.endswith(end) for begin, end in _SPECIAL_FRAMES
     )
-
-
-def _edges(added: AddedToken) -> TokenEdges:
-    return TokenEdges(lstrip=added.lstrip, rstrip=added.rstrip, single_word=added.single_word)

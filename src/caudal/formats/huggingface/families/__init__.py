@@ -41,6 +41,7 @@ from caudal.formats.huggingface.family import Family
 
 _ALL = (
     bert.FAMILY,
+    bert.ROBERTA_FAMILY,
     cohere2.EXPERTS_FAMILY,
     cohere2.FAMILY,
     deepseek2.FAMILY,

@@ -1,15 +1,16 @@
-"""BERT: embeddings, or scores of pairs."""
+"""BERT, RoBERTa and XLM-RoBERTa: embeddings, or scores of pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from caudal.formats import embedding_keys
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import encoder_activation
 from caudal.formats.huggingface.needed import biases
-from caudal.formats.huggingface.rows import Rows
+from caudal.formats.huggingface.rows import Rows, Slice
 from caudal.formats.huggingface.sentence_keys import scores_pairs
 from caudal.formats.huggingface.tensor_rules import Found
 
@@ -31,6 +32,27 @@ def _keys(config: Config) -> Keys:
 def _pooler(found: Found) -> Mapping[str, Rows]:
     """The head's first layer, which models that make embeddings have without using it."""
     return {found.named("cls"): found.rows} if scores_pairs(found.config) else {}
+
+
+def _offset(config: Config) -> int:
+    """The position of RoBERTa's first token: those up to the padding's number stand for nothing."""
+    return config.get("pad_token_id", int, 1) + 1
+
+
+def _roberta_keys(config: Config) -> Keys:
+    offset, positions = _offset(config), config.positive("max_position_embeddings")
+    if not 0 <= offset < positions:
+        raise config.error(f"pad_token_id + 1 is {offset} of {positions} positions")
+    return {
+        **_keys(config),
+        "context_length": positions - offset,
+        "attention.layer_norm_epsilon": config.get("layer_norm_eps", float, 1e-5),
+    }
+
+
+def _positions(found: Found) -> Mapping[str, Rows]:
+    offset, (count, width) = _offset(found.config), found.rows.shape
+    return {found.named("position_embd"): Slice(found.rows, offset, (count - offset, width))}
 
 
 FAMILY = Family(
@@ -73,4 +95,17 @@ FAMILY = Family(
         "layer_output_norm",
         "token_embd_norm",
     ),
+)
+
+ROBERTA_FAMILY = replace(
+    FAMILY,
+    model_types=("roberta", "xlm-roberta"),
+    keys=_roberta_keys,
+    others={
+        **FAMILY.others,
+        "embeddings.position_embeddings": _positions,
+        "classifier.dense": "cls",
+        "classifier.out_proj": "cls.output",
+    },
+    left_out=("embeddings.position_ids", "lm_head", "pooler"),
 )
