@@ -34,6 +34,7 @@ from support.fake_model import (
     start_engine,
     word,
 )
+from support.tiny_adapter import read_tiny_adapter
 
 GREEDY = SamplingParams(temperature=0, max_tokens=50)
 
@@ -55,12 +56,13 @@ def load_fakes(
         grammars=GrammarCompiler(tokenizer),
         facts=fake_facts(),
         max_model_len=512,
+        read_adapter=read_tiny_adapter,
         start_engine=lambda: start_engine(executor, max_queue=2, max_num_seqs=2),
         program=SimpleNamespace(
             pooling=Pooling(kind="mean", normalize=False), state=SimpleNamespace(width=1)
         ),
     )
-    monkeypatch.setattr(caudal.library.llm, "load_model", lambda name, options: loaded)
+    monkeypatch.setattr(caudal.library.llm, "load_model", lambda name, options, adapters: loaded)
 
 
 @pytest.fixture
@@ -221,7 +223,7 @@ def test_options_of_a_wrong_kind(option: str, value: Any):
 def test_a_path_and_a_queue_without_bounds(monkeypatch: pytest.MonkeyPatch):
     seen: list[Any] = []
 
-    def load_model(name: str, options: Any) -> None:
+    def load_model(name: str, options: Any, adapters: object) -> None:
         seen.extend((name, options.max_queue))
         raise ParameterError("model", "enough seen")
 
