@@ -180,7 +180,7 @@ def load(folder: Path, **changes: Any) -> Tokenizer:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "t5"}, r"tokenizer\.ggml\.model 't5' is not supported; supported are gpt2"),
+        ({"model": "rwkv"}, r"tokenizer\.ggml\.model 'rwkv' is not supported; supported are gpt2"),
         ({"model": None}, r"metadata key tokenizer\.ggml\.model is missing"),
         ({"tokens": None}, r"metadata key tokenizer\.ggml\.tokens is missing"),
         ({"tokens": []}, r"tokenizer\.ggml\.tokens is empty"),
