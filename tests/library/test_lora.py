@@ -91,8 +91,12 @@ def test_each_answers_the_same_alone_or_mixed_cold_or_warm(llm: LLM, paths: dict
 def test_what_is_wrong_is_said(llm: LLM, folder: Path, paths: dict[str, Path]):
     with pytest.raises(AdapterExistsError, match="already been loaded"):
         llm.load_adapter("one", paths["two"])
-    with pytest.raises(AdapterNotFoundError, match="No adapter found for nowhere"):
-        llm.load_adapter("two", "nowhere")
+    for path in ("nowhere", "\0", "/dev/null"):
+        with pytest.raises(AdapterNotFoundError, match=f"No adapter found for {path}"):
+            llm.load_adapter("two", path)
+    for name in ("", "two\n", "\ud800", "two" * 99):
+        with pytest.raises(ParameterError, match="1 to 256 printable characters"):
+            llm.load_adapter(name, paths["two"])
     with pytest.raises(ModelLoadError, match="is it for another model"):
         llm.load_adapter("two", paths["wrong"])
     with pytest.raises(ModelLoadError, match="is it for another model"):

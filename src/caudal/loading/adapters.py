@@ -15,6 +15,9 @@ AdapterPaths = Mapping[str, str]
 
 NO_ADAPTERS: AdapterPaths = {}
 
+MAX_NAME = 256
+"""Most characters of an adapter's name: figures and lists of models have it."""
+
 
 def load_adapter(name: str, path: str, base: AdapterBase) -> Adapter:
     """Read an adapter of a model.
@@ -25,11 +28,17 @@ def load_adapter(name: str, path: str, base: AdapterBase) -> Adapter:
         base: The model.
 
     Raises:
+        ParameterError: It can't be called that.
         AdapterNotFoundError: There is no such file.
         ModelLoadError: It can't be used with this model.
     """
+    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        raise ParameterError(
+            "lora_name",
+            f"lora_name must be 1 to {MAX_NAME} printable characters, but is {name[:80]!r}.",
+        )
     try:
-        there = Path(path).exists()
+        there = Path(path).is_file() or Path(path).is_dir()  # and no pipe that is waited for
     except (OSError, ValueError):  # no name that a file could have
         there = False
     if not there:
