@@ -36,18 +36,42 @@ class PyWeights {
     explicit PyWeights(int threads)
         : kernels_(select_kernels()), threads_(threads), weights_(kernels_, threads_) {}
 
-    int add_matrix(uint32_t type, int descriptor, int64_t offset, int64_t rows, int64_t cols) {
-        const nb::gil_scoped_release release;
-        return weights_.add_matrix(static_cast<TensorType>(type), {descriptor, offset}, rows, cols);
+    int add_matrix(uint32_t type, int64_t rows, int64_t cols) {
+        return weights_.add_matrix(static_cast<TensorType>(type), rows, cols);
     }
 
-    int reserve_matrix(uint32_t type, int64_t rows, int64_t cols) {
-        return weights_.reserve_matrix(static_cast<TensorType>(type), rows, cols);
+    void hold_image() { weights_.hold_image(); }
+    void map_image(int descriptor, int64_t offset) { weights_.map_image({descriptor, offset}); }
+    void write_image(int descriptor, int64_t offset) { weights_.write_image({descriptor, offset}); }
+
+    void pack_matrix(int matrix, int descriptor, int64_t offset) {
+        const nb::gil_scoped_release release;
+        weights_.pack_matrix(matrix, {descriptor, offset});
     }
 
     void pack_rows(int matrix, int64_t first, const Bytes& data) {
         const nb::gil_scoped_release release;
         weights_.pack_rows(matrix, first, as_bytes(data));
+    }
+
+    bool has_rows(int matrix, int64_t first, const Bytes& data) const {
+        return weights_.has_rows(matrix, first, as_bytes(data));
+    }
+
+    void read_matrices(int descriptor, int64_t offset, int first, int count,
+                       const std::vector<uint64_t>& checksums) {
+        const nb::gil_scoped_release release;
+        weights_.read_matrices({descriptor, offset}, first, count, checksums);
+    }
+
+    std::vector<uint64_t> checksums() const {
+        return {weights_.checksums().begin(), weights_.checksums().end()};
+    }
+
+    // Empty until it is somewhere.
+    nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>> image() const {
+        const std::span<const std::byte> bytes = weights_.image();
+        return {bytes.data(), {bytes.size()}, nb::find(this)};
     }
 
     int group_experts(int first, int count) { return weights_.group_experts(first, count); }
@@ -232,10 +256,10 @@ class PyExecutor {
     // `weights` is shared: it must live as long as this.
     PyExecutor(PyWeights& weights, Program program, int64_t num_blocks,
                std::vector<int64_t> window_blocks, int64_t num_slots, const std::string& kv_type,
-               bool float_activations, int64_t max_batch_tokens)
+               bool float_activations, int64_t max_batch_tokens, int64_t weight_memory)
         : executor_(weights.kernels(), weights.threads(), weights.weights(), std::move(program),
                     {num_blocks, std::move(window_blocks), num_slots, parse_kv_type(kv_type),
-                     float_activations, max_batch_tokens}) {}
+                     float_activations, max_batch_tokens, weight_memory}) {}
 
     // (matrix, type, rank, a, b, scale) of each change.
     using Factors = std::tuple<int, uint32_t, int64_t, Bytes, Bytes, float>;
@@ -330,13 +354,25 @@ void bind_runtime(nb::module_& module) {
         "Name of the kernels that run on this machine.");
     module.attr("BLOCK_TOKENS") = kBlockTokens;
     module.attr("PANEL_ROWS") = kPanelRows;
+    module.def(
+        "weight_layout", [] { return select_kernels().linear.layout; },
+        "Number of the layout of packed weights that the kernels on this machine read.");
 
     nb::class_<PyWeights>(module, "Weights")
         .def(nb::init<int>(), "threads"_a)
-        .def("add_matrix", &PyWeights::add_matrix, "type"_a, "descriptor"_a, "offset"_a, "rows"_a,
-             "cols"_a)
-        .def("reserve_matrix", &PyWeights::reserve_matrix, "type"_a, "rows"_a, "cols"_a)
+        .def("add_matrix", &PyWeights::add_matrix, "type"_a, "rows"_a, "cols"_a)
+        .def("hold_image", &PyWeights::hold_image)
+        .def("map_image", &PyWeights::map_image, "descriptor"_a, "offset"_a)
+        .def("write_image", &PyWeights::write_image, "descriptor"_a, "offset"_a)
+        .def("pack_matrix", &PyWeights::pack_matrix, "matrix"_a, "descriptor"_a, "offset"_a)
         .def("pack_rows", &PyWeights::pack_rows, "matrix"_a, "first"_a, "data"_a)
+        .def("has_rows", &PyWeights::has_rows, "matrix"_a, "first"_a, "data"_a)
+        .def("read_matrices", &PyWeights::read_matrices, "descriptor"_a, "offset"_a, "first"_a,
+             "count"_a, "checksums"_a)
+        .def_prop_ro("checksums", &PyWeights::checksums)
+        .def_prop_ro("image", &PyWeights::image)
+        .def_prop_ro("image_bytes",
+                     [](const PyWeights& self) { return self.weights().image_bytes(); })
         .def("group_experts", &PyWeights::group_experts, "first"_a, "count"_a)
         .def("add_vector", &PyWeights::add_vector, "type"_a, "data"_a, "length"_a)
         .def_prop_ro("bytes", [](const PyWeights& self) { return self.weights().bytes(); });
@@ -360,9 +396,10 @@ void bind_runtime(nb::module_& module) {
 
     nb::class_<PyExecutor>(module, "Executor")
         .def(nb::init<PyWeights&, Program, int64_t, std::vector<int64_t>, int64_t,
-                      const std::string&, bool, int64_t>(),
+                      const std::string&, bool, int64_t, int64_t>(),
              nb::keep_alive<1, 2>(), "weights"_a, "program"_a, "num_blocks"_a, "window_blocks"_a,
-             "num_slots"_a, "kv_type"_a, "float_activations"_a, "max_batch_tokens"_a)
+             "num_slots"_a, "kv_type"_a, "float_activations"_a, "max_batch_tokens"_a,
+             "weight_memory"_a)
         .def("load_adapter", &PyExecutor::load_adapter, "changes"_a)
         .def("unload_adapter", &PyExecutor::unload_adapter, "index"_a)
         .def("execute", &PyExecutor::execute, "batch"_a)

@@ -39,6 +39,10 @@ struct PackedMatrix {
 };
 
 struct LinearKernels {
+    // Which layout `pack` makes: kernels of the same number read each other's packed weights, which
+    // may have been kept in a file meanwhile.
+    uint32_t layout;
+
     // Bytes that `pack` needs for a matrix of this type and shape. Throws std::invalid_argument if
     // its rows aren't whole blocks.
     size_t (*packed_bytes)(TensorType type, int64_t rows, int64_t cols);

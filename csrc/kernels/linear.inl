@@ -112,8 +112,8 @@ static void multiply(const PackedMatrix& matrix, ActivationKind kind, const std:
 }
 
 static LinearKernels linear_kernels() {
-    return {packed_bytes,     pack_panels,         unpack_row, preferred_activations,
-            activation_bytes, convert_activations, multiply};
+    return {kPanelLayout,          packed_bytes,     pack_panels,         unpack_row,
+            preferred_activations, activation_bytes, convert_activations, multiply};
 }
 
 }  // namespace caudal::CAUDAL_ISA

@@ -41,6 +41,10 @@
 
 namespace caudal {
 
+// To be raised with every change of what is described above, for any type: files of packed weights
+// bear it.
+constexpr uint32_t kPanelLayout = 1;
+
 constexpr int64_t kVectorBytes = 32;
 
 struct PanelLayout {

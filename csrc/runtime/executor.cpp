@@ -59,6 +59,31 @@ Executor::Executor(const KernelTable& kernels, ThreadTeam& threads, const Weight
         angles_.emplace_back(2 * table.inverse_frequencies.size() *
                              static_cast<size_t>(options_.max_batch_tokens));
     }
+    weight_stream_ = make_weight_stream();
+}
+
+std::unique_ptr<WeightStream> Executor::make_weight_stream() const {
+    const Mapping* mapping = weights_.mapping();
+    const auto memory = static_cast<size_t>(std::max<int64_t>(0, options_.weight_memory));
+    if (mapping == nullptr || options_.weight_memory < 0 || weights_.image_bytes() <= memory) {
+        return nullptr;
+    }
+    std::span<const std::byte> ring;
+    for (const Storage* storage : {&body_, &tail_, &head_}) {
+        for (const Stage& stage : storage->plan.stages) {
+            const auto* linear = std::get_if<LinearStage>(&stage);
+            if (linear == nullptr) continue;
+            for (const LinearStage::Part& part : linear->parts) {
+                const std::span<const std::byte> bytes = weights_.bytes_of(part.op.weight);
+                if (ring.empty()) ring = bytes;
+                const std::byte* begin = std::min(ring.data(), bytes.data());
+                const std::byte* end =
+                    std::max(ring.data() + ring.size(), bytes.data() + bytes.size());
+                ring = {begin, end};
+            }
+        }
+    }
+    return std::make_unique<WeightStream>(*mapping, ring, memory);
 }
 
 Plan Executor::plan_of(const Section& section) const {
@@ -323,6 +348,9 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows,
                 std::max<int64_t>(1, linear->panels / (kPiecesPerThread * threads_.size()));
             const StageCost cost{linear->name, linear->weight_bytes,
                                  linear->operations_per_row * static_cast<double>(rows)};
+            if (weight_stream_ && thread == 0) {
+                weight_stream_->reach(weights_.matrix(linear->parts.front().op.weight).data);
+            }
             reduce_for_adapters(*linear, storage, run, rows, adapted, thread);
             share(run, thread, cost, linear->panels, piece, [&](int64_t begin, int64_t end) {
                 run_linear(*linear, storage, rows, adapted, begin, end);

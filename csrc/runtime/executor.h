@@ -20,6 +20,7 @@
 #include "runtime/program.h"
 #include "runtime/state_pool.h"
 #include "runtime/thread_team.h"
+#include "runtime/weight_stream.h"
 #include "runtime/weights.h"
 
 namespace caudal {
@@ -31,6 +32,8 @@ struct ExecutorOptions {
     KVType kv_type;
     bool float_activations;  // the slow reference mode
     int64_t max_batch_tokens;
+    // Bytes of memory for weights that are mapped from a file; -1: all of them have room.
+    int64_t weight_memory = -1;
 };
 
 class Executor {
@@ -114,6 +117,8 @@ class Executor {
     // In the buffers of another storage.
     Storage make_storage(const Section& section, int64_t max_rows, const Storage& lender) const;
     ExpertsWorkspace make_experts_workspace() const;
+    // What reads weights ahead; null where they have room in memory.
+    std::unique_ptr<WeightStream> make_weight_stream() const;
     // Rows of the embeddings that are looked up in by this; the largest number where none is.
     int64_t embedding_rows(EmbedBy by) const;
     void validate(const Batch& batch) const;
@@ -193,6 +198,7 @@ class Executor {
     std::vector<float> split_workspace_;
     std::vector<std::unique_ptr<const Adapter>> adapters_;  // by index; null: none
     AdapterWorkspace adapted_;
+    std::unique_ptr<WeightStream> weight_stream_;
 };
 
 }  // namespace caudal

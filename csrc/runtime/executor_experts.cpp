@@ -57,6 +57,7 @@ class Executor::ExpertsRun {
     }
 
     void run() {
+        if (executor_.weight_stream_ && thread_ == 0) want_weights(*executor_.weight_stream_);
         const int64_t tiles = one_input_ ? 1 : rows_.tiles();
         share(stage_.gather_name, tiles, [&](int64_t tile) { gather(tile); });
         multiply(stage_.inside_name, gate_, up_, [&](const auto& chosen, bool first, auto range) {
@@ -74,6 +75,14 @@ class Executor::ExpertsRun {
     }
 
   private:
+    void want_weights(WeightStream& stream) const {
+        for (const int op : {stage_.op.gate, stage_.op.up, stage_.op.down}) {
+            for (const ExpertRows::Chosen& chosen : rows_.chosen()) {
+                if (op >= 0) stream.want(executor_.weights_.expert_bytes(op, chosen.expert));
+            }
+        }
+    }
+
     struct Panels {
         int64_t begin;
         int64_t end;

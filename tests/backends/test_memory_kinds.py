@@ -42,7 +42,7 @@ class Served:
                 max_num_batched_tokens=config["max_num_batched_tokens"],
                 kv_memory=config.pop("kv_memory", 16 << 20),
             )
-            plan = backend.plan(program, BackendOptions(threads=1), limits)
+            plan = backend.plan(file, program, BackendOptions(threads=1), limits)
             executor = backend.open(file, program, plan)
         self.kinds = plan.kinds
         self.engine = Engine(

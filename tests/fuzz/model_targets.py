@@ -217,7 +217,7 @@ def _use_stored(stored: Any) -> None:
         program = files.program
         files.tokenizer.encode(TEXT)
         options = LoadOptions()
-        plan_run(program, options, find_backend(options.backend))
+        plan_run(files.weights, program, options, find_backend(options.backend))
         sizes = NativeOptions(
             num_blocks=2,
             window_blocks=(2,) * len(program.windows),

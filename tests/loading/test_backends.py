@@ -8,13 +8,21 @@ from pathlib import Path
 import pytest
 
 from caudal import LLM, SamplingParams
-from caudal.backends.backend import BackendOptions, MemoryKinds, MemoryPlan, PagedKV, RunLimits
+from caudal.backends.backend import (
+    BackendOptions,
+    MemoryKinds,
+    MemoryPlan,
+    PagedKV,
+    RunLimits,
+    WeightMemory,
+)
 from caudal.backends.registry import BACKENDS
 from caudal.errors import ParameterError
 from caudal.formats.tensor_file import TensorFile
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.models.program import Program
+from caudal.store.packed import PackedModel
 from support.fake_executor import FakeExecutor, expected_output
 from support.fake_facts import EXECUTOR_FACTS
 from support.reference_model import TinyModel
@@ -29,11 +37,17 @@ class SmallBackend:
         if options.kv_type not in ("f16", "tokens"):
             raise ParameterError("kv_type", "kv_type must be 'tokens'.")
 
-    def plan(self, program: Program, options: BackendOptions, limits: RunLimits) -> MemoryPlan:
+    def plan(
+        self, weights: TensorFile, program: Program, options: BackendOptions, limits: RunLimits
+    ) -> MemoryPlan:
         kv = PagedKV(num_blocks=100, block_size=3, bytes_per_token=7)
         length = limits.max_model_len or min(program.context_length, kv.tokens)
         return MemoryPlan(
-            options=options, limits=limits, kinds=MemoryKinds(kv=kv), max_model_len=length
+            options=options,
+            limits=limits,
+            weights=WeightMemory(bytes=1000, mapped=False),
+            kinds=MemoryKinds(kv=kv),
+            max_model_len=length,
         )
 
     def open(
@@ -42,6 +56,7 @@ class SmallBackend:
         program: Program,
         plan: MemoryPlan,
         progress: Callable[[float], None] | None = None,
+        kept: PackedModel | None = None,
     ) -> FakeExecutor:
         kv = plan.kinds.kv
         return FakeExecutor(kv.num_blocks, kv.block_size, program.vocab_size)

@@ -53,7 +53,7 @@ class Runner:
     def __init__(self, file: ModelFile) -> None:
         backend = find_backend("native")
         program = build_program(file)
-        self._plan = plan_run(program, EXACT, backend)
+        self._plan = plan_run(file, program, EXACT, backend)
         self._executor = backend.open(file, program, self._plan.memory)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from typing import Protocol
 from caudal.backends.executor import Executor, blocks_of_window
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.program import Program
+from caudal.store.packed import PackedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +25,16 @@ class BackendOptions:
     Attributes:
         kv_type: Element type of keys and values.
         activations: What matrices are multiplied by: `auto` for what is fastest.
+        weights: Where packed weights are: in `memory`, or `mapped` from a file on the disk; `auto`
+            maps what doesn't fit in memory.
+        memory: Bytes of memory that the model may take in all; default: the machine's.
         threads: Threads that compute; default: the processors this process may use.
     """
 
     kv_type: str = "f16"
     activations: str = "auto"
+    weights: str = "auto"
+    memory: int | None = None
     threads: int | None = None
 
 
@@ -168,12 +174,32 @@ class MemoryKinds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WeightMemory:
+    """What packed weights take.
+
+    Attributes:
+        bytes: All of them.
+        mapped: Whether they are mapped from a file: then the system shares them between processes,
+            and takes back what it needs for something else.
+    """
+
+    bytes: int
+    mapped: bool
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that are taken until the model is closed."""
+        return 0 if self.mapped else self.bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
     """What a program takes on a backend, and what fits in that.
 
     Attributes:
         options: The user's choices that it was made for.
         limits: What it was made for.
+        weights: What the weights take.
         kinds: What there is of each kind of memory.
         max_model_len: Most tokens of one sequence: as asked for, or what fits.
         least: Bytes of all kinds without which no sequence of a usual length (or of the length that
@@ -183,6 +209,7 @@ class MemoryPlan:
 
     options: BackendOptions
     limits: RunLimits
+    weights: WeightMemory
     kinds: MemoryKinds
     max_model_len: int
     least: int = 0
@@ -199,10 +226,13 @@ class Backend(Protocol):
             ParameterError: Names the option, and what it may be.
         """
 
-    def plan(self, program: Program, options: BackendOptions, limits: RunLimits) -> MemoryPlan:
+    def plan(
+        self, weights: TensorFile, program: Program, options: BackendOptions, limits: RunLimits
+    ) -> MemoryPlan:
         """Say what memory a program takes. Nothing is set aside yet, and no weights are read.
 
         Args:
+            weights: The model's tensors.
             program: The model's computation.
             options: Choices that `check_options` has passed.
             limits: What is going to run at once.
@@ -217,6 +247,7 @@ class Backend(Protocol):
         program: Program,
         plan: MemoryPlan,
         progress: Callable[[float], None] | None = None,
+        kept: PackedModel | None = None,
     ) -> Executor:
         """Load the weights and set the memory aside.
 
@@ -225,6 +256,7 @@ class Backend(Protocol):
             program: The model's computation.
             plan: What `plan` made of it.
             progress: Called with the share of weights loaded so far, 0 to 1.
+            kept: Where packed weights may be kept for the next time; None: nowhere.
 
         Raises:
             ModelLoadError: A tensor can't be used, or memory doesn't suffice.

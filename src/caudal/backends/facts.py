@@ -16,6 +16,9 @@ class ExecutorFacts:
         activations: What matrices are multiplied by.
         kv_type: Element type of keys and values.
         weight_bytes: Memory that the weights take.
+        weights_mapped: Whether that is memory of a mapped file, which the system may take back.
+        disk_bytes_per_token: Of weights that don't fit in memory, what a token by itself reads.
+        disk_rate: Bytes a second at which the disk was read; 0 where it needn't be.
     """
 
     backend: str
@@ -24,3 +27,6 @@ class ExecutorFacts:
     activations: str
     kv_type: str
     weight_bytes: int
+    weights_mapped: bool = False
+    disk_bytes_per_token: int = 0
+    disk_rate: float = 0.0

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from caudal.cli import bench
 from caudal.cli.list import list_models
+from caudal.cli.prune import prune
 from caudal.cli.pull import pull
 from caudal.cli.rm import rm
 from caudal.cli.run import run
@@ -144,6 +145,7 @@ app.command("list")(list_models)
 app.command()(show)
 app.command()(verify)
 app.command()(rm)
+app.command()(prune)
 app.add_typer(bench.app, name="bench")
 
 

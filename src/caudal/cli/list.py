@@ -32,3 +32,8 @@ def list_models() -> None:
             format_age(model.modified, now),
         )
     Console(highlight=False, markup=False).print(table)
+    packed = sum(entry.size for entry in store.packed().entries())
+    if packed:
+        typer.echo(
+            f"\nPacked weights take {format_bytes(packed)} besides; to delete them: caudal prune"
+        )

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from caudal.backends.backend import MemoryKinds
+from caudal.backends.backend import MemoryKinds, MemoryPlan, WeightMemory
 from caudal.backends.registry import find_backend
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.gguf import GGUFFile
@@ -15,7 +15,7 @@ from caudal.formats.gguf_metadata import StringArray
 from caudal.formats.huggingface.checkpoint import open_checkpoint
 from caudal.formats.model_folder import CONFIG, ModelFolder
 from caudal.formats.safetensors import SafetensorsEntry
-from caudal.formats.tensor_file import TensorInfo
+from caudal.formats.tensor_file import TensorFile, TensorInfo
 from caudal.loading.facts import embedding_text
 from caudal.loading.files import open_model
 from caudal.loading.options import LoadOptions
@@ -89,6 +89,7 @@ class ModelDescription:
         chat_template: Whether the file has one.
         embedding: How it makes embeddings, or an empty string if it can't be served.
         generates: Whether it continues text; an encoder doesn't.
+        weights: What its weights take where it is served; None if it can't be.
         kv_memory: None if the model can't be served, or keeps no keys and values.
         obstacle: Why the model can't be served as things are, or None if it can.
         left_out: Modules that aren't loaded, because they aren't for text.
@@ -109,6 +110,7 @@ class ModelDescription:
     chat_template: bool
     embedding: str
     generates: bool
+    weights: WeightMemory | None
     kv_memory: DefaultMemory | None
     obstacle: str | None
     left_out: tuple[str, ...] = ()
@@ -125,10 +127,10 @@ def describe_model(model: StoredModel) -> ModelDescription:
     if folder is not None:
         return _describe_folder(model, folder)
     with GGUFFile.open(model.path) as file:
-        program, kv_memory, obstacle = None, None, None
+        program, plan, obstacle = None, None, None
         try:
             program = build_program(file)
-            kv_memory = None if program.is_encoder else _default_memory(program)
+            plan = _default_plan(file, program)
         except ModelLoadError as error:
             obstacle = error.reason
         except ParameterError as error:
@@ -150,13 +152,14 @@ def describe_model(model: StoredModel) -> ModelDescription:
             chat_template="tokenizer.chat_template" in file.metadata,
             embedding=_embedding(program),
             generates=program is None or not program.is_encoder,
-            kv_memory=kv_memory,
+            weights=None if plan is None else plan.weights,
+            kv_memory=_default_memory(program, plan),
             obstacle=obstacle,
         )
 
 
 def _describe_folder(model: StoredModel, folder: ModelFolder) -> ModelDescription:
-    program, tokenizer, obstacle, kv_memory = None, None, None, None
+    program, tokenizer, obstacle, plan = None, None, None, None
     has_template = False
     left_out: tuple[str, ...] = ()
     with open_checkpoint(folder) as checkpoint:
@@ -165,7 +168,7 @@ def _describe_folder(model: StoredModel, folder: ModelFolder) -> ModelDescriptio
         with open_model(model) as files:
             program, tokenizer, left_out = files.program, files.tokenizer, files.left_out
             has_template = not files.chat_template.is_default
-            kv_memory = None if program.is_encoder else _default_memory(program)
+            plan = _default_plan(files.weights, program)
     except ModelLoadError as error:
         obstacle = error.reason
     except ParameterError as error:
@@ -186,15 +189,21 @@ def _describe_folder(model: StoredModel, folder: ModelFolder) -> ModelDescriptio
         chat_template=has_template,
         embedding=_embedding(program),
         generates=program is None or not program.is_encoder,
-        kv_memory=kv_memory,
+        weights=None if plan is None else plan.weights,
+        kv_memory=_default_memory(program, plan),
         obstacle=obstacle,
         left_out=left_out,
     )
 
 
-def _default_memory(program: Program) -> DefaultMemory:
+def _default_plan(weights: TensorFile, program: Program) -> MemoryPlan:
     options = LoadOptions()
-    plan = plan_run(program, options, find_backend(options.backend)).memory
+    return plan_run(weights, program, options, find_backend(options.backend)).memory
+
+
+def _default_memory(program: Program | None, plan: MemoryPlan | None) -> DefaultMemory | None:
+    if program is None or plan is None or program.is_encoder:
+        return None
     kinds, longest = plan.kinds, plan.max_model_len
     usual = min(longest, USUAL_LENGTH)
     return DefaultMemory(

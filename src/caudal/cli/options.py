@@ -113,6 +113,26 @@ Activations = Annotated[
         rich_help_panel=_MODEL,
     ),
 ]
+WeightsPlace = Annotated[
+    native.WeightsPlace,
+    typer.Option(
+        help="Where packed weights are: in `memory`, or `mapped` from a file on the disk, which "
+        "processes share and the system may take back; `auto` maps what doesn't fit in memory.",
+        rich_help_panel=_MODEL,
+    ),
+]
+PackedSize = Annotated[
+    int | None,
+    typer.Option(
+        parser=_size,
+        metavar="SIZE",
+        envvar="CAUDAL_PACKED_SIZE",
+        help="Most space on the disk for packed weights, which make the next start fast, of all "
+        "models together; 0 keeps none.  [default: half of what is free]",
+        rich_help_panel=_MODEL,
+        show_default=False,
+    ),
+]
 MaxNumSeqs = Annotated[
     int | None,
     typer.Option(

@@ -66,6 +66,7 @@ def run(
     max_model_len: options.MaxModelLen = None,
     chat_template: options.ChatTemplate = None,
     threads: options.Threads = None,
+    packed_size: options.PackedSize = None,
 ) -> None:
     """Ask a model something, or talk with it.
 
@@ -107,6 +108,7 @@ def run(
             max_model_len=max_model_len,
             chat_template=chat_template,
             threads=threads,
+            packed_size=packed_size,
             max_num_seqs=1,
         ),
         adapters={} if lora is None else {lora: lora},

@@ -12,6 +12,7 @@ from caudal.cli import options
 from caudal.server.limits import ServerLimits
 
 if TYPE_CHECKING:
+    from caudal.backends.facts import ExecutorFacts
     from caudal.server.auth import Access
     from caudal.service.model_service import ModelService
 
@@ -144,6 +145,8 @@ def serve(
     kv_memory: options.PoolSize = None,
     kv_type: options.KvType = "f16",
     activations: options.Activations = "auto",
+    weights: options.WeightsPlace = "auto",
+    packed_size: options.PackedSize = None,
     threads: options.Threads = None,
     max_num_seqs: options.MaxNumSeqs = None,
     max_num_batched_tokens: options.MaxNumBatchedTokens = None,
@@ -213,6 +216,8 @@ def serve(
         kv_memory=kv_memory,
         kv_type=kv_type,
         activations=activations,
+        weights=weights,
+        packed_size=packed_size,
         threads=threads,
         prefix_cache=not no_prefix_cache,
         schedule=schedule,
@@ -279,6 +284,23 @@ def _access(
     return Access(api_key, names, reaches_this_machine_only(host), checked)
 
 
+def _mapped_weights(executor: ExecutorFacts) -> str:
+    """Where weights are that aren't in memory of our own, and what that costs."""
+    from caudal.cli.formatting import format_bytes
+
+    mapped = f"{format_bytes(executor.weight_bytes)}, mapped from the disk"
+    if not executor.disk_bytes_per_token:
+        return mapped
+    missing = format_bytes(executor.disk_bytes_per_token)
+    if not executor.disk_rate:
+        return f"{mapped}; memory is short, so a token reads {missing} of them"
+    most = executor.disk_rate / executor.disk_bytes_per_token
+    return (
+        f"{mapped}; memory is short, so a token reads {missing} of them: at most {most:.2g} "
+        f"tokens/s, as the disk gives {format_bytes(round(executor.disk_rate))}/s"
+    )
+
+
 def _url(host: str, port: int) -> str:
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1"
@@ -304,6 +326,8 @@ def _banner(served: ModelService, address: str, *, needs_key: bool) -> str:
             f"{each.name} (rank {each.rank}, {format_bytes(each.bytes)})"
             for each in served.adapters
         )
+    if executor.weights_mapped:
+        lines["weights"] = _mapped_weights(executor)
     if loaded.left_out:
         lines["left out"] = f"{', '.join(loaded.left_out)} (text is what is loaded)"
     generates = "generate" in served.tasks

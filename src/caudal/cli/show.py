@@ -94,6 +94,9 @@ def _model_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:
 
 def _memory_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:
     yield "file", format_bytes(model.size)
+    if model.weights is not None:
+        where = "mapped from the disk, as memory is short" if model.weights.mapped else "in memory"
+        yield "weights", f"{format_bytes(model.weights.bytes)} {where}"
     memory = model.kv_memory
     if memory is None:
         return

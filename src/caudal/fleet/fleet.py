@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from caudal.errors import (
@@ -457,7 +457,10 @@ class Fleet:
 
     async def _read(self, member: Member) -> None:
         try:
-            member.starting = await self._launcher.start(member.offer.source, self.options.load)
+            # What doesn't fit into that is mapped from the disk.
+            memory = self.options.load.memory or self.options.memory
+            load = replace(self.options.load, memory=memory)
+            member.starting = await self._launcher.start(member.offer.source, load)
             member.plan = await member.starting.plan()
         except BaseException as error:
             await self._give_up(member, error)

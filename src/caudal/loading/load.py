@@ -26,6 +26,7 @@ from caudal.loading.planning import RunPlan, plan_run
 from caudal.models.program import Program, Task
 from caudal.sampling_params import NO_RECOMMENDATION
 from caudal.store import Store
+from caudal.store.packed import PackedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,7 @@ class PlannedModel:
         files: What the files say.
         run: How it is going to run where nobody says otherwise.
         adapters: Those that it begins with, by name.
+        kept: Where its packed weights may be kept.
     """
 
     name: str
@@ -104,6 +106,7 @@ class PlannedModel:
     files: ModelFiles
     run: RunPlan
     adapters: Mapping[str, Adapter]
+    kept: PackedModel | None
 
     def load(
         self, memory: int | None = None, progress: Callable[[float], None] | None = None
@@ -121,8 +124,9 @@ class PlannedModel:
         """
         backend, files, run = find_backend(self.options.backend), self.files, self.run
         if memory is not None and not files.program.is_encoder:
-            run = plan_run(files.program, replace(self.options, kv_memory=memory), backend)
-        executor = backend.open(files.weights, files.program, run.memory, progress)
+            options = replace(self.options, kv_memory=memory)
+            run = plan_run(files.weights, files.program, options, backend)
+        executor = backend.open(files.weights, files.program, run.memory, progress, self.kept)
         return LoadedModel(
             name=self.name,
             path=self.path,
@@ -161,7 +165,9 @@ def plan_model(
         ParameterError: An option makes no sense, or doesn't fit this model.
     """
     backend = find_backend(options.backend)
-    stored = (store or Store()).resolve(name)
+    store = store or Store()
+    stored = store.resolve(name)
+    kept = store.packed(options.packed_size).of_model(stored.name, stored.files_now())
     opened = open_model(
         stored, chat_template=options.chat_template, served_length=options.max_model_len
     )
@@ -171,7 +177,8 @@ def plan_model(
             path=stored.path,
             options=options,
             files=files,
-            run=plan_run(files.program, options, backend),
+            run=plan_run(files.weights, files.program, options, backend),
+            kept=kept,
             adapters={
                 each: load_adapter(each, path, files.adapter_base)
                 for each, path in adapters.items()

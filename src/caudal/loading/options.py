@@ -39,6 +39,8 @@ class LoadOptions(BackendOptions):
         request_timeout: See `EngineConfig`.
         embedding_batch_size: See `EngineConfig`.
         embedding_queue_delay: See `EngineConfig`.
+        packed_size: Most bytes of packed weights on the disk, those of all models together; 0 keeps
+            none. Default: half of what is free there.
         chat_template: A Jinja template to use instead of the model's.
         generation_config: `auto`: what the model's maker recommends for sampling holds for requests
             that don't say otherwise; `none`: it doesn't.
@@ -60,6 +62,7 @@ class LoadOptions(BackendOptions):
     request_timeout: float | None = None
     embedding_batch_size: int | None = None
     embedding_queue_delay: float | None = None
+    packed_size: int | None = None
     chat_template: str | None = None
     generation_config: GenerationConfig = "auto"
 
@@ -77,6 +80,8 @@ class LoadOptions(BackendOptions):
             "preferred_batch_size",
             "max_queue",
             "embedding_batch_size",
+            "packed_size",
+            "memory",
         ):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):

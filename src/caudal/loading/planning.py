@@ -8,6 +8,7 @@ from typing import Any
 from caudal.backends.backend import Backend, MemoryPlan, RunLimits
 from caudal.engine.config import EngineConfig
 from caudal.errors import ParameterError
+from caudal.formats.tensor_file import TensorFile
 from caudal.loading.options import LoadOptions
 from caudal.models.program import Program
 
@@ -29,16 +30,20 @@ class RunPlan:
     memory: MemoryPlan
 
 
-def plan_run(program: Program, options: LoadOptions, backend: Backend) -> RunPlan:
+def plan_run(
+    weights: TensorFile, program: Program, options: LoadOptions, backend: Backend
+) -> RunPlan:
     """Work out limits and memory; nothing is set aside yet.
 
     Raises:
         ParameterError: An option makes no sense, or doesn't fit this model.
+        ModelLoadError: A tensor can't be used.
     """
     if program.is_encoder:
         _refuse_what_encoders_lack(options)
     asked = _engine_config(program, options)
     memory = backend.plan(
+        weights,
         program,
         options,
         RunLimits(

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import repeat
 from pathlib import Path
 
 from caudal.errors import ModelNotFoundError, StoreError
@@ -21,6 +22,8 @@ from caudal.store.names import (
     ShortName,
     parse_model_name,
 )
+from caudal.store.packed import PackedFiles
+from caudal.store.packed_file import Source
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
 
 
@@ -56,6 +59,17 @@ class StoredModel:
         if CONFIG not in self.names:
             return None
         return ModelFolder(dict(zip(self.names, self.paths, strict=True)))
+
+    def files_now(self) -> tuple[Source, ...]:
+        """What its files are at this time.
+
+        Raises:
+            ModelNotFoundError: One is gone.
+        """
+        try:
+            return tuple(map(Source.of, self.paths, self.sha256 or repeat(None)))
+        except OSError as error:
+            raise ModelNotFoundError(f"{error.filename}: {error.strerror}") from error
 
     @property
     def path(self) -> Path:
@@ -101,6 +115,14 @@ class Store:
     def home(self) -> Path:
         """The store's directory."""
         return self._layout.home
+
+    def packed(self, limit: int | None = None) -> PackedFiles:
+        """Packed weights that are kept beside the models, these and those that are elsewhere.
+
+        Args:
+            limit: Most bytes of them; None: half of what is free on the disk.
+        """
+        return PackedFiles(self.home / "packed", limit)
 
     def resolve(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
         """Find a model on this machine. Never uses the network.
@@ -237,7 +259,7 @@ class Store:
         return sorted(models, key=lambda model: model.name)
 
     def remove(self, name: str) -> StoredModel:
-        """Delete a model from the store; files that another name shares stay.
+        """Delete a model from the store and its packed weights; what another name shares stays.
 
         Returns:
             What was removed; its paths may no longer exist.
@@ -266,6 +288,7 @@ class Store:
                     blob = self._layout.blobs / file.blob
                     blob.unlink(missing_ok=True)
                     self._layout.checked.forget(blob)
+        self.packed().remove(lambda entry: entry.is_stale)
         return removed
 
     def _canonical_name(self, reference: ShortName | PackageReference) -> str:

@@ -73,7 +73,8 @@ class OpenFiles:
             tasks=program.tasks,
             max_model_len=run.engine.max_model_len,
             context_length=program.context_length,
-            weights=sum(tensor.nbytes for tensor in planned.files.weights.tensors.values()),
+            weights=run.memory.weights.held,
+            mapped=run.memory.weights.bytes - run.memory.weights.held,
             kinds=None if program.is_encoder else run.memory.kinds,
             least=run.memory.least,
             workspace=run.memory.workspace,
@@ -93,7 +94,8 @@ class OpenFiles:
         """What the model holds, now that it runs."""
         facts = service.facts.loaded
         return ModelMemory(
-            weights=facts.executor.weight_bytes,
+            weights=0 if facts.executor.weights_mapped else facts.executor.weight_bytes,
+            mapped=facts.executor.weight_bytes if facts.executor.weights_mapped else 0,
             sequences=0 if facts.memory is None else facts.memory.bytes,
             workspace=self.plan.workspace,
             process=self.plan.process,

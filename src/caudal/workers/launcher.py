@@ -63,7 +63,9 @@ class ModelPlan:
         tasks: What may be asked of it.
         max_model_len: Most tokens of one sequence, with the memory that is planned.
         context_length: Tokens it was trained for.
-        weights: Bytes of its weights, as its files have them.
+        weights: Bytes of memory that its weights take, packed.
+        mapped: Bytes of its weights that are mapped from a file instead: the system takes them back
+            when memory is short, and has one copy for all processes.
         kinds: What there will be of each kind of memory where nobody says otherwise; None for a
             model that keeps nothing.
         least: Bytes of these kinds without which a sequence of the usual length (or of the length
@@ -78,6 +80,7 @@ class ModelPlan:
     max_model_len: int
     context_length: int
     weights: int
+    mapped: int = 0
     kinds: MemoryKinds | None
     least: int
     workspace: int
@@ -110,12 +113,14 @@ class ModelMemory:
 
     Attributes:
         weights: Its weights, as they are packed.
+        mapped: Those that are mapped from a file, which the system may take back; not in `bytes`.
         sequences: Keys, values and states, once all of it has been used.
         workspace: What an iteration computes with.
         process: What its process had taken before it was loaded; 0 where it is in this one.
     """
 
     weights: int
+    mapped: int = 0
     sequences: int
     workspace: int
     process: int

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar, get_args
 
+from caudal import _native
 from caudal.backends.backend import (
     BackendOptions,
     MemoryKinds,
@@ -12,6 +14,7 @@ from caudal.backends.backend import (
     PagedKV,
     RecurrentStates,
     RunLimits,
+    WeightMemory,
     WindowKV,
 )
 from caudal.backends.native.executor import (
@@ -19,7 +22,7 @@ from caudal.backends.native.executor import (
     NativeExecutor,
     NativeOptions,
 )
-from caudal.backends.native.options import Activations, KVType
+from caudal.backends.native.options import Activations, KVType, WeightsPlace
 from caudal.backends.native.planning import (
     CONVERSATION,
     Division,
@@ -27,10 +30,12 @@ from caudal.backends.native.planning import (
     divide,
     least_bytes,
 )
-from caudal.errors import ParameterError
+from caudal.backends.native.weights import announce, vector_elements
+from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.tensor_file import TensorFile
 from caudal.machine import available_memory, total_memory, usable_processors
 from caudal.models.program import Program
+from caudal.store.packed import PackedModel
 
 _Name = TypeVar("_Name", bound=str)
 
@@ -43,6 +48,9 @@ HEAD_ROWS = 32
 
 MAX_THREADS = 256
 
+SHARE_OF_OTHERS = 16
+"""One part in this many of the memory is left to the process itself, and to the system."""
+
 DEFAULT_KV_SHARE = 4
 """By default the KV pool may take one part in this many of the available memory."""
 
@@ -54,9 +62,12 @@ class NativeBackend:
         """Check the number of threads and the names of types; see `Backend.check_options`."""
         _kv_type(options)
         _activations(options)
+        _weights_place(options)
         _threads(options)
 
-    def plan(self, program: Program, options: BackendOptions, limits: RunLimits) -> MemoryPlan:
+    def plan(
+        self, weights: TensorFile, program: Program, options: BackendOptions, limits: RunLimits
+    ) -> MemoryPlan:
         """Size the pools and count the slots; see `Backend.plan`.
 
         They hold one sequence of `max_model_len` at least: where the default budget is too
@@ -65,6 +76,7 @@ class NativeBackend:
 
         Raises:
             ParameterError: `kv_memory` or `max_model_len` can't be had.
+            ModelLoadError: A tensor can't be packed.
         """
         sizes = KindSizes.of(program, BLOCK_SIZE, BYTES_PER_ELEMENT[_kv_type(options)])
         if program.is_encoder:
@@ -77,14 +89,18 @@ class NativeBackend:
             max_model_len = limits.max_model_len or min(
                 program.context_length, division.num_blocks * BLOCK_SIZE
             )
-        return MemoryPlan(
+        planned = MemoryPlan(
             options=options,
             limits=limits,
+            weights=WeightMemory(bytes=_weight_bytes(weights, program), mapped=False),
             kinds=_kinds(sizes, division),
             max_model_len=max_model_len,
             least=_least(program, sizes, limits),
             workspace=_workspace(program, limits.max_num_batched_tokens),
         )
+        # What others have of the memory, they may give back before this is opened.
+        mapped = _is_mapped(planned, options.memory or total_memory())
+        return replace(planned, weights=replace(planned.weights, mapped=mapped))
 
     def open(
         self,
@@ -92,8 +108,12 @@ class NativeBackend:
         program: Program,
         plan: MemoryPlan,
         progress: Callable[[float], None] | None = None,
+        kept: PackedModel | None = None,
     ) -> NativeExecutor:
-        """Pack the weights; see `Backend.open`."""
+        """Pack the weights, or find them packed; see `Backend.open`."""
+        available = available_memory()
+        memory = min(available, plan.options.memory or available)
+        memory -= memory // SHARE_OF_OTHERS
         options = NativeOptions(
             num_blocks=plan.kinds.kv.num_blocks,
             window_blocks=tuple(pool.num_blocks for pool in plan.kinds.windows),
@@ -102,8 +122,10 @@ class NativeBackend:
             threads=_threads(plan.options),
             kv_type=_kv_type(plan.options),
             activations=_activations(plan.options),
+            map_weights=plan.weights.mapped or _is_mapped(plan, available),
+            weight_memory=max(0, memory - plan.kinds.bytes - plan.workspace),
         )
-        return NativeExecutor(weights, program, options, progress)
+        return NativeExecutor(weights, program, options, progress, kept)
 
 
 def _affordable(sizes: KindSizes, limits: RunLimits, context_length: int) -> Division:
@@ -150,6 +172,28 @@ def _workspace(program: Program, tokens: int) -> int:
     return BYTES_PER_FLOAT * (widths * tokens + logits * min(tokens, HEAD_ROWS))
 
 
+def _weight_bytes(weights: TensorFile, program: Program) -> int:
+    places = _native.Weights(1)
+    try:
+        announce(program, weights, places)
+        vectors = sum(
+            end - first
+            for first, end in (vector_elements(weights, name) for name in program.vectors)
+        )
+    except ValueError as error:
+        raise ModelLoadError(str(weights.path), str(error)) from error
+    return places.bytes + BYTES_PER_FLOAT * vectors
+
+
+def _is_mapped(plan: MemoryPlan, memory: int) -> bool:
+    """Whether weights are mapped where there is so much memory."""
+    place = _weights_place(plan.options)
+    if place == "auto":
+        needed = plan.weights.bytes + plan.least + plan.workspace
+        return needed > memory - memory // SHARE_OF_OTHERS
+    return place == "mapped"
+
+
 def _kinds(sizes: KindSizes, division: Division) -> MemoryKinds:
     return MemoryKinds(
         kv=PagedKV(
@@ -182,6 +226,11 @@ def _kv_type(options: BackendOptions) -> KVType:
 def _activations(options: BackendOptions) -> Activations:
     known: tuple[Activations, ...] = get_args(Activations)
     return _one_of("activations", options.activations, known)
+
+
+def _weights_place(options: BackendOptions) -> WeightsPlace:
+    known: tuple[WeightsPlace, ...] = get_args(WeightsPlace)
+    return _one_of("weights", options.weights, known)
 
 
 def _threads(options: BackendOptions) -> int:

@@ -24,12 +24,15 @@ from caudal.backends.executor import (
 )
 from caudal.backends.facts import ExecutorFacts
 from caudal.backends.native.adapters import AdapterPlaces
-from caudal.backends.native.compiler import compile_program, pack_weights
+from caudal.backends.native.compiler import compile_program
+from caudal.backends.native.disk_reads import bytes_per_token, read_rate
 from caudal.backends.native.options import Activations, KVType
+from caudal.backends.native.weights import LoadedWeights, load_weights
 from caudal.errors import ModelLoadError
 from caudal.formats.lora.adapter import Adapter
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.program import Program
+from caudal.store.packed import PackedModel
 
 BLOCK_SIZE: int = _native.BLOCK_TOKENS
 """Tokens of a KV block."""
@@ -45,6 +48,9 @@ class NativeOptions:
         num_blocks: KV blocks in the pool; memory is reserved and taken only when touched.
         window_blocks: The same for the pools of the program's windows, shortest first.
         num_slots: Slots for states of recurrent layers; memory as for blocks.
+        map_weights: Map packed weights from a file instead of holding them in memory.
+        weight_memory: Bytes of memory for weights that are mapped: what exceeds it is read again
+            for every token. None: all have room.
         max_batch_tokens: Most tokens of one iteration; buffers are sized for it.
         threads: Threads that compute, the caller's included.
         kv_type: Element type of keys and values.
@@ -58,6 +64,8 @@ class NativeOptions:
     activations: Activations = "auto"
     window_blocks: tuple[int, ...] = ()
     num_slots: int = 0
+    map_weights: bool = False
+    weight_memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +97,11 @@ class NativeExecutor(Executor):
         program: The model's program.
         options: Sizes and switches.
         progress: Called with the share of weights packed so far, 0 to 1.
+        kept: Where packed weights may be kept.
 
     Attributes:
         native_seconds: How long iterations have run in the native library, all together.
+        keeping: What writes the packed weights to the disk, if anything does.
 
     Raises:
         ModelLoadError: A tensor can't be used, or memory doesn't suffice.
@@ -103,22 +113,30 @@ class NativeExecutor(Executor):
         program: Program,
         options: NativeOptions,
         progress: Callable[[float], None] | None = None,
+        kept: PackedModel | None = None,
     ) -> None:
         self.native_seconds = 0.0
         self._launched: tuple[_native.Batch, Sequence[SequenceStep]] | None = None
         try:
             weights = _native.Weights(options.threads)
-            numbers = pack_weights(program, file, weights, progress)
-            compiled = compile_program(program, numbers)
+            loaded = load_weights(
+                program,
+                file,
+                weights,
+                mapped=options.map_weights,
+                kept=kept,
+                progress=progress,
+            )
             self._executor: _native.Executor | None = _native.Executor(
                 weights,
-                compiled,
+                compile_program(program, loaded.numbers),
                 options.num_blocks,
                 options.window_blocks,
                 options.num_slots,
                 options.kv_type,
                 options.activations == "f32",
                 options.max_batch_tokens,
+                -1 if options.weight_memory is None else options.weight_memory,
             )
         except (ValueError, IndexError, RuntimeError) as error:
             raise ModelLoadError(str(file.path), str(error)) from error
@@ -126,7 +144,13 @@ class NativeExecutor(Executor):
             raise ModelLoadError(
                 str(file.path), "there is not enough memory for the weights and the KV pool"
             ) from error
-        self._adapter_places = AdapterPlaces(program, numbers, exact=options.activations == "f32")
+        self._adapter_places = AdapterPlaces(
+            program, loaded.numbers, exact=options.activations == "f32"
+        )
+        disk_bytes, disk_rate = _disk_reads(program, loaded, options.weight_memory)
+        self.keeping = loaded.keeping
+        if self.keeping is not None:
+            self.keeping.start()
         self._info = ExecutorInfo(
             num_blocks=options.num_blocks,
             block_size=BLOCK_SIZE,
@@ -140,6 +164,9 @@ class NativeExecutor(Executor):
                 activations=options.activations,
                 kv_type=options.kv_type,
                 weight_bytes=weights.bytes,
+                weights_mapped=loaded.mapped is not None,
+                disk_bytes_per_token=disk_bytes,
+                disk_rate=disk_rate,
             ),
         )
 
@@ -203,12 +230,25 @@ class NativeExecutor(Executor):
 
     def close(self) -> None:
         """Release threads and memory."""
-        self._executor = None
+        if self.keeping is not None:
+            self.keeping.stop()
+        self.keeping = self._executor = None
 
     def _opened(self) -> _native.Executor:
         if self._executor is None:
             raise RuntimeError("the executor has been closed")
         return self._executor
+
+
+def _disk_reads(program: Program, loaded: LoadedWeights, memory: int | None) -> tuple[int, float]:
+    """Bytes that a token reads from the disk, and at how many a second that goes."""
+    if loaded.mapped is None or memory is None:
+        return 0, 0.0
+    count = bytes_per_token(program, loaded.sizes, memory)
+    try:
+        return count, read_rate(loaded.mapped) if count else 0.0
+    except OSError:  # deleted meanwhile
+        return count, 0.0
 
 
 def _pack(batch: Batch, info: ExecutorInfo) -> _native.Batch:

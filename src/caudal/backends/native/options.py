@@ -10,3 +10,6 @@ KVType = Literal["f16", "f32"]
 Activations = Literal["auto", "f32"]
 """`auto` quantises them where the weights' kernels are faster for it; `f32` multiplies dequantised
 weights by plain floats: slow, a reference."""
+
+WeightsPlace = Literal["auto", "memory", "mapped"]
+"""Packed weights in memory, or mapped from a file on the disk; `auto` maps what doesn't fit."""
