@@ -12,7 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from caudal.chat.conversation import Conversation, Message, Tool, ToolChoice
+from caudal.chat.calls.writing import write_calls
+from caudal.chat.conversation import Conversation, Message, Tool, ToolCall, ToolChoice
 from caudal.chat.events import Answer
 from caudal.chat.preparer import ChatPreparer
 from caudal.chat.prompt import ChatPrompt
@@ -351,3 +352,39 @@ def test_a_form_holds_for_the_content_alone(
     assert model.accepts(prompt, HERMES_CALL) == (with_tools and name in ("hermes", "qwen3"))
     tokens = model.tokenizer.encode(answer, add_special=False, parse_special=True)
     assert model.read(prompt, tokens).content == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "call", "separator", "end"),
+    [
+        (
+            "kimi",
+            "<|tool_calls_section_begin|>",
+            "<|tool_call_begin|>functions.now:%s<|tool_call_argument_begin|>{}<|tool_call_end|>",
+            "",
+            "<|tool_calls_section_end|>",
+        ),
+        (
+            "command-r",
+            "<|START_ACTION|>[\n",
+            '    {"tool_call_id": "%s", "tool_name": "now", "parameters": {}}',
+            ",\n",
+            "\n]<|END_ACTION|>",
+        ),
+    ],
+)
+def test_models_that_number_their_calls_may(
+    name: str, begin: str, call: str, separator: str, end: str, tmp_path: Path
+) -> None:
+    model = Harness(name, tmp_path)
+    prompt = model.chat.prepare(Conversation(messages=ASK, tools=TOOLS, tool_choice=REQUIRED))
+    answer = begin + separator.join(call % number for number in (0, 1, 12)) + end
+    assert model.accepts(prompt, answer)
+    assert not model.accepts(prompt, begin + call % "x" + end)
+    tokens = model.tokenizer.encode(answer, add_special=False, parse_special=True)
+    assert [each.name for each in model.read(prompt, tokens).tool_calls] == ["now"] * 3
+    tool_format = model.chat.dialect.tools
+    assert tool_format is not None
+    calls = [ToolCall(id=text, name="now", arguments="{}") for text in "ab"]
+    written = begin + separator.join(call % number for number in (0, 1)) + end
+    assert write_calls(tool_format, calls) == written

@@ -120,3 +120,24 @@ def test_what_a_call_holds_is_no_marker_where_calls_are_text(tmp_path: Path):
     assert r'city="\u003c|tool_call_end|>"' in text
     messages = [*CALLED, Message(role="user", content="<|tool_call_end|>")]
     assert prompt_of(tmp_path, TABLE["writes no calls"][0], messages)[1] == MARKERS[1:]
+
+
+def test_tools_may_be_text_of_the_system_message(tmp_path: Path):
+    """As in Phi-4-mini's template, which writes no calls either."""
+    source = (
+        "{% for message in messages %}"
+        "{% if message['role'] == 'system' and 'tools' in message and message['tools'] %}"
+        "{{ 'system:' + message['content'] + '<|tool|>' + message['tools'] + '<|/tool|>;' }}"
+        "{% else %}{{ message['role'] + ':' + message['content'] + ';' }}{% endif %}{% endfor %}"
+    )
+    nothing = '{"type": "object", "properties": {}}'
+    told = ", ".join(f'{{"name": "{tool.name}", "parameters": {nothing}}}' for tool in TOOLS).join(
+        "[]"
+    )
+    text, _ = prompt_of(tmp_path, source, CALLED[:1])
+    assert text == f"system:<|tool|>{told}<|/tool|>;user:Hi;"
+    text, control = prompt_of(
+        tmp_path, source, [Message(role="system", content="Be kind."), *CALLED]
+    )
+    assert text.startswith(f"system:Be kind.<|tool|>{told}<|/tool|>;user:Hi;assistant:Let me see.")
+    assert control == MARKERS[1:]

@@ -19,6 +19,7 @@ from caudal.structured_outputs import StructuredOutputsParams, json_rule, lark_l
 from caudal.subschemas import closed
 
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
+_NUMBER = "NUMBER"
 _THOUGHT_SPACE = "/[ \\n]{1,4}/"
 
 
@@ -159,10 +160,8 @@ class AnswerGrammar:
             return rules
         for place, tool in enumerate(tools):
             schema = _arguments_schema(tool.parameters) if tool.checked else _ANY_OBJECT
-            head = syntax.head.replace("NAME", tool.name)
-            rules.append(
-                f"call{place}: {self._literal(head)} args{place} {self._literal(syntax.tail)}\n"
-            )
+            head = self._head(syntax.head, tool)
+            rules.append(f"call{place}: {head} args{place} {self._literal(syntax.tail)}\n")
             if syntax.members is None:
                 rules.append(f"args{place}: {json_rule(schema)}\n")
             else:
@@ -174,10 +173,12 @@ class AnswerGrammar:
                     special_in=self._special_in,
                 )
             if trigger and not syntax.begin:
-                rest = self._literal(head.removeprefix(trigger))
+                rest = self._head(syntax.head.removeprefix(trigger), tool)
                 rules.append(f"first{place}: {rest} args{place} {self._literal(syntax.tail)}\n")
         count = range(len(tools))
         call = f"call: {' | '.join(f'call{place}' for place in count)}\n"
+        if _NUMBER in syntax.head:
+            call += f"{_NUMBER}: /0|[1-9][0-9]{{0,2}}/\n"
         first = "call"
         if trigger and not syntax.begin:
             first = "first"
@@ -188,6 +189,11 @@ class AnswerGrammar:
         begin = self._literal(syntax.begin.removeprefix(trigger)) if syntax.begin else ""
         end = self._literal(syntax.end) if syntax.end else ""
         return [*rules, call, f"calls: {begin} {first} {more} {end}\n"]
+
+    def _head(self, head: str, tool: Tool) -> str:
+        """What stands before a call's arguments; the model counts its calls by itself."""
+        parts = (part.replace("NAME", tool.name) for part in head.split(_NUMBER))
+        return f" {_NUMBER} ".join(map(self._literal, parts))
 
     def _last_rules(self, syntax: CallSyntax, tools: Sequence[Tool], trigger: str) -> list[str]:
         """Rules for one call of tools that take a text with a grammar."""

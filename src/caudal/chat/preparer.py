@@ -11,9 +11,14 @@ from caudal.chat.conversation import Conversation
 from caudal.chat.dialect import Dialect, choose_dialect
 from caudal.chat.effort import LEVELS, EffortWords, effort_words
 from caudal.chat.prompt import AnswerPlan, ChatPrompt
-from caudal.chat.template_habits import TemplateHabits, learn_habits
+from caudal.chat.template_habits import (
+    TemplateHabits,
+    learn_habits,
+    takes_tools,
+    tools_in_messages,
+)
 from caudal.chat.template_messages import template_messages
-from caudal.chat.tool_prompt import tool_object
+from caudal.chat.tool_prompt import tool_object, with_tools_in_system
 from caudal.errors import ParameterError
 from caudal.formats.chat_template import ChatTemplate, TemplateOptions
 from caudal.formats.template_workers import TemplateWorkers
@@ -161,7 +166,7 @@ class ChatPreparer:
                 "tools",
                 "tools: the tool parser is none, which reads no tool calls and can't enforce any.",
             )
-        native = _takes_tools(template)
+        native = takes_tools(template)
         words: EffortWords | None = EffortWords(variables={})
         if (effort := conversation.reasoning_effort) and not any(
             level in conversation.template_kwargs for level in LEVELS
@@ -174,9 +179,13 @@ class ChatPreparer:
         messages = template_messages(
             told, template, habits, tool_format=dialect.tools, with_tools_as_text=not native
         )
+        if tools and tools_in_messages(template):
+            messages = with_tools_in_system(messages, tools)
         variables = {} if words is None else words.variables
         options: TemplateOptions = {
-            "tools": [tool_object(tool) for tool in tools] if tools and native else None,
+            "tools": [tool_object(tool) for tool in tools]
+            if tools and template.reads("tools")
+            else None,
             "add_generation_prompt": conversation.add_generation_prompt,
             "continue_final_message": conversation.continue_final_message,
             "template_kwargs": {**variables, **conversation.template_kwargs},
@@ -209,7 +218,7 @@ class ChatPreparer:
     def _dialect_of(self, template: ChatTemplate) -> Dialect:
         return self._choose(
             "\n".join(template.sources),
-            template_takes_tools=_takes_tools(template),
+            template_takes_tools=takes_tools(template),
             control_tokens=self._tokenizer.special_tokens,
         )
 
@@ -232,8 +241,3 @@ def _check(conversation: Conversation) -> None:
         raise ParameterError(
             "continue_final_message", "a message with tool_calls can't be continued."
         )
-
-
-def _takes_tools(template: ChatTemplate) -> bool:
-    """Whether tools go through the template. One that is wrong refuses conversations by itself."""
-    return template.reads("tools")

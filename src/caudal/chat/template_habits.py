@@ -27,6 +27,7 @@ _TOOL = {
     },
 }
 _THOUGHT_KEYS = ("thinking", "reasoning", "thought")
+_TOOLS_OF_MESSAGE = re.compile(r"""\bmessage(\.tools\b|\[['"]tools['"]\])""")
 _THINKING_PART = re.compile(r"""(\[['"]type['"]\]|\.type)\s*==\s*['"]thinking['"]""")
 
 
@@ -55,6 +56,19 @@ class TemplateHabits:
     thought_keys: Sequence[str] = ()
 
 
+def takes_tools(template: ChatTemplate) -> bool:
+    """Whether tools go through a template. One that is wrong refuses conversations by itself."""
+    return template.reads("tools") or tools_in_messages(template)
+
+
+def tools_in_messages(template: ChatTemplate) -> bool:
+    """Whether a template looks for tools in the system's message, as text (Phi-4-mini)."""
+    return (
+        not template.reads("tools")
+        and _TOOLS_OF_MESSAGE.search("\n".join(template.sources)) is not None
+    )
+
+
 def learn_habits(template: ChatTemplate) -> TemplateHabits:
     """Ask a template; what it refuses altogether it is supposed to do well.
 
@@ -69,7 +83,7 @@ def learn_habits(template: ChatTemplate) -> TemplateHabits:
     )
     probe = _Probe(template, habits)
     one = probe.ask(calls=1)
-    if one is None or not template.reads("tools"):
+    if one is None or not takes_tools(template):
         return habits
     if _FIRST not in one:
         return replace(habits, writes_calls=False)

@@ -61,6 +61,17 @@ def with_tools_as_text(
     return _instruct(told, tools, takes_system) if tools else told
 
 
+def with_tools_in_system(
+    messages: Sequence[dict[str, Any]], tools: Sequence[Tool]
+) -> list[dict[str, Any]]:
+    """Messages for a template that takes tools from the system's, which is there then, as text."""
+    told = json.dumps([_signature(tool) for tool in tools], ensure_ascii=False)
+    first, *others = messages
+    if first["role"] != "system":
+        first, others = {"role": "system", "content": ""}, list(messages)
+    return [{**first, "tools": told}, *others]
+
+
 def text_of(message: Message) -> str:
     """A message's text; its parts are joined with line breaks."""
     if message.content is None or isinstance(message.content, str):

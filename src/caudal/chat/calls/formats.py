@@ -46,7 +46,8 @@ from caudal.chat.text_input import TEXT_BEGIN
 class CallSyntax:
     """How enforced calls are written.
 
-    A call is `head`, with `NAME` in place of the tool's name, then the arguments, then `tail`.
+    A call is `head`, with `NAME` in place of the tool's name and `NUMBER` of the call's place among
+    the others, from 0, then the arguments, then `tail`.
 
     Attributes:
         head: Before the arguments.
@@ -70,7 +71,9 @@ class CallSyntax:
     @property
     def head_of_text(self) -> str:
         """What stands before a custom tool's text that has a grammar; the answer ends with it."""
-        return self.head + TEXT_BEGIN if self.text_head is None else self.text_head
+        if self.text_head is not None:
+            return self.text_head
+        return self.head.replace("NUMBER", "0") + TEXT_BEGIN
 
     def can_write(self, tools: Iterable[Tool]) -> bool:
         """Whether calls of all these tools can be held to their schemas in this syntax."""
@@ -285,7 +288,7 @@ _ALL = (
         markers=(KIMI_CALLS_BEGIN, KIMI_CALLS_END, KIMI_CALL_BEGIN, KIMI_ARGUMENTS, KIMI_CALL_END),
         syntax=CallSyntax(
             begin=KIMI_CALLS_BEGIN,
-            head=f"{KIMI_CALL_BEGIN}functions.NAME:0{KIMI_ARGUMENTS}",
+            head=f"{KIMI_CALL_BEGIN}functions.NAME:NUMBER{KIMI_ARGUMENTS}",
             tail=KIMI_CALL_END,
             end=KIMI_CALLS_END,
         ),
@@ -296,7 +299,7 @@ _ALL = (
         "<|END_ACTION|>",
         CallSyntax(
             begin="<|START_ACTION|>[\n",
-            head='    {"tool_call_id": "0", "tool_name": "NAME", "parameters": ',
+            head='    {"tool_call_id": "NUMBER", "tool_name": "NAME", "parameters": ',
             tail="}",
             separator=",\n",
             end="\n]<|END_ACTION|>",

@@ -17,14 +17,15 @@ def write_calls(tool_format: ToolFormat, calls: Sequence[ToolCall]) -> str:
     No marker of the format stands within what the calls hold.
     """
     syntax, markers = tool_format.syntax, tool_format.markers
-    written = [_call(syntax, call, markers) for call in calls]
+    written = [_call(syntax, call, place, markers) for place, call in enumerate(calls)]
     if syntax.separator is None:
         return "".join(f"{syntax.begin}{call}{syntax.end}" for call in written)
     return syntax.begin + syntax.separator.join(written) + syntax.end
 
 
-def _call(syntax: CallSyntax, call: ToolCall, markers: Collection[str]) -> str:
-    return syntax.head.replace("NAME", call.name) + _arguments(syntax, call, markers) + syntax.tail
+def _call(syntax: CallSyntax, call: ToolCall, place: int, markers: Collection[str]) -> str:
+    head = syntax.head.replace("NUMBER", str(place)).replace("NAME", call.name)
+    return head + _arguments(syntax, call, markers) + syntax.tail
 
 
 def _arguments(syntax: CallSyntax, call: ToolCall, markers: Collection[str]) -> str:
