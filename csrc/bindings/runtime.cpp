@@ -24,6 +24,7 @@ namespace {
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 std::span<const std::byte> as_bytes(const Bytes& bytes) {
@@ -261,15 +262,18 @@ class PyExecutor {
                     {num_blocks, std::move(window_blocks), num_slots, parse_kv_type(kv_type),
                      float_activations, max_batch_tokens, weight_memory}) {}
 
-    // (matrix, type, rank, a, b, scale) of each change.
-    using Factors = std::tuple<int, uint32_t, int64_t, Bytes, Bytes, float>;
+    // (matrix, a, b, scale) of each change.
+    using Factors = std::tuple<int, Matrix, Matrix, float>;
 
     // (index, rank, bytes)
     nb::tuple load_adapter(const std::vector<Factors>& given) {
         std::vector<AdapterFactors> factors;
-        for (const auto& [matrix, type, rank, a, b, scale] : given) {
-            factors.push_back(
-                {matrix, static_cast<TensorType>(type), rank, as_bytes(a), as_bytes(b), scale});
+        for (const auto& [matrix, a, b, scale] : given) {
+            factors.push_back({matrix,
+                               static_cast<int64_t>(a.shape(0)),
+                               {a.data(), a.size()},
+                               {b.data(), b.size()},
+                               scale});
         }
         Executor::LoadedAdapter loaded{};
         {

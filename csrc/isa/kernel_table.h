@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/linear.h"
+#include "kernels/low_rank.h"
 #include "kernels/recurrent.h"
 #include "kernels/sampling.h"
 #include "kernels/token_ops.h"
@@ -17,6 +18,7 @@ struct KernelTable {
     TokenKernels token;
     RecurrentKernels recurrent;
     SamplingKernels sampling;
+    LowRankKernels low_rank;
 };
 
 // The tables this processor can run, best first.

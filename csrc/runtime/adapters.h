@@ -1,9 +1,8 @@
 // LoRA adapters (arXiv 2106.09685): changes of matrices, for the rows of sequences that ask for
 // them. y = W x becomes y = W x + B (scale · A x), where A has few rows and B as few columns.
 //
-// Both factors are matrices of floats in the kernels' layout, multiplied by unquantised
-// activations: so a row's result depends on that row and its adapter alone, as all that linear
-// kernels compute.
+// Both factors are multiplied by unquantised activations, each row by itself: its result depends on
+// that row and its adapter alone.
 #pragma once
 
 #include <cstddef>
@@ -12,35 +11,33 @@
 #include <span>
 #include <vector>
 
-#include "isa/kernel_table.h"
+#include "kernels/low_rank.h"
 #include "runtime/memory.h"
 #include "runtime/thread_team.h"
 #include "runtime/weights.h"
 
 namespace caudal {
 
-// A change as it comes: rows of floats, `a` rank × columns of the matrix, `b` rows × rank.
+// A change as it comes, row by row: `a` rank × columns of the matrix, `b` rows × rank.
 struct AdapterFactors {
     int matrix;  // in the weights
-    TensorType type;
     int64_t rank;
-    std::span<const std::byte> a;
-    std::span<const std::byte> b;
+    std::span<const float> a;
+    std::span<const float> b;
     float scale;
 };
 
 class Adapter {
   public:
     struct Change {
-        int matrix;
-        PackedMatrix a;
-        PackedMatrix b;
+        Factor a;
+        Factor b;
         float scale;
     };
 
-    // Packs the factors. Throws std::invalid_argument if they aren't floats of such shapes, or a
-    // matrix is changed twice or isn't there.
-    Adapter(const KernelTable& kernels, ThreadTeam& threads, const Weights& weights,
+    // Packs the factors; `exact`: as the floats that they are. Throws std::invalid_argument if they
+    // aren't of such shapes, or a matrix is changed twice or isn't there.
+    Adapter(ThreadTeam& threads, const Weights& weights, bool exact,
             std::span<const AdapterFactors> factors);
 
     // What is added to a matrix; null: nothing.
@@ -59,8 +56,8 @@ class Adapter {
     std::optional<Reservation> memory_;  // of the packed factors
 };
 
-// Rows that factors are multiplied by at once, at most: as many as kernels take with few rows.
-constexpr int64_t kAdapterRows = 24;
+// Rows that a thread multiplies by a factor at a time, at most.
+constexpr int64_t kAdapterRows = 32;
 
 // Rows [first, first + count) of a section's buffers, all of which have one adapter.
 struct AdaptedRows {

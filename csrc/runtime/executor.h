@@ -87,8 +87,7 @@ class Executor {
     struct AdapterWorkspace {
         int64_t rank = 0;  // of the batch's adapters, the largest
         std::vector<float> memory;
-        std::span<float> reduced;                // [part][row][rank]
-        std::vector<std::vector<float>> inputs;  // per thread: a tile's rows side by side
+        std::span<float> reduced;  // [part][row][rank]
     };
 
     // Everything threads need to know while a batch runs.

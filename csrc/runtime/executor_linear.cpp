@@ -7,14 +7,6 @@
 
 namespace caudal {
 
-namespace {
-
-const std::byte* as_activations(const float* x) {
-    return reinterpret_cast<const std::byte*>(x);
-}
-
-}  // namespace
-
 void Executor::run_linear(const LinearStage& stage, Storage& storage, int64_t rows,
                           std::span<const AdaptedRows> adapted, int64_t begin, int64_t end) const {
     for (const LinearStage::Part& part : stage.parts) {
@@ -32,10 +24,10 @@ void Executor::run_linear(const LinearStage& stage, Storage& storage, int64_t ro
         for (const AdaptedRows& tile : adapted) {
             const Adapter::Change* change = tile.adapter->change(part.op.weight);
             if (change == nullptr) continue;
-            kernels_.linear.multiply(change->b, ActivationKind::F32,
-                                     as_activations(reduced(stage, part, rows, tile)), tile.count,
-                                     part.of_matrix + first, part.of_matrix + last, nullptr, true,
-                                     out + tile.first * stride(part.op.out), stride(part.op.out));
+            kernels_.low_rank.multiply(change->b, reduced(stage, part, rows, tile), change->a.rows,
+                                       tile.count, part.of_matrix + first, part.of_matrix + last,
+                                       true, out + tile.first * stride(part.op.out),
+                                       stride(part.op.out));
         }
     }
 }
@@ -57,19 +49,11 @@ void Executor::reduce_for_adapters(const LinearStage& stage, const Storage& stor
             if (change == nullptr) continue;
             const AdaptedRows& tile = adapted[static_cast<size_t>(index / parts)];
             const LinearStage::Part& part = stage.parts[static_cast<size_t>(index % parts)];
-            const int64_t width = change->a.cols;
             const float* x = storage.buffers[static_cast<size_t>(part.op.x)].data() +
                              tile.first * stride(part.op.x);
-            if (tile.count > 1) {
-                float* side_by_side = adapted_.inputs[static_cast<size_t>(thread)].data();
-                for (int64_t row = 0; row < tile.count; ++row) {
-                    std::copy_n(x + row * stride(part.op.x), width, side_by_side + row * width);
-                }
-                x = side_by_side;
-            }
             float* out = reduced(stage, part, rows, tile);
-            kernels_.linear.multiply(change->a, ActivationKind::F32, as_activations(x), tile.count,
-                                     0, change->a.panels(), nullptr, false, out, change->a.rows);
+            kernels_.low_rank.multiply(change->a, x, stride(part.op.x), tile.count, 0,
+                                       change->a.panels(), false, out, change->a.rows);
             if (change->scale != 1.0f) {
                 kernels_.token.scale(out, change->scale, tile.count * change->a.rows);
             }
@@ -79,28 +63,24 @@ void Executor::reduce_for_adapters(const LinearStage& stage, const Storage& stor
 
 void Executor::reserve_for_adapters(const Run& run) {
     if (run.adapters.empty()) return;
-    size_t parts = 0;
-    int64_t width = 0;
+    int64_t rows_of_parts = 0;
     for (const Storage* storage : {&body_, &tail_, &head_, &states_}) {
-        for (const Stage& any : storage->plan.stages) {
-            const auto* stage = std::get_if<LinearStage>(&any);
-            if (stage == nullptr) continue;
-            parts = std::max(parts, stage->parts.size());
-            const int input = stage->parts.front().op.x;
-            width = std::max(width, program_.buffer_widths[static_cast<size_t>(input)]);
+        const auto rows =
+            std::min(storage->max_rows, static_cast<int64_t>(run.batch.tokens.size()));
+        for (const Stage& stage : storage->plan.stages) {
+            const auto* linear = std::get_if<LinearStage>(&stage);
+            if (linear == nullptr) continue;
+            rows_of_parts =
+                std::max(rows_of_parts, static_cast<int64_t>(linear->parts.size()) * rows);
         }
     }
     adapted_.rank = 0;
     for (const Adapter* adapter : run.adapters) {
         if (adapter != nullptr) adapted_.rank = std::max(adapted_.rank, adapter->rank());
     }
-    const size_t floats = parts * run.batch.tokens.size() * static_cast<size_t>(adapted_.rank);
-    if (adapted_.memory.size() < floats) adapted_.memory.resize(floats);
+    const auto size = static_cast<size_t>(rows_of_parts * adapted_.rank);
+    if (adapted_.memory.size() < size) adapted_.memory.resize(size);
     adapted_.reduced = adapted_.memory;
-    adapted_.inputs.resize(static_cast<size_t>(threads_.size()));
-    for (std::vector<float>& inputs : adapted_.inputs) {
-        inputs.resize(static_cast<size_t>(kAdapterRows * width));
-    }
 }
 
 float* Executor::reduced(const LinearStage& stage, const LinearStage::Part& part, int64_t rows,
@@ -110,7 +90,8 @@ float* Executor::reduced(const LinearStage& stage, const LinearStage::Part& part
 }
 
 Executor::LoadedAdapter Executor::load_adapter(std::span<const AdapterFactors> factors) {
-    auto adapter = std::make_unique<const Adapter>(kernels_, threads_, weights_, factors);
+    auto adapter =
+        std::make_unique<const Adapter>(threads_, weights_, options_.float_activations, factors);
     const auto found = std::find(adapters_.begin(), adapters_.end(), nullptr);
     const auto index = static_cast<size_t>(found - adapters_.begin());
     const LoadedAdapter loaded{static_cast<int32_t>(index), adapter->rank(), adapter->bytes()};

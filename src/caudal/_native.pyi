@@ -182,8 +182,8 @@ class Batch:
     ) -> None: ...
     def add_score(self, index: int, target: int, top: int) -> None: ...
 
-AdapterChange = tuple[int, int, int, NDArray[np.uint8], NDArray[np.uint8], float]
-"""The changed matrix, the type of the factors, their rank, the rows of both, and their scale."""
+AdapterChange = tuple[int, NDArray[np.float32], NDArray[np.float32], float]
+"""The changed matrix, both factors, and what their product is multiplied by."""
 
 ScoreTuple = tuple[int, float, int, list[tuple[int, float]]]
 SampleTuple = tuple[int, ScoreTuple | None, str | None]

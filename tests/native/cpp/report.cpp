@@ -90,6 +90,7 @@ int main(int argc, char** argv) {
     for (const KernelTable* table : tables) {
         const report::Report report(table->name);
         report::report_linear(*table, report);
+        report::report_low_rank(*table, report);
         report::report_token_operations(*table, report);
         report::report_attention(*table, report);
         report::report_recurrences(*table, report);

@@ -52,6 +52,7 @@ class Report {
 };
 
 void report_linear(const KernelTable& table, const Report& report);
+void report_low_rank(const KernelTable& table, const Report& report);
 void report_token_operations(const KernelTable& table, const Report& report);
 void report_attention(const KernelTable& table, const Report& report);
 void report_recurrences(const KernelTable& table, const Report& report);

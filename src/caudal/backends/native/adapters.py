@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from caudal import _native
 from caudal.errors import ModelLoadError
 from caudal.formats.lora.adapter import Adapter
-from caudal.formats.tensor_types import TensorType
 from caudal.models.program import Linear, MatrixName, Op, Program, TensorName
 
 _OUTPUT = "output.weight"
@@ -32,12 +30,9 @@ class AdapterPlaces:
     Args:
         program: The model's program.
         numbers: The number that each of its weights has among the packed matrices.
-        exact: Whether factors are kept as the floats that they are. Else they are rounded to BF16,
-            far less than activations are.
     """
 
-    def __init__(self, program: Program, numbers: Mapping[TensorName, int], *, exact: bool) -> None:
-        self._exact = exact
+    def __init__(self, program: Program, numbers: Mapping[TensorName, int]) -> None:
         places: dict[str, dict[int, _Place]] = defaultdict(dict)
         elsewhere: set[str] = set()
         for op in program.body + program.tail + program.head + program.states:
@@ -68,17 +63,9 @@ class AdapterPlaces:
                 )
             for place in self._places[name].values():
                 first, end = place.rows or (0, len(change.b))
-                (kind, a), (_, b) = self._stored(change.a), self._stored(change.b[first:end])
-                changes.append((place.number, kind, change.rank, a, b, change.scale))
+                a, b = np.ascontiguousarray(change.a), np.ascontiguousarray(change.b[first:end])
+                changes.append((place.number, a, b, change.scale))
         return changes
-
-    def _stored(self, values: NDArray[np.float32]) -> tuple[TensorType, NDArray[np.uint8]]:
-        values = np.ascontiguousarray(values, np.float32)
-        if self._exact:
-            return TensorType.F32, values.view(np.uint8).reshape(-1)
-        bits = values.view(np.uint32)
-        halves = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)  # ties to even
-        return TensorType.BF16, halves.view(np.uint8).reshape(-1)
 
 
 def _matrices(op: Op) -> list[MatrixName]:

@@ -144,9 +144,7 @@ class NativeExecutor(Executor):
             raise ModelLoadError(
                 str(file.path), "there is not enough memory for the weights and the KV pool"
             ) from error
-        self._adapter_places = AdapterPlaces(
-            program, loaded.numbers, exact=options.activations == "f32"
-        )
+        self._adapter_places = AdapterPlaces(program, loaded.numbers)
         disk_bytes, disk_rate = _disk_reads(program, loaded, options.weight_memory)
         self.keeping = loaded.keeping
         if self.keeping is not None:

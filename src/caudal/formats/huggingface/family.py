@@ -132,6 +132,7 @@ class Family:
         defaults: What keys of config.json are where they are missing.
         tied: Whether the output matrix is the embedding where config.json doesn't say.
         architecture_of: The architecture of a configuration, where there are several.
+        more_architectures: Those that it may give besides `architecture`.
         own_keys: Keys that GGUF has no names for (formats/embedding_keys.py).
         layers: What names of layers' tensors begin with, before the number.
         is_encoder: Whether there is no output matrix, as nothing is generated.
@@ -148,6 +149,7 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     tied: bool = False
     architecture_of: Callable[[Config], str] | None = None
+    more_architectures: tuple[str, ...] = ()
     own_keys: Callable[[Config], Keys] = lambda _config: {}
     layers: tuple[str, ...] = ("layers.",)
     is_encoder: Callable[[Config], bool] = lambda _config: False

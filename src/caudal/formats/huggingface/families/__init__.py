@@ -86,7 +86,11 @@ _ALL = (
 
 def families_of(architecture: str) -> tuple[Family, ...]:
     """All families whose models are of this `general.architecture`."""
-    return tuple(family for family in _ALL if family.architecture == architecture)
+    return tuple(
+        family
+        for family in _ALL
+        if architecture == family.architecture or architecture in family.more_architectures
+    )
 
 
 FAMILIES = {kind: family for family in _ALL for kind in family.model_types}

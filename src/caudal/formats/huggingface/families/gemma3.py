@@ -53,6 +53,7 @@ FAMILY = Family(
     model_types=("gemma3_text", "gemma3"),
     architecture="gemma3",
     architecture_of=lambda config: "gemma-embedding" if _attends_both_ways(config) else "gemma3",
+    more_architectures=("gemma-embedding",),
     is_encoder=lambda config: _attends_both_ways(config),
     keys=_keys,
     layer={

@@ -86,6 +86,7 @@ FAMILY = Family(
     model_types=("nemotron_h",),
     architecture="nemotron_h",
     architecture_of=lambda config: "nemotron_h_moe" if "E" in _kinds(config) else "nemotron_h",
+    more_architectures=("nemotron_h_moe",),
     keys=_keys,
     layer={
         "norm": "attn_norm",

@@ -104,6 +104,7 @@ FAMILY = Family(
     model_types=("nomic_bert",),
     architecture="nomic-bert",
     architecture_of=lambda config: "nomic-bert-moe" if _has_experts(config) else "nomic-bert",
+    more_architectures=("nomic-bert-moe",),
     keys=_keys,
     own_keys=_own_keys,
     layers=("encoder.layers.", "layers."),
