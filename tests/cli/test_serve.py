@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +14,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import caudal.loading.load
 from caudal.backends.backend import MemoryKinds, PagedKV
 from caudal.backends.facts import ExecutorFacts
 from caudal.cli import pull_display
 from caudal.cli.app import app
+from caudal.fleet.durations import FOREVER
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.loading.options import LoadOptions
 from caudal.models.pooling import Pooling
 from caudal.server import serving
 from caudal.server.limits import ServerLimits
+from caudal.store import Store, StoredModel
+from caudal.workers import in_process, worker_launcher
 from support.fake_facts import fake_facts
 from support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
 
@@ -59,8 +65,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Loads a fake model, and returns from serving as soon as it is ready."""
     seen: dict[str, Any] = {}
 
-    def load_model(name: str, options: LoadOptions) -> SimpleNamespace:
-        seen["options"] = options
+    def loaded(name: str) -> SimpleNamespace:
         return SimpleNamespace(
             name=name,
             tokenizer=ByteTokenizer(),
@@ -71,17 +76,53 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 pooling=Pooling(kind="last", normalize=True), state=SimpleNamespace(width=576)
             ),
             start_engine=lambda: start_engine(ScriptedExecutor()),
+            read_adapter=None,
             max_model_len=512,
             facts=replace(FACTS, model=name),
+            executor=SimpleNamespace(info=SimpleNamespace(facts=FACTS.executor)),
         )
 
-    def serve(sock: socket.socket, load: Any, *, on_ready: Any, **more: Any) -> None:
+    @contextlib.contextmanager
+    def plan_model(name: str, options: LoadOptions, **more: object) -> Iterator[SimpleNamespace]:
+        seen["options"] = replace(options, memory=None)  # which is the fleet's
+        program = SimpleNamespace(
+            is_encoder=False, tasks=frozenset(("generate",)), context_length=512
+        )
+        yield SimpleNamespace(
+            files=SimpleNamespace(
+                program=program, weights=SimpleNamespace(architecture="llama", tensors={})
+            ),
+            run=SimpleNamespace(
+                engine=SimpleNamespace(max_model_len=512),
+                memory=SimpleNamespace(
+                    kinds=FACTS.memory,
+                    least=16,
+                    workspace=0,
+                    weights=SimpleNamespace(held=0, bytes=0),
+                ),
+            ),
+            load=lambda memory, progress: loaded(name),
+        )
+
+    def resolve(store: Store, name: str) -> StoredModel:
+        return StoredModel(
+            name, (Path(name),), (name,), 1, (), "", "", (), datetime.fromtimestamp(0, UTC)
+        )
+
+    def serve(sock: socket.socket, models: Any, start: Any, *, on_ready: Any, **more: Any) -> None:
+        async def begin() -> None:
+            await start()
+            on_ready()
+            await models.shutdown()
+
         with sock:
-            seen.update(more)
-            on_ready(load())
+            seen.update(more, models=models)
+            asyncio.run(begin())
 
     monkeypatch.setattr(pull_display, "ensure_with_display", lambda store, model: None)
-    monkeypatch.setattr(caudal.loading.load, "load_model", load_model)
+    monkeypatch.setattr(Store, "resolve", resolve)
+    monkeypatch.setattr(in_process, "plan_model", plan_model)
+    monkeypatch.setattr(worker_launcher, "WorkerLauncher", in_process.InProcessLauncher)
     monkeypatch.setattr(serving, "serve", serve)
     return seen
 
@@ -96,6 +137,16 @@ def test_the_banner_says_what_is_served_and_how_to_ask(served: dict[str, Any]):
     assert '"model": "tiny"' in result.stdout
     assert served["options"] == LoadOptions()
     assert served["access"].api_key is None
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--in-process", "one two --in-process", "one two --served-model-name x"]
+)
+def test_what_goes_with_one_model_is_refused_with_others(served: dict[str, Any], arguments: str):
+    result = CliRunner().invoke(app, ["serve", *arguments.split()])
+    assert result.exit_code == 2
+    assert "goes with one MODEL" in result.output
+    assert served == {}
 
 
 @pytest.mark.parametrize("option", ["--api-key", "--served-model-name"])
@@ -202,6 +253,9 @@ def test_options_reach_the_loader(served: dict[str, Any]):
         ["--drain-timeout", "inf"],
         ["--request-timeout", "soon"],
         ["--max-num-seqs", "many"],
+        ["--keep-alive", "soon"],
+        ["--memory", "lots"],
+        ["--max-loaded-models", "-1"],
     ],
 )
 def test_bad_options_are_refused_by_name(served: dict[str, Any], arguments: list[str]):
@@ -262,3 +316,52 @@ def test_help_teaches():
     assert result.exit_code == 0
     for words in ("caudal serve smollm2", "--max-model-len", "/metrics", "CAUDAL_API_KEY"):
         assert words in result.stdout
+
+
+def test_the_environment_says_what_options_do_not(
+    served: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in (
+        ("OLLAMA_NUM_PARALLEL", "3"),
+        ("CAUDAL_NUM_PARALLEL", "'5'"),
+        ("OLLAMA_KEEP_ALIVE", "10m"),
+        ("OLLAMA_MAX_LOADED_MODELS", "0"),
+        ("OLLAMA_CONTEXT_LENGTH", " 256 "),
+        ("CAUDAL_MAX_QUEUE", "7"),
+        ("CAUDAL_MEMORY", "3GiB"),
+    ):
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(app, ["serve", "one", "two", "--port", "0"])
+    assert result.exit_code == 0, result.output
+    assert served["options"] == LoadOptions(
+        max_num_seqs=5, max_model_len=256, max_queue=7, for_all=True
+    )
+    options = served["models"].options
+    assert (options.memory, options.max_loaded, options.max_waiting) == (3 * 2**30, None, 7)
+    assert served["models"].keep_alive == options.keep_alive == 600
+    assert "models   one, two" in result.stdout
+    assert "stay     10 m after the last request" in result.stdout
+    command = ["serve", "one", "--port", "0", "--max-num-seqs", "2", "--keep-alive", "-1"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert served["options"].max_num_seqs == 2
+    assert served["models"].keep_alive == FOREVER
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("CAUDAL_NUM_PARALLEL", "many", "at least 0, but is 'many'"),
+        ("OLLAMA_MAX_LOADED_MODELS", "-1", "at least 0"),
+        ("OLLAMA_CONTEXT_LENGTH", "4k", "at least 0"),
+        ("CAUDAL_KEEP_ALIVE", "5 minutes", "a duration such as 5m"),
+        ("CAUDAL_MEMORY", "all", "not a size"),
+    ],
+)
+def test_a_variable_that_makes_no_sense_is_refused_by_name(
+    served: dict[str, Any], variable: str, value: str, words: str
+):
+    result = CliRunner().invoke(app, ["serve", "tiny"], env={variable: value, "COLUMNS": "300"})
+    assert result.exit_code == 2
+    assert variable in result.stderr
+    assert words in result.stderr
+    assert served == {}

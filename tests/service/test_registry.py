@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 
 from caudal.errors import UnknownModelError, UnsupportedTaskError
+from caudal.models.program import Task
 from caudal.service.model_service import ModelService
 from caudal.service.registry import ModelRegistry
+from caudal.service.service import Service
 from support.fake_model import ScriptedExecutor, changed, serve_fake
 
 
@@ -28,10 +30,15 @@ def test_models_are_found_by_any_of_their_names():
         assert registry.ready
         assert registry.healthy
         assert registry.services == [first, second]
-        assert await registry.resolve("uno", "generate") == ("uno", first)
+
+        async def found(name: str | None, task: Task | None = None) -> tuple[str, Service]:
+            answer = await registry.resolve(name, task)
+            return answer.name, answer.service
+
+        assert await found("uno", "generate") == ("uno", first)
         for nothing in (None, ""):
-            assert await registry.resolve(nothing) == ("one", first)
-        assert await registry.resolve("embedder", "embed") == ("embedder", second)
+            assert await found(nothing) == ("one", first)
+        assert await found("embedder", "embed") == ("embedder", second)
         with pytest.raises(UnsupportedTaskError, match=r"can't generate text\. It can make embedd"):
             await registry.resolve("embedder", "generate")
         with pytest.raises(UnknownModelError, match="serves: one, uno, embedder"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from caudal.errors import CaudalError, ModelNotFoundError
 from caudal.fleet.member import ModelOffer
 from caudal.loading.options import LoadOptions
 from caudal.models.program import Task
+from caudal.service.info import AdapterInfo
 from caudal.service.service import Service
 from caudal.workers.launcher import (
     LoadProgress,
@@ -44,6 +45,13 @@ class NamedService(Service):
     def healthy(self) -> bool:
         return True
 
+    @property
+    def adapters(self) -> Sequence[AdapterInfo]:
+        return ()
+
+    async def shutdown(self) -> None:
+        """Nothing runs."""
+
 
 @dataclass
 class FakeModel:
@@ -58,7 +66,7 @@ class FakeModel:
         stop_seconds: How long unloading it takes.
         read_error: What reading it ends with instead.
         open_error: What loading it ends with instead.
-        service: What it does once it is loaded.
+        make_service: Starts what it does once it is loaded, by its name.
     """
 
     fixed: int = 10
@@ -69,7 +77,7 @@ class FakeModel:
     stop_seconds: float = 0.1
     read_error: CaudalError | None = None
     open_error: CaudalError | None = None
-    service: Service | None = None
+    make_service: Callable[[str], Service] | None = None
     tasks: frozenset[Task] = GENERATES
 
 
@@ -165,7 +173,8 @@ class FakeRunning:
         self.memory = ModelMemory(
             weights=self._model.fixed, sequences=granted, workspace=0, process=0
         )
-        self.service = self._model.service or NamedService(name, self._model.tasks)
+        make = self._model.make_service
+        self.service = NamedService(name, self._model.tasks) if make is None else make(name)
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.stopping = False
         assert name not in launcher.loaded, "it was loaded twice"
@@ -178,6 +187,7 @@ class FakeRunning:
     async def stop(self, drain_seconds: float = 0.0) -> None:
         self.stopping = True
         await asyncio.sleep(self._model.stop_seconds)
+        await self.service.shutdown()
         self.crash("was stopped")
 
     def crash(self, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import tempfile
 import time
@@ -11,6 +12,7 @@ from caudal.errors import CaudalError, ModelLoadError
 from caudal.server import serving
 from caudal.server.limits import ServerLimits
 from caudal.service.model_service import ModelService
+from caudal.service.registry import ModelRegistry
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.template_server import serve_template
 
@@ -30,7 +32,7 @@ def load() -> ModelService:
     return model
 
 
-def ready(_: ModelService) -> None:
+def ready() -> None:
     print("ready", flush=True)
 
 
@@ -38,8 +40,13 @@ def main() -> int:
     limits = ServerLimits(drain_seconds=600 if "patient" in sys.argv else 0.3)
     sock = serving.listen("127.0.0.1", 0)
     print(sock.getsockname()[1], flush=True)
+    models = ModelRegistry()
+
+    async def start() -> None:
+        models.add(await asyncio.to_thread(load))
+
     try:
-        serving.serve(sock, load, limits=limits, on_ready=ready)
+        serving.serve(sock, models, start, limits=limits, on_ready=ready)
     except CaudalError as error:
         print(f"caudal: {error}", file=sys.stderr)
         return 1

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,24 +21,18 @@ from caudal.server.limits import ServerLimits
 from caudal.server.server_config import ServerConfig
 from caudal.server.serving import Server, listen
 from caudal.service.model_service import ModelService
+from caudal.service.models import Models
 from caudal.service.registry import ModelRegistry
 from caudal.service.service import Service
 from support.far_model import FarModel
 
 
 @dataclass
-class RunningServer:
+class AnyServer:
     """A real server on a free port, with clients for it."""
 
     url: str
-    registry: ModelRegistry
     http: httpx.Client
-    far: FarModel | None = None
-
-    @property
-    def model(self) -> ModelService:
-        """The model, in this process wherever it is asked from."""
-        return self.registry.default if self.far is None else self.far.behind
 
     def openai(self, api_key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=api_key, max_retries=0)
@@ -62,6 +56,22 @@ class RunningServer:
             time.sleep(0.01)
 
 
+class RunningServer(AnyServer):
+    """One of a model that runs already."""
+
+    def __init__(
+        self, url: str, registry: ModelRegistry, http: httpx.Client, far: FarModel | None
+    ) -> None:
+        super().__init__(url, http)
+        self.registry = registry
+        self.far = far
+
+    @property
+    def model(self) -> ModelService:
+        """The model, in this process wherever it is asked from."""
+        return self.registry.default if self.far is None else self.far.behind
+
+
 @contextlib.contextmanager
 def running_server(
     model: Service | FarModel | None,
@@ -78,22 +88,49 @@ def running_server(
     """
     registry = ModelRegistry()
     far = model if isinstance(model, FarModel) else None
-    if model is not None and not isinstance(model, FarModel):
-        registry.add(model)
+
+    async def start() -> None:
+        if isinstance(model, FarModel):
+            registry.add(await model.connect())
+        elif model is not None:
+            registry.add(model)
+
+    with _running(
+        registry, start, access or Access(api_key=api_key), limits, around, **options
+    ) as (url, http):
+        yield RunningServer(url, registry, http, far)
+    if far is not None:
+        far.close()
+
+
+@contextlib.contextmanager
+def running_models(models: Models, start: Callable[[], Awaitable[None]]) -> Iterator[AnyServer]:
+    """Serve models, started by `start`."""
+    with _running(models, start, Access(), None, lambda app: app) as (url, http):
+        yield AnyServer(url, http)
+
+
+@contextlib.contextmanager
+def _running(
+    models: Models,
+    start: Callable[[], Awaitable[None]],
+    access: Access,
+    limits: ServerLimits | None,
+    around: Callable[[ASGIApp], ASGIApp],
+    **options: Any,
+) -> Iterator[tuple[str, httpx.Client]]:
     sock = listen("127.0.0.1", 0)
     limits = limits or ServerLimits()
-    app = create_app(registry, access=access or Access(api_key=api_key), limits=limits, **options)
+    app = create_app(models, access=access, limits=limits, **options)
     config = ServerConfig(around(app), limits)
-    server = Server(config, registry)
+    server = Server(config, models)
     ready = threading.Event()
 
     async def serve() -> None:
-        if far is not None:
-            registry.add(await far.connect())
+        await start()
         ready.set()
         await server.serve(sockets=[sock])
-        if registry.ready:
-            await registry.shutdown()
+        await models.shutdown()
 
     def run() -> None:
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
@@ -105,12 +142,10 @@ def running_server(
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     try:
         with httpx.Client(base_url=url, timeout=30) as client:
-            yield RunningServer(url, registry, client, far)
+            yield url, client
     finally:
         server.should_exit = True
         thread.join()
-        if far is not None:
-            far.close()
 
 
 Serve = Callable[..., RunningServer]

@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from caudal.cli import bench
 from caudal.cli.list import list_models
 from caudal.cli.prune import prune
+from caudal.cli.ps import ps, stop
 from caudal.cli.pull import pull
 from caudal.cli.rm import rm
 from caudal.cli.run import run
@@ -140,6 +141,8 @@ def caudal(
 
 app.command()(serve)
 app.command()(run)
+app.command()(ps)
+app.command()(stop)
 app.command()(pull)
 app.command("list")(list_models)
 app.command()(show)

@@ -15,12 +15,21 @@ _MODEL = "How the model is loaded"
 _ENGINE = "How requests are scheduled"
 
 
-def _size(text: str) -> int:
+def size_of(text: str) -> int:
+    """Bytes of a size such as `2GiB`; raises `ValueError`."""
     from caudal.loading.options import parse_size
 
     try:
         return parse_size(text)
     except ParameterError as error:
+        raise ValueError(str(error)) from error
+
+
+def read_size(text: str) -> int:
+    """The same, of an option."""
+    try:
+        return size_of(text)
+    except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
 
@@ -93,7 +102,7 @@ Threads = Annotated[
 PoolSize = Annotated[
     int | None,
     typer.Option(
-        parser=_size,
+        parser=read_size,
         metavar="SIZE",
         help="Memory for keys and values of all sequences, e.g. 2GiB; touched only when used.  "
         "[default: a quarter of the available memory]",
@@ -124,7 +133,7 @@ WeightsPlace = Annotated[
 PackedSize = Annotated[
     int | None,
     typer.Option(
-        parser=_size,
+        parser=read_size,
         metavar="SIZE",
         envvar="CAUDAL_PACKED_SIZE",
         help="Most space on the disk for packed weights, which make the next start fast, of all "

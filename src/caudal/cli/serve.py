@@ -1,9 +1,11 @@
-"""`caudal serve`: a model as a service, with OpenAI's API and Anthropic's."""
+"""`caudal serve`: models as a service, with OpenAI's API and Anthropic's."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,15 +15,39 @@ from caudal.server.limits import ServerLimits
 
 if TYPE_CHECKING:
     from caudal.backends.facts import ExecutorFacts
+    from caudal.fleet.fleet import Fleet
+    from caudal.models.program import Task
     from caudal.server.auth import Access
-    from caudal.service.model_service import ModelService
+    from caudal.service.service import Service
 
 _SERVER = "Where and for whom it listens"
+_FLEET = "Which models are loaded"
 _ANSWERS = "How answers are read"
+
+MEMORY_SHARE = 0.9
+"""Of the memory that is available at the start, what models may have by default."""
+
+
+def _duration(text: str) -> float:
+    from caudal.fleet.durations import keep_alive_seconds
+
+    try:
+        return keep_alive_seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def serve(
-    model: options.Model,
+    model: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Names as for `caudal pull`, or paths of GGUF files or of models' folders. A "
+            "named model that is not on this machine yet is fetched.  [default: all models on "
+            "this machine, each loaded when it is first asked for]",
+            metavar="[MODEL]...",
+            show_default=False,
+        ),
+    ] = None,
     host: Annotated[
         str,
         typer.Option(
@@ -108,6 +134,47 @@ def serve(
             rich_help_panel=_SERVER,
         ),
     ] = ServerLimits.drain_seconds,
+    keep_alive: Annotated[
+        float | None,
+        typer.Option(
+            parser=_duration,
+            metavar="DURATION",
+            help="How long a model stays loaded after its last request: 5m, 300 (seconds), 0, or "
+            "-1 for ever; a request's `keep_alive` goes before it.  [env var: CAUDAL_KEEP_ALIVE]  "
+            "[default: 5m; for ever where MODEL is named]",
+            rich_help_panel=_FLEET,
+            show_default=False,
+        ),
+    ] = None,
+    max_loaded_models: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Most models that are loaded at a time; 0 for as many as fit.  "
+            "[env var: CAUDAL_MAX_LOADED_MODELS]  [default: 0]",
+            rich_help_panel=_FLEET,
+            show_default=False,
+        ),
+    ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            parser=options.read_size,
+            metavar="SIZE",
+            help="Memory that all loaded models may have together; the least recently used makes "
+            "room.  [env var: CAUDAL_MEMORY]  [default: nine tenths of what is available]",
+            rich_help_panel=_FLEET,
+            show_default=False,
+        ),
+    ] = None,
+    in_process: Annotated[
+        bool,
+        typer.Option(
+            "--in-process",
+            help="Run the one MODEL in the server's own process, where its crash is the server's.",
+            rich_help_panel=_FLEET,
+        ),
+    ] = False,
     tool_parser: Annotated[
         str,
         typer.Option(
@@ -162,11 +229,15 @@ def serve(
     embedding_batch_size: options.EmbeddingBatchSize = None,
     embedding_queue_delay: options.EmbeddingQueueDelay = None,
 ) -> None:
-    """Serve a model over HTTP, with the APIs that OpenAI's and Anthropic's clients speak.
+    """Serve models over HTTP, with the APIs that OpenAI's and Anthropic's clients speak.
 
     The quickest start, on this machine alone:
 
         caudal serve smollm2
+
+    All models that have been fetched, each loaded when a request first names it:
+
+        caudal serve
 
     For others on the network, with a key, and with room for long conversations:
 
@@ -185,18 +256,24 @@ def serve(
         caudal serve smollm2 --lora sql=./sql-lora --lora poet=./poet.gguf
 
     Then point any OpenAI client at http://127.0.0.1:8000/v1, or any of Anthropic's at
-    http://127.0.0.1:8000. GET /health, /metrics (Prometheus) and /openapi.json are there too.
+    http://127.0.0.1:8000. GET /health, /metrics (Prometheus) and /openapi.json are there too;
+    `caudal ps` shows what is loaded.
     """
     import logging
 
     from caudal.chat.dialect import REASONING_PARSERS, TOOL_PARSERS
+    from caudal.cli.environment import count, count_or_default, from_environment
     from caudal.cli.pull_display import ensure_with_display
-    from caudal.loading.load import load_model
+    from caudal.fleet.catalogue import Catalogue, GivenModels, StoredModels, given_offer
+    from caudal.fleet.durations import FOREVER, keep_alive_seconds
+    from caudal.fleet.fleet import Fleet, FleetOptions
     from caudal.loading.options import LoadOptions
+    from caudal.machine import available_memory
     from caudal.server import serving
-    from caudal.service.model_service import ModelService
-    from caudal.service.parts import ServiceParts
     from caudal.store import Store
+    from caudal.workers.in_process import InProcessLauncher
+    from caudal.workers.launcher import Launcher, ServingOptions
+    from caudal.workers.worker_launcher import WorkerLauncher
 
     for option, name, known in (
         ("--tool-parser", tool_parser, TOOL_PARSERS),
@@ -205,12 +282,30 @@ def serve(
         if name not in known:
             raise typer.BadParameter(f"must be one of {', '.join(known)}", param_hint=option)
     access = _access(host, api_key, allowed_host or [], allow_origin or [])
-    if not all(served_model_name or [model]):
+    named = list(dict.fromkeys(model or []))
+    if not all(served_model_name or [""]) if served_model_name else not all(named):
         raise typer.BadParameter("must not be empty", param_hint="--served-model-name")
+    if served_model_name and len(named) != 1:
+        raise typer.BadParameter(
+            "goes with one MODEL; several have their own names", param_hint="--served-model-name"
+        )
+    if in_process and len(named) != 1:
+        raise typer.BadParameter("goes with one MODEL", param_hint="--in-process")
+    if max_num_seqs is None:
+        max_num_seqs = from_environment("NUM_PARALLEL", count_or_default)
+    if max_queue is None:
+        max_queue = from_environment("MAX_QUEUE", count)
+    length_from_environment = from_environment("CONTEXT_LENGTH", count_or_default)
+    if keep_alive is None:
+        keep_alive = from_environment("KEEP_ALIVE", keep_alive_seconds)
+    if max_loaded_models is None:
+        max_loaded_models = from_environment("MAX_LOADED_MODELS", count)
+    if memory is None:
+        memory = from_environment("MEMORY", options.size_of, ("CAUDAL_",))
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("caudal").setLevel(logging.INFO)
     load_options = LoadOptions(
-        max_model_len=max_model_len,
+        max_model_len=max_model_len or length_from_environment,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         kv_memory=kv_memory,
@@ -232,31 +327,67 @@ def serve(
         embedding_queue_delay=embedding_queue_delay,
         chat_template=chat_template,
         generation_config=generation_config,
+        for_all=len(named) != 1 or (max_model_len is None and length_from_environment is not None),
+    )
+    serving_options = ServingOptions(
+        tool_parser=tool_parser,
+        reasoning_parser=reasoning_parser,
+        allow_request_templates=allow_request_templates,
+        strict=strict_fields,
     )
     adapters = options.adapter_paths(lora)
-    if taken := adapters.keys() & set(served_model_name or [model]):
+    if adapters and len(named) != 1:
+        raise typer.BadParameter("goes with one MODEL", param_hint="--lora")
+    if taken := adapters.keys() & set(served_model_name or named):
         raise typer.BadParameter(f"{min(taken)!r} is the model's own name", param_hint="--lora")
-    ensure_with_display(Store(), model)
+    store = Store()
+    for name in named:
+        ensure_with_display(store, name)
+    catalogue: Catalogue = StoredModels(store, serving_options)
+    if named:
+        catalogue = GivenModels(
+            [
+                given_offer(
+                    name,
+                    names=served_model_name or (),
+                    adapters=adapters,
+                    store=store,
+                    serving=serving_options,
+                    pinned=len(named) == 1,
+                    keep_alive=FOREVER if keep_alive is None else keep_alive,
+                )
+                for name in named
+            ]
+        )
+    fleet_options = FleetOptions(
+        memory=int(available_memory() * MEMORY_SHARE) if memory is None else memory,
+        load=load_options,
+        max_loaded=max_loaded_models or None,
+    )
+    if keep_alive is not None:
+        fleet_options = replace(fleet_options, keep_alive=keep_alive)
+    if max_queue is not None:
+        fleet_options = replace(fleet_options, max_waiting=max_queue)
+    launcher: Launcher = InProcessLauncher() if in_process else WorkerLauncher()
+    fleet = Fleet(catalogue, launcher, fleet_options)
     sock = serving.listen(host, port)
     address = _url(*sock.getsockname()[:2])
-    typer.echo(f"Loading {model} …")
+    if named:
+        typer.echo(f"Loading {' and '.join(named)} …")
+    names = [served_model_name[0]] if served_model_name else named
+
+    def show_banner() -> None:
+        typer.echo(_banner(fleet, store.home, address, needs_key=api_key is not None))
+
     serving.serve(
         sock,
-        lambda: ModelService(
-            ServiceParts.from_loaded(
-                load_model(model, load_options, adapters=adapters),
-                served_model_name,
-                tool_parser=tool_parser,
-                reasoning_parser=reasoning_parser,
-                allow_request_templates=allow_request_templates,
-                strict=strict_fields,
-            )
-        ),
+        fleet,
+        lambda: fleet.start(names),
         access=access,
         limits=ServerLimits(max_connections=max_connections, drain_seconds=drain_timeout),
         strict_fields=strict_fields,
         allow_runtime_lora=allow_runtime_lora,
-        on_ready=lambda served: typer.echo(_banner(served, address, needs_key=api_key is not None)),
+        on_ready=show_banner,
     )
     typer.echo("Stopped.")
 
@@ -307,8 +438,56 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _banner(served: ModelService, address: str, *, needs_key: bool) -> str:
+def _banner(fleet: Fleet, home: Path, address: str, *, needs_key: bool) -> str:
     """What is served and how, in a few lines, so that no fallback goes unnoticed."""
+    if fleet.serves_one:
+        [served] = fleet.services
+        lines = _about_one(served)
+        asked = _question(served.names[0], served.tasks)
+    else:
+        lines = _about_many(fleet, home)
+        names = [member.name for member in fleet.members]
+        asked = _question(names[0] if names else "smollm2", frozenset(("generate",)))
+    lines["address"] = f"{address}/v1"
+    width = max(map(len, lines))
+    table = [f"  {name:<{width}}  {value}" for name, value in lines.items()]
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if needs_key else ""
+    route, body = asked
+    curl = f"curl {address}/v1/{route} -H 'Content-Type: application/json'{key} \\\n    -d '{body}'"
+    return "\n".join(["", *table, "", "Try it:", "", f"  {curl}", ""])
+
+
+def _question(name: str, tasks: frozenset[Task]) -> tuple[str, str]:
+    """A route to try a model by, and what to ask."""
+    route, rest = (
+        "chat/completions",
+        '"max_tokens": 100, "temperature": 0, '
+        '"messages": [{"role": "user", "content": "What is gravity?"}]',
+    )
+    if "embed" in tasks and "generate" not in tasks:
+        route, rest = "embeddings", '"input": "Who was Albert Einstein?"'
+    elif "generate" not in tasks:
+        route, rest = "score", '"text_1": "Who was Einstein?", "text_2": "A physicist."'
+    return route, f'{{"model": "{name}", {rest}}}'
+
+
+def _about_many(fleet: Fleet, home: Path) -> dict[str, str]:
+    from caudal.cli.formatting import format_bytes
+    from caudal.fleet.durations import FOREVER, duration_text
+
+    names = ", ".join(member.name for member in fleet.members)
+    loaded = ", ".join(member.name for member in fleet.members if member.stay is not None)
+    keep = fleet.keep_alive
+    return {
+        "models": names or f"none yet in {home}; fetch one with: caudal pull smollm2",
+        "loaded": loaded or "none; each when it is first asked for",
+        "memory": f"{format_bytes(fleet.memory)} for all that are loaded at a time (--memory)",
+        "stay": ("for ever" if keep == FOREVER else f"{duration_text(keep)} after the last request")
+        + " (--keep-alive)",
+    }
+
+
+def _about_one(served: Service) -> dict[str, str]:
     from caudal.chat.dialect import NONE_KNOWN
     from caudal.cli.formatting import format_bytes
 
@@ -330,7 +509,6 @@ def _banner(served: ModelService, address: str, *, needs_key: bool) -> str:
         lines["weights"] = _mapped_weights(executor)
     if loaded.left_out:
         lines["left out"] = f"{', '.join(loaded.left_out)} (text is what is loaded)"
-    generates = "generate" in served.tasks
     if loaded.chat_template is not None:
         calls = f"tool calls as {facts.tool_parser}"
         if facts.tool_parser == NONE_KNOWN:
@@ -359,21 +537,4 @@ def _banner(served: ModelService, address: str, *, needs_key: bool) -> str:
             )
     else:
         lines["longest input"] = f"{loaded.max_model_len} tokens"
-    lines["address"] = f"{address}/v1"
-    width = max(map(len, lines))
-    table = [f"  {name:<{width}}  {value}" for name, value in lines.items()]
-    key = " -H 'Authorization: Bearer YOUR_KEY'" if needs_key else ""
-    route, rest = (
-        "chat/completions",
-        '"max_tokens": 100, "temperature": 0, '
-        '"messages": [{"role": "user", "content": "What is gravity?"}]',
-    )
-    if "embed" in served.tasks and not generates:
-        route, rest = "embeddings", '"input": "Who was Albert Einstein?"'
-    elif not generates:
-        route, rest = "score", '"text_1": "Who was Einstein?", "text_2": "A physicist."'
-    curl = (
-        f"curl {address}/v1/{route} -H 'Content-Type: application/json'{key} "
-        f'\\\n    -d \'{{"model": "{served.names[0]}", {rest}}}\''
-    )
-    return "\n".join(["", *table, "", "Try it:", "", f"  {curl}", ""])
+    return lines

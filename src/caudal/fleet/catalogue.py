@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Protocol
 
@@ -79,6 +79,7 @@ def given_offer(
     name: str,
     *,
     names: Sequence[str] = (),
+    adapters: Mapping[str, str] | None = None,
     store: Store,
     serving: ServingOptions,
     pinned: bool,
@@ -89,6 +90,7 @@ def given_offer(
     Args:
         name: A name that the store resolves, or a path.
         names: Names that requests are to use; by default `name`.
+        adapters: Those that it begins with, by name, with their paths.
         store: Where models are kept.
         serving: How its answers are read.
         pinned: See `ModelOffer`.
@@ -101,7 +103,13 @@ def given_offer(
     others = () if names else _other_names(name, stored)
     shown = tuple(names) or (name,)
     return ModelOffer(
-        source=ModelSource(name=name, names=shown, home=str(store.home), serving=serving),
+        source=ModelSource(
+            name=name,
+            names=shown,
+            home=str(store.home),
+            adapters=dict(adapters or {}),
+            serving=serving,
+        ),
         names=shown,
         other_names=others,
         size=stored.size,

@@ -13,6 +13,9 @@ _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
 _MOST_CHARACTERS = 64
 
+_MOST_SECONDS = 1e9
+"""Some thirty years; integers in JSON may be larger than any float."""
+
 FORMS = "a duration such as 5m or 1h30m, a number of seconds, 0 for none, or -1 for ever"
 
 
@@ -25,9 +28,9 @@ def keep_alive_seconds(given: str | float) -> float:
         ValueError: It is none; the message says what is.
     """
     seconds = given if isinstance(given, int | float) else _parsed(given)
-    if isinstance(given, bool) or seconds is None or math.isnan(seconds):
+    if isinstance(given, bool) or seconds is None or seconds != seconds:
         raise ValueError(f"must be {FORMS}, but is {given!r:.80}")
-    return FOREVER if seconds < 0 else float(seconds)
+    return FOREVER if seconds < 0 or seconds > _MOST_SECONDS else float(seconds)
 
 
 def _parsed(text: str) -> float | None:
@@ -49,7 +52,6 @@ def duration_text(seconds: float) -> str:
     if seconds == FOREVER:
         return "for ever"
     whole = max(0, math.ceil(seconds))
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    if hours:
-        return f"{hours} h {minutes} m"
-    return f"{minutes} m {rest} s" if minutes else f"{rest} s"
+    parts = (whole // 3600, "h"), (whole // 60 % 60, "m"), (whole % 60, "s")
+    shown = [f"{count} {unit}" for count, unit in parts if count][:2]
+    return " ".join(shown) or "0 s"

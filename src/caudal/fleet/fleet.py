@@ -42,7 +42,9 @@ from caudal.fleet.member import (
 )
 from caudal.fleet.policy import PAUSE, TURN, Bounds, MemoryNeed, Moves, Stage, decide
 from caudal.loading.options import LoadOptions
+from caudal.service.adapted import AdaptedService
 from caudal.service.context import NO_CONTEXT, RequestContext
+from caudal.service.models import Found, Models, ModelStatus, State
 from caudal.service.service import Service
 from caudal.workers.launcher import Launcher, LoadProgress
 
@@ -80,22 +82,7 @@ class FleetOptions:
     first_back_off: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A model that is ready to be asked.
-
-    Attributes:
-        name: The name to answer under.
-        service: The model's.
-        lease: Keeps it loaded; release it.
-    """
-
-    name: str
-    service: Service
-    lease: Lease
-
-
-class Fleet:
+class Fleet(Models):
     """See the module.
 
     Args:
@@ -120,14 +107,45 @@ class Fleet:
         self._tasks: set[asyncio.Task[None]] = set()  # of which each ends by itself
         self._watching: set[asyncio.Task[None]] = set()
         self._refusal: str | None = None
-        self.ready = False
+        self._started = False
 
     # What there is
 
     @property
+    def ready(self) -> bool:
+        """See `Models`."""
+        return self._started
+
+    @property
     def healthy(self) -> bool:
-        """Whether whatever is loaded runs, and what isn't may be loaded."""
-        return self._refusal is None and all(service.healthy for service in self.services)
+        """Whether what is to stay is loaded and runs; others may come and go."""
+        return self._refusal is None and all(
+            member.stay is not None and member.stay.running.service.healthy
+            for member in self.members
+            if member.offer.pinned and not member.sent_away
+        )
+
+    @property
+    def memory(self) -> int:
+        """See `Models`."""
+        return self.options.memory
+
+    @property
+    def keep_alive(self) -> float:
+        """Seconds that models stay where no request says otherwise."""
+        kept = [member.default_keep_alive for member in self.members]
+        return min(kept, default=self.options.keep_alive)
+
+    @property
+    def serves_one(self) -> bool:
+        """See `Models`."""
+        return not self._catalogue.grows and len(self._members) == 1
+
+    @property
+    def names(self) -> Sequence[str]:
+        """See `Models`."""
+        adapters = [name for member in self.members for name in member.current_adapters()]
+        return list(dict.fromkeys([*names_of(self.members), *adapters]))
 
     @property
     def members(self) -> list[Member]:
@@ -136,8 +154,17 @@ class Fleet:
 
     @property
     def services(self) -> list[Service]:
-        """Those of the models that are loaded."""
+        """See `Models`."""
         return [member.stay.running.service for member in self.members if member.stay is not None]
+
+    async def statuses(self) -> Sequence[ModelStatus]:
+        """See `Models`."""
+        now = asyncio.get_running_loop().time()
+        return [_status(member, now) for member in await self.refresh()]
+
+    async def status(self, name: str) -> ModelStatus:
+        """See `Models`."""
+        return _status(await self._member(name), asyncio.get_running_loop().time())
 
     async def refresh(self) -> list[Member]:
         """All models, as they are now.
@@ -166,7 +193,7 @@ class Fleet:
             for name in member.offer.names:
                 self._by_name.setdefault(name, member)
         for member in self.members:
-            for name in member.offer.other_names:
+            for name in (*member.offer.other_names, *member.adapters):
                 self._by_name.setdefault(name, member)
 
     def _keep_alive(self, offer: ModelOffer) -> float:
@@ -177,6 +204,27 @@ class Fleet:
 
     # Finding models
 
+    def loaded(self, name: str | None) -> Service | None:
+        """See `Models`."""
+        member = self._known(name)
+        return None if member is None or member.stay is None else member.stay.running.service
+
+    def _known(self, name: str | None) -> Member | None:
+        """The model of a name, as far as that is known without looking."""
+        if name:
+            return self._by_name.get(name)
+        return next(iter(self._members.values())) if self.serves_one else None
+
+    def find_now(
+        self, name: str | None, task: Task | None = None, *, keep_alive: float | None = None
+    ) -> Found | None:
+        """See `Models`; raises nothing that `resolve` wouldn't."""
+        member = self._known(name)
+        stay = None if member is None else member.open_stay
+        if member is None or stay is None or self._refusal is not None:
+            return None
+        return self._found(name, member, stay.lease(), task, keep_alive)
+
     async def resolve(
         self,
         name: str | None,
@@ -185,49 +233,36 @@ class Fleet:
         context: RequestContext = NO_CONTEXT,
         keep_alive: float | None = None,
     ) -> Found:
-        """The model of a name, ready to be asked: loaded, and kept so by a lease.
-
-        Args:
-            name: As the request has it; None or empty for the default.
-            task: What is to be asked of it.
-            context: How long that may take.
-            keep_alive: Seconds that it is to stay loaded once nobody asks anything of it, from now
-                on; None for what was said last.
-
-        Raises:
-            UnknownModelError: There is no such model.
-            UnsupportedTaskError: It can't do that.
-            ParameterError: There are several models, and none is named.
-            QueueFullError: Too many wait for it.
-            RequestTimeoutError: Time ran out before it was loaded.
-            ModelTooLargeError: There is never enough memory for it.
-            ModelLoadError, StoreError: It can't be loaded.
-            ModelUnavailableError, WorkerEndedError: It can't be had now.
-            EngineDeadError: The server is shutting down.
-        """
+        """See `Models`."""
         member = await self._member(name)
         if task is not None and member.plan is not None and task not in member.plan.tasks:
             raise UnsupportedTaskError(member.name, task, sorted(member.plan.tasks))
         stay = member.open_stay
         lease = await self._wait(member, context) if stay is None else stay.lease()
+        return self._found(name, member, lease, task, keep_alive)
+
+    def _found(
+        self,
+        name: str | None,
+        member: Member,
+        lease: Lease,
+        task: Task | None,
+        keep_alive: float | None,
+    ) -> Found:
         try:
             if task is not None:
                 lease.service.check_task(task)
-            if keep_alive is not None:
-                member.keep_alive = keep_alive
         except BaseException:
             lease.release()
             raise
-        return Found(name or member.name, lease.service, lease)
-
-    async def member(self, name: str | None) -> Member:
-        """The model of a name, loaded or not.
-
-        Raises:
-            UnknownModelError: There is no such model.
-            ParameterError: There are several models, and none is named.
-        """
-        return await self._member(name)
+        if keep_alive is not None:
+            member.keep_alive = keep_alive
+        service, adapter = lease.service, None
+        if name and name not in member.offer.names:
+            adapter = next((each for each in service.adapters if each.name == name), None)
+        if adapter is not None:
+            service = AdaptedService(service, adapter)
+        return Found(name or member.name, service, lease)
 
     async def _member(self, name: str | None) -> Member:
         # Aliases and routes have their place here: what they stand for is looked for instead.
@@ -240,11 +275,14 @@ class Fleet:
             await self.refresh()
             found = self._find(name)
         if found is None:
-            raise UnknownModelError(name, names_of(self.members))
+            raise UnknownModelError(name, self.names)
         return found
 
     def _find(self, name: str) -> Member | None:
-        return self._by_name.get(name) or self._by_name.get(name.lower())
+        found = self._by_name.get(name) or self._by_name.get(name.lower())
+        if found is not None:
+            return found
+        return next((each for each in self.members if name in each.current_adapters()), None)
 
     async def _default(self) -> Member:
         """The model that is meant where none is named: the first of those that were given."""
@@ -268,6 +306,7 @@ class Fleet:
             raise QueueFullError(self.options.max_waiting, 1, f"The queue of {member.name}")
         waiter = Waiter(loop.time(), loop.create_future())
         member.waiters[waiter] = None
+        member.sent_away = False
         self._review()
         seconds = _seconds_left(context, self.options.load)
         timer = asyncio.timeout(seconds)
@@ -294,20 +333,20 @@ class Fleet:
 
     # Loading and unloading on demand
 
-    async def load(self, name: str) -> Member:
-        """Load a model, and wait until it is; raises what `resolve` raises."""
+    async def load(self, name: str) -> None:
+        """See `Models`."""
         member = await self._member(name)
         if member.stay is None:
             (await self._wait(member, NO_CONTEXT)).release()
-        return member
 
-    async def unload(self, name: str) -> Member:
-        """Unload a model as soon as nothing runs on it, and wait until then.
+    async def unload(self, name: str) -> None:
+        """See `Models`.
 
         What comes for it meanwhile waits, and is what it is loaded for again. One that is being
         loaded isn't any more, and who waits for it is told.
         """
         member = await self._member(name)
+        member.sent_away = True
         if member.stage in (Stage.READING, Stage.READ, Stage.OPENING):
             await self._stop_loading(member)
         elif member.stay is not None:
@@ -316,7 +355,6 @@ class Fleet:
             self._review()
             while member.stay is stay:
                 await member.changed.wait()
-        return member
 
     async def _stop_loading(self, member: Member) -> None:
         member.fail(ModelUnavailableError(member.name, "was told to stop while it was loaded"))
@@ -344,7 +382,7 @@ class Fleet:
                 if not member.offer.pinned and any(each.stay for each in self.members):
                     continue
                 raise
-        self.ready = True
+        self._started = True
 
     async def shutdown(self) -> None:
         """End everything that runs. Safe to call twice, and to be given up half-way."""
@@ -460,7 +498,8 @@ class Fleet:
             # What doesn't fit into that is mapped from the disk.
             memory = self.options.load.memory or self.options.memory
             load = replace(self.options.load, memory=memory)
-            member.starting = await self._launcher.start(member.offer.source, load)
+            source = replace(member.offer.source, adapters=dict(member.adapters))
+            member.starting = await self._launcher.start(source, load)
             member.plan = await member.starting.plan()
         except BaseException as error:
             await self._give_up(member, error)
@@ -524,6 +563,7 @@ class Fleet:
 
     def _note_failure(self, member: Member, error: Exception) -> None:
         """Tell those who wait why, and let nobody try again at once."""
+        member.adapters = member.offer.source.adapters  # one that came later may be to blame
         if isinstance(error, ModelNotFoundError) and self._catalogue.grows:
             others = [name for name in names_of(self.members) if name != member.name]
             member.fail(UnknownModelError(member.name, others))
@@ -573,6 +613,51 @@ class Fleet:
 def _release(waited: asyncio.Future[Lease]) -> None:
     if not waited.cancelled() and waited.exception() is None:
         waited.result().release()
+
+
+_STATES: dict[Stage, State] = {
+    Stage.UNLOADED: "unloaded",
+    Stage.READING: "loading",
+    Stage.READ: "loading",
+    Stage.OPENING: "loading",
+    Stage.LOADED: "loaded",
+    Stage.UNLOADING: "unloading",
+    Stage.CLOSING: "unloading",
+}
+
+
+def _status(member: Member, now: float) -> ModelStatus:
+    stay, plan, trouble = member.stay, member.plan, member.trouble
+    state = _STATES[member.stage]
+    service = None if stay is None else stay.running.service
+    stages = {Stage.READING: "reading its file", Stage.READ: "waiting for memory"}
+    stage, progress = stages.get(member.stage, ""), 0.0
+    if member.stage is Stage.OPENING:
+        stage = "weights" if member.progress is None else member.progress.stage
+        progress = 0.0 if member.progress is None else member.progress.share
+    keep_until = member.keep_until
+    if service is not None:
+        max_model_len: int | None = service.max_model_len
+    else:
+        max_model_len = None if plan is None else plan.max_model_len
+    return ModelStatus(
+        names=member.offer.names,
+        state=state,
+        service=service,
+        size=member.offer.size,
+        created=member.offer.created,
+        tasks=None if plan is None else plan.tasks,
+        max_model_len=max_model_len,
+        memory=member.held,
+        sequences=member.granted if stay is None else stay.running.memory.sequences,
+        running=member.running,
+        waiting=member.waiting,
+        expires_in=None if keep_until == math.inf else max(0.0, keep_until - now),
+        stage=stage,
+        progress=progress,
+        process_id=None if stay is None else stay.running.process_id,
+        trouble=trouble.reason if trouble is not None and state == "unloaded" else None,
+    )
 
 
 def _seconds_left(context: RequestContext, options: LoadOptions) -> float | None:

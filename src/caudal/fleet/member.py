@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from caudal.errors import CaudalError, WorkerEndedError
@@ -168,6 +168,7 @@ class Member:
     Attributes:
         offer: What it is.
         keep_alive: As above; requests may change it.
+        adapters: Those that it begins with when it is loaded next, by name, with their paths.
         stage: How far it is.
         plan: What it takes, once its file has been read.
         starting: Its process, before it is loaded.
@@ -175,7 +176,8 @@ class Member:
         progress: How far its loading is.
         stay: It, loaded.
         closed: It takes no new requests.
-        told_to_go: Somebody asked for it to be unloaded.
+        told_to_go: Somebody asked for it to be unloaded, and it is still there.
+        sent_away: Somebody asked for that, and nobody has asked for it to be there since.
         waiters: Who waits for it, the first first.
         trouble: What went wrong last.
         task: What brings it from one stage to the next.
@@ -188,6 +190,7 @@ class Member:
         self.offer = offer
         self.default_keep_alive = self.keep_alive = keep_alive
         self._on_idle = on_idle
+        self.adapters: Mapping[str, str] = offer.source.adapters
         self.stage = Stage.UNLOADED
         self.plan: ModelPlan | None = None
         self.starting: StartingModel | None = None
@@ -196,6 +199,7 @@ class Member:
         self.stay: Stay | None = None
         self.closed = False
         self.told_to_go = False
+        self.sent_away = False
         self.waiters: dict[Waiter, None] = {}
         self.trouble: Trouble | None = None
         self.task: asyncio.Task[None] | None = None
@@ -256,6 +260,12 @@ class Member:
             told_to_go=self.told_to_go,
         )
 
+    def current_adapters(self) -> Mapping[str, str]:
+        """The adapters that it has, or will have, by name, with their paths."""
+        if self.stay is None:
+            return self.adapters
+        return {each.name: each.path for each in self.stay.running.service.adapters}
+
     def on_idle(self, stay: Stay) -> None:
         """The last request on a stay has ended; it may be one that is over."""
         if stay is self.stay:
@@ -268,7 +278,8 @@ class Member:
         changed.set()
 
     def unloaded(self) -> None:
-        """Nothing is left of it."""
+        """Nothing is left of it. Adapters that it got while it was loaded come back with it."""
+        self.adapters = self.current_adapters()
         self.starting = self.stay = self.progress = None
         self.granted = 0
         self.closed = self.told_to_go = False

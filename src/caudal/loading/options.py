@@ -44,6 +44,8 @@ class LoadOptions(BackendOptions):
         chat_template: A Jinja template to use instead of the model's.
         generation_config: `auto`: what the model's maker recommends for sampling holds for requests
             that don't say otherwise; `none`: it doesn't.
+        for_all: These are meant for whatever model is loaded: what one of them can't have, for it
+            was trained for less or generates nothing, is left out for it and not refused.
     """
 
     backend: str = "native"
@@ -65,6 +67,7 @@ class LoadOptions(BackendOptions):
     packed_size: int | None = None
     chat_template: str | None = None
     generation_config: GenerationConfig = "auto"
+    for_all: bool = False
 
     def __post_init__(self) -> None:
         """Check what doesn't depend on a model.

@@ -39,6 +39,8 @@ def plan_run(
         ParameterError: An option makes no sense, or doesn't fit this model.
         ModelLoadError: A tensor can't be used.
     """
+    if options.for_all:
+        options = _as_far_as_fits(program, options)
     if program.is_encoder:
         _refuse_what_encoders_lack(options)
     asked = _engine_config(program, options)
@@ -91,6 +93,23 @@ def _engine_config(program: Program, options: LoadOptions) -> EngineConfig:
         batching=options.batching,
         encoder=program.is_encoder,
         **chosen,
+    )
+
+
+def _as_far_as_fits(program: Program, options: LoadOptions) -> LoadOptions:
+    """Without what this model can't have."""
+    asked = options.max_model_len
+    if asked is not None:
+        options = replace(options, max_model_len=min(asked, program.context_length))
+    if not program.is_encoder:
+        return options
+    return replace(
+        options,
+        kv_memory=None,
+        batching="continuous",
+        preferred_batch_size=None,
+        max_queue_delay=None,
+        first_token_timeout=None,
     )
 
 

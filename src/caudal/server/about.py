@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from caudal import __version__
-from caudal.server.asked import default_model
+from caudal.server.asked import queried_model
 from caudal.service.service import Service
 
 router = APIRouter()
@@ -26,7 +26,7 @@ async def version() -> dict[str, str]:
 @router.get("/server_info")
 async def server_info(request: Request) -> dict[str, Any]:
     """Limits and policies of the server, under SGLang's names."""
-    model = default_model(request)
+    model = await queried_model(request)
     limits = model.info.limits
     stats = await model.stats()
     tokens = limits.num_blocks * limits.block_size
@@ -58,7 +58,7 @@ async def server_info(request: Request) -> dict[str, Any]:
 @router.get("/model_info")
 async def model_info(request: Request) -> dict[str, Any]:
     """What kind of model this is, under SGLang's names."""
-    model = default_model(request)
+    model = await queried_model(request)
     return {
         **_model_names(model),
         "is_generation": "generate" in model.tasks,

@@ -11,9 +11,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caudal import __version__
-from caudal.server import about
+from caudal.server import about, ps
 from caudal.server.anthropic import messages
-from caudal.server.asked import default_model
+from caudal.server.asked import queried_model
 from caudal.server.auth import Access, ApiKeyAuth
 from caudal.server.cors import Cors
 from caudal.server.encoding import JSONReply
@@ -25,16 +25,20 @@ from caudal.server.limits import ServerLimits
 from caudal.server.llama_cpp import about as llama_cpp_about
 from caudal.server.llama_cpp import adapters as llama_cpp_adapters
 from caudal.server.llama_cpp import completion as llama_cpp_completion
+from caudal.server.llama_cpp import loading as llama_cpp_loading
+from caudal.server.metrics import merged_figures
 from caudal.server.openai import (
     chat,
     completions,
     conversations,
     embeddings,
     lora,
-    models,
     rerank,
     responses,
     tokenize,
+)
+from caudal.server.openai import (
+    models as models_routes,
 )
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_state import ResponsesState
@@ -48,7 +52,8 @@ from caudal.server.openapi import (
 from caudal.server.paths import canonical_path
 from caudal.server.request_ids import RequestIds
 from caudal.server.streaming import SERVER_SEND
-from caudal.service.registry import ModelRegistry
+from caudal.server.waiting_for_models import ModelsOfRequests
+from caudal.service.models import Models
 
 _ROUTERS = (
     (chat.router, OPENAI_FAILURES),
@@ -59,12 +64,14 @@ _ROUTERS = (
     (rerank.router, OPENAI_FAILURES),
     (conversations.router, OPENAI_FAILURES),
     (llama_cpp_completion.router, OPENAI_FAILURES),
-    (models.router, OPENAI_FAILURES),
+    (models_routes.router, OPENAI_FAILURES),
     (tokenize.router, OPENAI_FAILURES),
     (about.router, OPENAI_FAILURES),
     (llama_cpp_about.router, OPENAI_FAILURES),
     (llama_cpp_adapters.router, OPENAI_FAILURES),
     (lora.router, OPENAI_FAILURES),
+    (llama_cpp_loading.router, OPENAI_FAILURES),
+    (ps.router, OPENAI_FAILURES),
 )
 """Routers, and how they fail; those first that are asked most, for routes are looked through in
 order.
@@ -102,7 +109,7 @@ class _App(FastAPI):
 
 
 def create_app(
-    registry: ModelRegistry,
+    models: Models,
     *,
     access: Access | None = None,
     limits: ServerLimits | None = None,
@@ -112,7 +119,7 @@ def create_app(
     """Build the application.
 
     Args:
-        registry: The models, now or later; until there is one every route but `/health` is 503.
+        models: The models; until they are ready every route but `/health` is 503.
         access: Who may use it; by default everybody on this machine.
         limits: What a request may cost.
         strict_fields: Refuse requests with fields that would have no effect.
@@ -131,7 +138,7 @@ def create_app(
         # A redirect would lead to whatever host the request names.
         redirect_slashes=False,
     )
-    app.state.models = registry
+    app.state.models = models
     app.state.strict_fields = strict_fields
     app.state.allow_runtime_lora = allow_runtime_lora
     app.state.large_bodies = asyncio.Semaphore(1)
@@ -147,16 +154,23 @@ def create_app(
     @app.get("/health", responses=NOT_HEALTHY)
     async def health() -> Response:
         """Whether requests can be answered; needs no key, and no model to be loaded."""
-        if not registry.ready:
+        if not models.ready:
             return JSONReply({"status": "loading"}, 503, {"Retry-After": "1"})
-        if not registry.healthy:
+        if not models.healthy:
             return JSONReply({"status": "failed"}, 503)
         return JSONReply({"status": "ok"})
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=OPENAI_FAILURES)
     async def metrics(request: Request) -> Response:
-        """Figures for Prometheus."""
-        figures = await default_model(request).metrics()
+        """Figures for Prometheus: of the model that `?model=` names, or of all that are loaded."""
+        if "model" in request.query_params or models.serves_one:
+            figures = await (await queried_model(request)).metrics()
+        else:
+            statuses = await models.statuses()
+            loaded = [each.service for each in statuses if each.service is not None]
+            texts = [await service.metrics() for service in loaded]
+            names = [service.names[0] for service in loaded]
+            figures = merged_figures(dict(zip(names, texts, strict=True)), statuses)
         figures += generate_latest(request.app.state.ignored_fields.registry)
         return Response(figures, media_type=CONTENT_TYPE_LATEST)
 
@@ -172,10 +186,11 @@ def create_app(
 
     install_error_handlers(app)
     app.add_middleware(IgnoredHeader)
+    app.add_middleware(ModelsOfRequests)
     app.add_middleware(
         BodyLimit, max_bytes=limits.body_bytes, max_bytes_of_all=limits.all_bodies_bytes
     )
-    app.add_middleware(ReadinessGate, is_ready=lambda: registry.ready)
+    app.add_middleware(ReadinessGate, is_ready=lambda: models.ready)
     if access.api_key is not None:
         app.add_middleware(ApiKeyAuth, api_key=access.api_key)
     else:

@@ -10,23 +10,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fastapi import Depends, Request
-from starlette.types import Scope
 
-from caudal.errors import UnknownModelError
+from caudal.errors import ModelUnavailableError, UnknownModelError
 from caudal.server.body import ARRIVED, BodyReader
+from caudal.server.field_names import field_names, set_field_names
 from caudal.server.ignored import note_ignored
+from caudal.server.streaming import run_until_disconnect
+from caudal.server.waiting_for_models import models_of
 from caudal.service.adapted import AdaptedService
 from caudal.service.context import RequestContext
-from caudal.service.naming import OUR_NAMES, FieldNames
-from caudal.service.registry import ModelRegistry
+from caudal.service.models import Found, Lease, Models
+from caudal.service.naming import FieldNames
 from caudal.service.service import Service
 
 if TYPE_CHECKING:
     from caudal.models.program import Task
 
 B = TypeVar("B")
-
-_NAMES = "caudal.field_names"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Asked(Generic[B]):
         name: The name that it is answered under.
         model: The one that answers.
         context: What travels with the work.
+        lease: Keeps the model loaded until the request is answered.
     """
 
     request: Request
@@ -46,6 +47,7 @@ class Asked(Generic[B]):
     name: str
     model: Service
     context: RequestContext
+    lease: Lease
 
     @property
     def is_strict(self) -> bool:
@@ -64,7 +66,7 @@ class Asked(Generic[B]):
 
     def name_fields(self, names: FieldNames) -> None:
         """Name fields otherwise from here on, as only now is known what they are called."""
-        self.request.scope[_NAMES] = names
+        set_field_names(self.request.scope, names)
 
 
 class AskReader(BodyReader[B]):
@@ -84,24 +86,40 @@ class AskReader(BodyReader[B]):
 
         Raises:
             BodyError: See `BodyReader`.
-            UnknownModelError, UnsupportedTaskError: See `ModelRegistry.resolve`.
+            UnknownModelError, UnsupportedTaskError: See `Models.resolve`.
             ParameterError: It asks for an adapter that isn't there.
         """
         body: Any = await super().__call__(request)
-        request.scope[_NAMES] = body.field_names()
-        registry = model_registry(request)
+        set_field_names(request.scope, body.field_names())
+        context = replace(body.context(), arrived=request.scope[ARRIVED])
         try:
-            name, model = await registry.resolve(body.model, self._task)
+            found = await self._find(request, body, body.model, context)
         except UnknownModelError:
             if request.app.state.strict_fields or not body.takes_any_model():
                 raise
             note_ignored(request, ["model"])
-            name, model = await registry.resolve(None, self._task)
+            found = await self._find(request, body, None, context)
+        models_of(request.scope).keep(found.lease)
+        name, model = found.name, found.service
         adapter = body.adapter(model)
         if adapter is not None:
             name, model = adapter.name, AdaptedService(model, adapter)
-        context = replace(body.context(), arrived=request.scope[ARRIVED])
-        return Asked(request, body, name, model, context)
+        return Asked(request, body, name, model, context, found.lease)
+
+    async def _find(
+        self, request: Request, body: Any, name: str | None, context: RequestContext
+    ) -> Found:
+        """Find a model; wait for it where it has to be loaded, as long as the client does."""
+        models, keep_alive = served_models(request), body.keep_alive
+        found = models.find_now(name, self._task, keep_alive=keep_alive)
+        if found is not None:
+            return found
+        waiting = run_until_disconnect(
+            request, models.resolve(name, self._task, context=context, keep_alive=keep_alive)
+        )
+        if not body.streams():
+            return await waiting
+        return await models_of(request.scope).streaming_while(waiting)
 
 
 def asks(kind: Any, task: Task | None) -> Any:
@@ -109,18 +127,29 @@ def asks(kind: Any, task: Task | None) -> Any:
     return Depends(AskReader(kind, task))
 
 
-def model_registry(request: Request) -> ModelRegistry:
+def served_models(request: Request) -> Models:
     """The models of this application."""
-    registry: ModelRegistry = request.app.state.models
-    return registry
+    models: Models = request.app.state.models
+    return models
 
 
-def default_model(request: Request) -> Service:
-    """The model that routes speak of which ask about the server as if it had but one."""
-    return model_registry(request).default
+async def queried_model(request: Request) -> Service:
+    """The model that `?model=` names, of routes that ask about one; by default the only one.
 
+    It is loaded where it isn't, unless `autoload=false` says otherwise. To be asked about doesn't
+    keep it loaded, so that those who look in from time to time don't.
 
-def field_names(scope: Scope) -> FieldNames:
-    """What a request's API calls the fields that errors blame."""
-    names: FieldNames = scope.get(_NAMES, OUR_NAMES)
-    return names
+    Raises:
+        ModelUnavailableError: It isn't loaded, and isn't to be.
+        UnknownModelError, ParameterError, …: See `Models.resolve`.
+    """
+    models, name = served_models(request), request.query_params.get("model")
+    autoload = request.query_params.get("autoload", "true").lower() not in ("false", "0")
+    loaded = models.loaded(name)
+    if loaded is not None:
+        return loaded
+    if not autoload:
+        raise ModelUnavailableError(name or "", "isn't loaded")
+    found = await run_until_disconnect(request, models.resolve(name))
+    models_of(request.scope).keep(found.lease)
+    return found.service

@@ -21,10 +21,14 @@ from caudal.errors import (
     ContextOverflowError,
     EngineDeadError,
     InputTooLongError,
+    ModelLoadError,
+    ModelTooLargeError,
+    ModelUnavailableError,
     ParameterError,
     QueueFullError,
     RequestFailedError,
     RequestTimeoutError,
+    StoreError,
     TemplateError,
     TemplateProcessError,
     UnknownAdapterError,
@@ -33,9 +37,9 @@ from caudal.errors import (
 )
 from caudal.reading.explain import explain_errors
 from caudal.server.anthropic import errors as anthropic
-from caudal.server.asked import field_names
 from caudal.server.body_error import BodyError
 from caudal.server.encoding import JSONReply
+from caudal.server.field_names import field_names
 from caudal.server.request_ids import request_id
 from caudal.service.words import MAX_MESSAGE, MAX_PARAM, shortened
 
@@ -164,6 +168,12 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 429, None, "queue_full"
         case RequestTimeoutError():
             return 504, None, "timeout"
+        case ModelTooLargeError():
+            return 503, "model", "model_too_large"
+        case ModelLoadError() | StoreError():
+            return 500, "model", "model_load_failed"
+        case ModelUnavailableError():
+            return 503, "model", "model_unavailable"
         case RequestFailedError():
             return 500, None, None
         case EngineDeadError() | TemplateProcessError():
@@ -175,7 +185,8 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
 def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
     """The response to an error raised before the first byte of an answer."""
     status, param, code = describe(error)
-    headers = {"Retry-After": str(error.retry_after)} if isinstance(error, QueueFullError) else None
+    retry_after = getattr(error, "retry_after", None)
+    headers = None if retry_after is None else {"Retry-After": str(retry_after)}
     message = str(error)
     if isinstance(error, ParameterError | TemplateError):
         names = field_names(scope)

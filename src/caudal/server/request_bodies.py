@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from caudal.fleet.durations import keep_alive_seconds
 from caudal.reading.fields import RequestObject
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.info import AdapterInfo
@@ -15,14 +16,30 @@ from caudal.service.service import Service
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+KeepAlive = Annotated[
+    str | int | float,
+    AfterValidator(keep_alive_seconds),
+]
+"""Seconds, written in any way; infinite for ever."""
+
+
 class ModelRequestBody(RequestObject):
     """A body that names a model. Each API says here what it calls things, and who asks."""
 
     model: str | None = Field(None, description="Default: the model that is served.")
+    keep_alive: KeepAlive | None = Field(
+        None,
+        description="How long the model stays loaded after this request, and after later ones "
+        "until one says otherwise: `5m`, seconds, 0 for not at all, -1 for ever. Ollama's.",
+    )
 
     def takes_any_model(self) -> bool:
         """Whether whatever is served is meant, where there is no model of the name given."""
         return False
+
+    def streams(self) -> bool:
+        """Whether it asks for a stream of events."""
+        return bool(getattr(self, "stream", False))
 
     def adapter(self, model: Service) -> AdapterInfo | None:
         """The adapter that the model is to answer with, where a field besides `model` says so.

@@ -1,4 +1,4 @@
-"""Running the server: listen at once, load the model beside it, answer, and leave in order."""
+"""Running the server: listen at once, load models beside it, answer, and leave in order."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import FrameType
-from typing import TypeVar
 
 import uvicorn
 
@@ -22,8 +21,7 @@ from caudal.server.last_resort import LastResort
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
 from caudal.server.server_config import ServerConfig
-from caudal.service.registry import ModelRegistry
-from caudal.service.service import Service
+from caudal.service.models import Models
 
 ENGINE_SECONDS = 0.6
 """How long the engine has to end its answers once the time to drain is over: an iteration."""
@@ -83,15 +81,15 @@ class Server(uvicorn.Server):
 
     Args:
         config: What to serve, and how.
-        registry: Where the models are, or will be.
+        models: What is served.
         last_resort: Told of signals, where there is one.
     """
 
     def __init__(
-        self, config: ServerConfig, registry: ModelRegistry, last_resort: LastResort | None = None
+        self, config: ServerConfig, models: Models, last_resort: LastResort | None = None
     ) -> None:
         super().__init__(config)
-        self._registry = registry
+        self._models = models
         self._drain_seconds = config.limits.drain_seconds
         self._last_resort = last_resort
         self._hurry = asyncio.Event()
@@ -113,10 +111,8 @@ class Server(uvicorn.Server):
     async def _end_answers(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), self._drain_seconds)
-        if self._registry.ready:
-            with contextlib.suppress(TimeoutError):
-                shutdown = self._registry.shutdown()
-                await asyncio.wait_for(shutdown, ENGINE_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._models.shutdown(), ENGINE_SECONDS)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wait_for_connections(), LAST_WORDS_SECONDS)
         # Half a request, or an answer that nobody reads.
@@ -138,25 +134,24 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0.02)
 
 
-S = TypeVar("S", bound=Service)
-
-
 def serve(
     sock: socket.socket,
-    load: Callable[[], S],
+    models: Models,
+    start: Callable[[], Awaitable[None]],
     *,
     access: Access | None = None,
     limits: ServerLimits | None = None,
     strict_fields: bool = False,
     allow_runtime_lora: bool = False,
-    on_ready: Callable[[S], None],
+    on_ready: Callable[[], None],
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. What then does not end in time ends the process; and
     so does, soon after this returns, what has not ended by itself.
 
     Args:
         sock: A listening socket, from `listen`.
-        load: Loads the model and starts its engine; runs in a thread while `/health` says 503.
+        models: What is served.
+        start: Loads what is to be there at the start, while `/health` says 503.
         access: See `create_app`.
         limits: What clients may cost.
         strict_fields: See `create_app`.
@@ -167,9 +162,8 @@ def serve(
         CaudalError: Loading failed.
     """
     limits = limits or ServerLimits()
-    registry = ModelRegistry()
     app = create_app(
-        registry,
+        models,
         access=access,
         limits=limits,
         strict_fields=strict_fields,
@@ -177,33 +171,34 @@ def serve(
     )
     config = ServerConfig(app, limits)
     last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
-    server = Server(config, registry, last_resort)
+    server = Server(config, models, last_resort)
     _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
 
-    async def load_model() -> None:
+    async def begin() -> None:
         try:
-            model = await asyncio.to_thread(load)
+            await start()
         except BaseException:
+            if server.should_exit:  # what was being loaded was given up
+                return
             server.should_exit = True
             raise
         # What is there now stays: a full collection would look at all of it, and stop every stream
         # for some 50 ms.
         gc.collect()
         gc.freeze()
-        registry.add(model)
         if not server.should_exit:
-            on_ready(model)
+            on_ready()
 
     async def run() -> None:
-        loading = asyncio.ensure_future(load_model())
+        beginning = asyncio.ensure_future(begin())
         try:
             await server.serve(sockets=[sock])
-            if not loading.done():
+            if not beginning.done():
                 last_resort.hurry()  # there is nothing left to wait for
-            await loading
+                await models.shutdown()
+            await beginning
         finally:
-            if registry.ready:
-                await registry.shutdown()
+            await models.shutdown()
         last_resort.finish(THREAD_SECONDS)
 
     # uvicorn handles the signals while it serves, and then raises them again for whoever handled

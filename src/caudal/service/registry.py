@@ -1,24 +1,38 @@
-"""Which model answers: whoever asks names one, and the registry finds it."""
+"""Models that run already, whoever has started them; what runs stays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from caudal.errors import UnknownModelError
+from caudal.errors import ParameterError, UnknownModelError
 from caudal.service.adapted import AdaptedService
+from caudal.service.context import NO_CONTEXT, RequestContext
+from caudal.service.models import Found, Models, ModelStatus
 from caudal.service.service import Service
 
 if TYPE_CHECKING:
     from caudal.models.program import Task
 
 
-class ModelRegistry:
-    """The models that there are, by the names that requests may use.
+class NoLease:
+    """Of a model that stays anyway."""
 
-    It is empty while the first one loads; `caudal.server.gates.ReadinessGate` keeps requests out
-    so long.
-    """
+    def again(self) -> NoLease:
+        """See `Lease`."""
+        return self
+
+    def release(self) -> None:
+        """See `Lease`."""
+
+
+_NO_LEASE = NoLease()
+
+
+class ModelRegistry(Models):
+    """The models that were added, by their names; until the first is, it isn't ready."""
+
+    memory = None
 
     def __init__(self) -> None:
         self._services: dict[str, Service] = {}
@@ -29,7 +43,7 @@ class ModelRegistry:
 
     @property
     def ready(self) -> bool:
-        """Whether requests can be answered."""
+        """See `Models`."""
         return bool(self._services)
 
     @property
@@ -41,6 +55,11 @@ class ModelRegistry:
     def services(self) -> list[Service]:
         """The models, each once, the first added first."""
         return list(dict.fromkeys(self._services.values()))
+
+    @property
+    def serves_one(self) -> bool:
+        """See `Models`."""
+        return len(self.services) == 1
 
     @property
     def default(self) -> Service:
@@ -57,20 +76,19 @@ class ModelRegistry:
                 found.setdefault(adapter.name, AdaptedService(service, adapter))
         return found
 
-    async def resolve(self, name: str | None, task: Task | None = None) -> tuple[str, Service]:
-        """The model of a name, ready to be asked.
+    @property
+    def names(self) -> Sequence[str]:
+        """See `Models`."""
+        return list(self.by_name)
 
-        Args:
-            name: As the request has it, a model's or an adapter's; None or empty for the default.
-            task: What is to be asked of it.
+    def loaded(self, name: str | None) -> Service | None:
+        """See `Models`."""
+        return self.by_name.get(name) if name else self.default
 
-        Returns:
-            The name to answer under, and the model; with its adapter, where that is named.
-
-        Raises:
-            UnknownModelError: There is no such model.
-            UnsupportedTaskError: It can't do that.
-        """
+    def find_now(
+        self, name: str | None, task: Task | None = None, *, keep_alive: float | None = None
+    ) -> Found:
+        """See `Models.resolve`."""
         service = self._services.get(name) if name else self.default
         if service is None:
             assert name is not None
@@ -80,9 +98,49 @@ class ModelRegistry:
             service = by_name[name]
         if task is not None:
             service.check_task(task)
-        return name or service.names[0], service
+        return Found(name or service.names[0], service, _NO_LEASE)
+
+    async def resolve(
+        self,
+        name: str | None,
+        task: Task | None = None,
+        *,
+        context: RequestContext = NO_CONTEXT,
+        keep_alive: float | None = None,
+    ) -> Found:
+        """See `Models`."""
+        return self.find_now(name, task)
+
+    async def statuses(self) -> Sequence[ModelStatus]:
+        """See `Models`."""
+        return [await _status(service) for service in self.services]
+
+    async def status(self, name: str) -> ModelStatus:
+        """See `Models`."""
+        return await _status(self.find_now(name).service)
+
+    async def load(self, name: str) -> None:
+        """See `Models`."""
+        self.find_now(name)
+
+    async def unload(self, name: str) -> None:
+        """See `Models`."""
+        found = self.find_now(name)
+        raise ParameterError("model", f"The model {found.name!r} stays as long as the server does.")
 
     async def shutdown(self) -> None:
-        """End everything that runs. Safe to call twice."""
+        """See `Models`."""
         for service in self.services:
             await service.shutdown()
+
+
+async def _status(service: Service) -> ModelStatus:
+    return ModelStatus(
+        names=service.names,
+        state="loaded",
+        service=service,
+        created=service.info.created,
+        tasks=service.tasks,
+        max_model_len=service.max_model_len,
+        running=(await service.stats()).running,
+    )

@@ -7,24 +7,25 @@ from datetime import UTC, datetime
 from typing import Any
 
 from caudal.errors import ParameterError
-from caudal.service.service import Service
+from caudal.service.models import ModelStatus
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 1000
 
 
-def model_page(models: Mapping[str, Service], query: Mapping[str, str]) -> dict[str, Any]:
+def model_page(models: Sequence[ModelStatus], query: Mapping[str, str]) -> dict[str, Any]:
     """A page of the names that requests may use.
 
     Args:
-        models: Those that there are, by name.
+        models: Those that there are.
         query: `limit`, and `after_id` or `before_id`: the names next to it.
 
     Raises:
         ParameterError: One of them makes no sense.
     """
     limit = _limit(query.get("limit"))
-    names = list(models)
+    by_name = {name: model for model in models for name in model.names}
+    names = list(by_name)
     begin, end = 0, len(names)
     if "after_id" in query:
         begin = _place(names, "after_id", query["after_id"]) + 1
@@ -34,16 +35,19 @@ def model_page(models: Mapping[str, Service], query: Mapping[str, str]) -> dict[
     # The page next to the name that was given: before it, that is the last one.
     page = found[-limit:] if "before_id" in query and "after_id" not in query else found[:limit]
     return {
-        "data": [model_info(models[name], name) for name in page],
+        "data": [model_info(by_name[name], name) for name in page],
         "has_more": len(found) > len(page),
         "first_id": page[0] if page else None,
         "last_id": page[-1] if page else None,
     }
 
 
-def model_info(model: Service, name: str) -> dict[str, Any]:
+def model_info(model: ModelStatus, name: str) -> dict[str, Any]:
     """One model."""
-    created = datetime.fromtimestamp(model.info.created, UTC)
+    service = model.service
+    created = datetime.fromtimestamp(
+        model.created if service is None else service.info.created, UTC
+    )
     return {
         "type": "model",
         "id": name,

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from caudal import __version__
-from caudal.server.asked import default_model
+from caudal.server.asked import queried_model
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import error_response
 from caudal.server.llama_cpp.completion_schema import default_params
@@ -19,7 +19,7 @@ router = APIRouter()
 @router.get("/props")
 async def props(request: Request) -> dict[str, Any]:
     """The server's properties, under llama.cpp's names."""
-    model = default_model(request)
+    model = await queried_model(request)
     info = model.info
     return {
         "default_generation_settings": {
@@ -49,7 +49,7 @@ async def slots(request: Request, fail_on_no_slot: str | None = None) -> Respons
     A sequence has no slot of its own here: of the places that there are, as many are shown to be
     taken as sequences run.
     """
-    model = default_model(request)
+    model = await queried_model(request)
     running = (await model.stats()).running
     places = model.info.limits.max_num_seqs
     if fail_on_no_slot is not None and running >= places:

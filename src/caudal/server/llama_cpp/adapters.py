@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 
 from caudal.errors import ParameterError
-from caudal.server.asked import default_model
+from caudal.server.asked import queried_model
 from caudal.server.body import json_body
 from caudal.server.llama_cpp.fields import MAX_SCALES, AdapterScale
 
@@ -21,6 +21,7 @@ router = APIRouter()
 @router.get("/lora-adapters")
 async def list_adapters(request: Request) -> list[dict[str, Any]]:
     """The adapters that a request's `lora` may name, by `id`; they have no effect on others."""
+    model = await queried_model(request)
     return [
         {
             "id": adapter.number,
@@ -29,7 +30,7 @@ async def list_adapters(request: Request) -> list[dict[str, Any]]:
             "task_name": adapter.name,
             "prompt_prefix": "",
         }
-        for adapter in default_model(request).adapters
+        for adapter in model.adapters
     ]
 
 

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from caudal.errors import AdapterExistsError, ModelLoadError, ParameterError, UnknownAdapterError
 from caudal.reading.fields import RequestObject
-from caudal.server.asked import Asked, asks, model_registry
+from caudal.server.asked import Asked, asks, served_models
 from caudal.server.body import json_body
 from caudal.server.request_bodies import ModelRequestBody
 
@@ -62,8 +62,9 @@ async def load_lora_adapter(
             "lora_path" if name else "lora_name",
             "Both 'lora_name' and 'lora_path' must be provided.",
         )
-    others = model_registry(asked.request).by_name
-    if name in others and all(adapter.name != name for adapter in model.adapters):
+    if name in served_models(asked.request).names and all(
+        adapter.name != name for adapter in model.adapters
+    ):
         raise AdapterExistsError(name, is_adapter=False)
     try:
         await model.load_adapter(name, body.lora_path, replace=bool(body.load_inplace))
@@ -82,7 +83,7 @@ async def unload_lora_adapter(
         raise ParameterError(
             "lora_name", "'lora_name' needs to be provided to unload a LoRA adapter."
         )
-    for model in model_registry(request).services:
+    for model in served_models(request).services:
         if any(adapter.name == name for adapter in model.adapters):
             await model.unload_adapter(name)
             return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")

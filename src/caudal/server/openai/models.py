@@ -1,16 +1,20 @@
-"""`GET /v1/models`: what is served, and what runs it."""
+"""`GET /v1/models`: what there is, whether it is loaded, and what runs it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
 
 from caudal.server.anthropic.errors import speaks_anthropic
 from caudal.server.anthropic.models import model_info, model_page
-from caudal.server.asked import model_registry
+from caudal.server.asked import served_models
+from caudal.server.ps import status_fields
 from caudal.service.adapted import AdaptedService
 from caudal.service.facts import ServedFacts
+from caudal.service.models import ModelStatus
 from caudal.service.service import Service
 
 router = APIRouter()
@@ -19,34 +23,62 @@ router = APIRouter()
 @router.get("/v1/models")
 async def list_models(request: Request) -> dict[str, Any]:
     """The names that requests may use. In Anthropic's shape, where `anthropic-version` is sent."""
-    models = model_registry(request).by_name
+    statuses = list(_with_adapters(await served_models(request).statuses()))
     if speaks_anthropic(request.scope):
-        return model_page(models, request.query_params)
-    cards = [_card(model, name) for name, model in models.items()]
+        return model_page(statuses, request.query_params)
+    cards = [_card(status, name) for status in statuses for name in status.names]
     return {"object": "list", "data": cards}
 
 
 @router.get("/v1/models/{name:path}")
 async def retrieve_model(name: str, request: Request) -> dict[str, Any]:
-    """One model. Names may have slashes and colons."""
-    name, model = await model_registry(request).resolve(name)
-    return model_info(model, name) if speaks_anthropic(request.scope) else _card(model, name)
+    """One model, loaded or not. Names may have slashes and colons."""
+    status = await served_models(request).status(name)
+    if name not in status.names:
+        status = next((each for each in _with_adapters([status]) if name in each.names), status)
+    if speaks_anthropic(request.scope):
+        return model_info(status, name)
+    return _card(status, name)
 
 
-def _card(model: Service, name: str) -> dict[str, Any]:
-    """A model, with what clients of vLLM (`max_model_len`) and llama.cpp (`meta`) look for."""
-    loaded = model.facts.loaded
-    root, parent = model.names[0], None
-    if isinstance(model, AdaptedService):  # as vLLM has it
-        root, parent = model.adapter.path, model.base.names[0]
-    return {
+def _with_adapters(statuses: Sequence[ModelStatus]) -> Iterator[ModelStatus]:
+    """Models, and behind them the adapters that those have which are loaded."""
+    yield from statuses
+    for status in statuses:
+        service = status.service
+        for adapter in () if service is None else service.adapters:
+            assert service is not None
+            adapted = AdaptedService(service, adapter)
+            yield replace(status, names=(adapter.name,), service=adapted)
+
+
+def _card(status: ModelStatus, name: str) -> dict[str, Any]:
+    """A model: what is known of it without its being loaded, and all else where it is."""
+    root, parent = status.names[0], None
+    if isinstance(status.service, AdaptedService):  # as vLLM has it
+        root, parent = status.service.adapter.path, status.service.base.names[0]
+    card = {
         "id": name,
         "object": "model",
-        "created": model.info.created,
+        "created": status.created,
         "owned_by": "caudal",
         "root": root,
         "parent": parent,
-        "aliases": list(model.names),
+        "aliases": list(status.names),
+        "max_model_len": status.max_model_len,
+        "context_length": status.max_model_len,
+        "capabilities": None if status.tasks is None else sorted(status.tasks),
+        "meta": {"size": status.size},
+        "status": {"value": status.state, **status_fields(status)},
+    }
+    return card if status.service is None else card | _loaded_card(status.service)
+
+
+def _loaded_card(model: Service) -> dict[str, Any]:
+    """With what clients of vLLM (`max_model_len`) and llama.cpp (`meta`) look for."""
+    loaded = model.facts.loaded
+    return {
+        "created": model.info.created,
         "max_model_len": model.max_model_len,
         "context_length": model.max_model_len,
         "meta": {

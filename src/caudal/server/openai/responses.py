@@ -90,7 +90,13 @@ async def create_response(
             kept.conversations.extend(given.conversation.id, [*added, *response["output"]])
 
     if body.background:
-        run = BackgroundRun(writer, _events(chat, writer), chat.aclose, keep)
+        lease = asked.lease.again()  # it goes on when this request has been answered
+
+        async def close() -> None:
+            lease.release()
+            await chat.aclose()
+
+        run = BackgroundRun(writer, _events(chat, writer), close, keep)
         kept.runs.add(run)
         if not body.stream:
             return JSONReply(writer.response())

@@ -1,0 +1,53 @@
+"""What the environment says where the command line doesn't: our variables, or Ollama's.
+
+`CAUDAL_KEEP_ALIVE` goes before `OLLAMA_KEEP_ALIVE`, and an option before both. Ollama falls back to
+its default where it can't read a value; here that is an error that names the variable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import typer
+
+T = TypeVar("T")
+
+PREFIXES = ("CAUDAL_", "OLLAMA_")
+
+
+def from_environment(
+    name: str, read: Callable[[str], T], prefixes: Sequence[str] = PREFIXES
+) -> T | None:
+    """A setting; None where neither variable is set.
+
+    Args:
+        name: The variables' names without their prefix.
+        read: Makes a value of the text; raises `ValueError`, which says what it must be.
+        prefixes: What they begin with, the one that goes before the others first.
+
+    Raises:
+        typer.BadParameter: Names the variable.
+    """
+    for prefix in prefixes:
+        variable = prefix + name
+        text = os.environ.get(variable, "").strip().strip("\"'")  # as Ollama reads it
+        if text:
+            try:
+                return read(text)
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint=variable) from error
+    return None
+
+
+def count(text: str) -> int:
+    """A number of things, 0 for the default; raises `ValueError`."""
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise ValueError(f"must be an integer of at least 0, but is {text[:80]!r}")
+    return int(text)
+
+
+def count_or_default(text: str) -> int | None:
+    """The same, with None for the default."""
+    return count(text) or None

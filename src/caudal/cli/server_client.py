@@ -1,0 +1,54 @@
+"""How commands ask a server that runs already."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from caudal.errors import CaudalError
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+Url = Annotated[
+    str,
+    typer.Option(
+        envvar="CAUDAL_URL", metavar="URL", help="Where the server is.", show_default=True
+    ),
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        envvar="CAUDAL_API_KEY", help="The server's key, where it has one.", show_default=False
+    ),
+]
+
+
+class ServerError(CaudalError):
+    """A server can't be asked, or refuses what it is asked."""
+
+
+def ask_server(
+    url: str, api_key: str | None, method: str, path: str, body: dict[str, Any] | None = None
+) -> Any:
+    """What a server answers, as JSON.
+
+    Raises:
+        ServerError: It can't be reached, or refuses; in its own words.
+    """
+    import httpx2
+
+    base = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+    headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+    try:
+        response = httpx2.request(method, base + path, json=body, headers=headers, timeout=None)
+        answer = response.json()
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise ServerError(f"there is no server at {base}: {error}") from error
+    except ValueError as error:
+        raise ServerError(f"what answers at {base} is no server of Caudal") from error
+    if response.status_code >= 400:
+        found = answer.get("error") if isinstance(answer, dict) else None
+        message = found.get("message") if isinstance(found, dict) else None
+        raise ServerError(str(message or f"{base}{path} answered {response.status_code}"))
+    return answer
