@@ -17,6 +17,7 @@ from caudal.formats.huggingface.tokenizer import read_tokenizer, tokenizer_type
 from caudal.formats.lora.base import AdapterBase
 from caudal.formats.model_file import ModelFile
 from caudal.formats.model_folder import ModelFolder
+from caudal.formats.old_latents import with_latents
 from caudal.formats.tensor_file import TensorFile
 from caudal.formats.tokenizer import Tokenizer
 from caudal.loading.recommended_sampling import recommended_sampling
@@ -98,7 +99,7 @@ def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
     folder = stored.folder
     with contextlib.ExitStack() as stack:
         if folder is None:
-            file: ModelFile = stack.enter_context(GGUFFile.open(stored.path))
+            file: ModelFile = with_latents(stack.enter_context(GGUFFile.open(stored.path)))
             tokenizer = Tokenizer.from_gguf(file)
         else:
             file = stack.enter_context(open_folder(folder))

@@ -52,16 +52,9 @@ class LatentAttention:
         """Read `{architecture}.attention.*`.
 
         Raises:
-            ModelLoadError: A key is missing or contradicts another, or the file is of those that
-                have the up-projections in one matrix.
+            ModelLoadError: A key is missing or contradicts another.
         """
         prefix = f"{file.architecture}.attention"
-        if f"{prefix}.key_length_mla" not in file.metadata:
-            raise ModelLoadError(
-                str(file.path),
-                f"{prefix}.key_length_mla is missing, as in files of before April 2025, which have "
-                "attn_kv_b instead of attn_k_b and attn_v_b; convert the model again",
-            )
         channels = positive(file, f"{prefix}.key_length_mla")
         rank = positive(file, f"{prefix}.kv_lora_rank")
         rotated = positive(file, f"{file.architecture}.rope.dimension_count")

@@ -15,6 +15,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
+from caudal import _native
 from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tensor_types import TensorType
 
@@ -257,6 +258,25 @@ def reshaped(source: Rows, shape: tuple[int, ...]) -> Rows:
         shape,
         lambda: source.read(0, source.info.rows).reshape(count, -1),
     )
+
+
+def dequantised(source: Rows) -> Rows:
+    """The values of a tensor's blocks in float32; floats stay as they are."""
+    return source if source.type in _FLOATS else _Dequantised(source)
+
+
+class _Dequantised(Rows):
+    """See `dequantised`."""
+
+    def __init__(self, source: Rows) -> None:
+        super().__init__(source.name, TensorType.F32, source.shape)
+        self._source = source
+
+    def read(self, first: int, count: int) -> Bytes:
+        """See `Rows.read`."""
+        blocks = np.ascontiguousarray(self._source.read(first, count)).reshape(-1)
+        values = _native.kernels.dequantize(self._source.type, blocks)
+        return np.asarray(values, "<f4").reshape(count, -1).view(np.uint8)
 
 
 def transposed(source: Rows) -> Rows:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import EXPERTS, MLP, NORMS, SHARED_EXPERTS, Family, Keys
 from caudal.formats.huggingface.keys import SOFTMAX, decoder_keys, deepseek_expert_keys
 from caudal.formats.huggingface.needed import SELECTION, Needed, biases_if
 from caudal.formats.huggingface.rope_keys import rope_parameters, yarn_multiplier_keys
-from caudal.formats.huggingface.rows import Reordered, Rows, transposed
+from caudal.formats.huggingface.rows import Rows
 from caudal.formats.huggingface.tensor_rules import Found
+from caudal.formats.old_latents import split_latents
 
 _V2 = "deepseek_v2"
 
@@ -73,14 +72,8 @@ def _up_projections(found: Found) -> Mapping[str, Rows]:
     config, rows = found.config, found.rows
     heads, values = config.positive("num_attention_heads"), config.positive("v_head_dim")
     plain, rank = config.positive("qk_nope_head_dim"), config.positive("kv_lora_rank")
-    if rows.shape != (heads * (plain + values), rank):
-        raise ValueError(f"has shape {list(rows.shape)}")
-    numbers = np.arange(rows.shape[0]).reshape(heads, plain + values)
-    keys = Reordered(rows, numbers[:, :plain].ravel(), (heads, plain, rank))
-    return {
-        found.named("attn_k_b"): transposed(keys),
-        found.named("attn_v_b"): Reordered(rows, numbers[:, plain:].ravel(), (heads, values, rank)),
-    }
+    keys, of_values = split_latents(rows, heads=heads, plain=plain, values=values, rank=rank)
+    return {found.named("attn_k_b"): keys, found.named("attn_v_b"): of_values}
 
 
 def _needed(config: Config) -> Needed:
