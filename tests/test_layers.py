@@ -46,7 +46,11 @@ ONLY = {
         "caudal.formats.lora.adapter",  # what executors load, and nothing of how it is read
         "caudal.models.pooling",  # how embeddings are made, by name
     ),
-    "formats": ("caudal.errors", "caudal.lifeline"),
+    "formats": (
+        "caudal.errors",
+        "caudal.lifeline",
+        "caudal._native",  # what the bytes of blocks stand for
+    ),
     "models": ("caudal.errors", "caudal.formats"),
     "store": ("caudal.errors", "caudal.formats"),
 }
