@@ -19,12 +19,11 @@ from caudal.errors import (
     UnsupportedTaskError,
     WorkerEndedError,
 )
-from caudal.fleet.catalogue import GivenModels
 from caudal.fleet.durations import FOREVER
 from caudal.fleet.fleet import Fleet, FleetOptions
 from caudal.fleet.policy import Stage
 from caudal.service.context import RequestContext
-from support.fake_launcher import FakeLauncher, FakeModel, offers
+from support.fake_launcher import FakeLauncher, FakeModel, Offered, offers
 from support.virtual_time import run_virtually
 
 
@@ -54,20 +53,6 @@ class Rig:
         assert not self.launcher.loaded[name].stopping, "it was unloaded under a request"
         found.lease.release()
         return waited
-
-
-class Offered(GivenModels):
-    """As of a store; but it is read at once, for there are no threads in virtual time."""
-
-    grows = True
-
-
-@pytest.fixture(autouse=True)
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def here(function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(*arguments)
-
-    monkeypatch.setattr(asyncio, "to_thread", here)
 
 
 @asynccontextmanager
@@ -196,9 +181,11 @@ async def test_a_model_that_is_asked_all_the_time_does_not_starve_another():
 
         flooding = asyncio.ensure_future(flood())
         await asyncio.sleep(20)
-        b, c = await asyncio.gather(made.ask("b", 1), made.ask("c", 1))
-        assert b < 10 + 3 + 2
-        assert c < 2 * (10 + 3 + 2)
+        first = asyncio.ensure_future(made.ask("c", 1))
+        await asyncio.sleep(1)
+        b, c = await asyncio.gather(made.ask("b", 1), first)
+        assert c < 10 + 3 + 2
+        assert c < b < 2 * (10 + 3 + 2)
         await flooding
         await asyncio.gather(*asked)
 
@@ -330,3 +317,20 @@ async def test_a_small_model_need_not_wait_behind_a_large_one_whose_room_it_does
         await answering
         await waiting
         assert made.loaded == {"small", "large"}
+
+
+@virtually
+async def test_nobody_takes_the_room_that_the_first_in_the_line_waits_for():
+    models = {"a": FakeModel(), "large": FakeModel(fixed=25), "small": FakeModel(fixed=12)}
+    async with rig(models) as made:
+        answering = asyncio.ensure_future(made.ask("a", 100))
+        await asyncio.sleep(2)
+        large = asyncio.ensure_future(made.ask("large", 5))
+        await asyncio.sleep(1)
+        small = asyncio.ensure_future(made.ask("small"))
+        await asyncio.sleep(20)
+        assert made.loaded == {"a"}
+        await answering
+        await large
+        assert not small.done()
+        await small

@@ -12,27 +12,20 @@ import httpx
 import pytest
 
 from caudal.errors import ModelLoadError
-from caudal.fleet.catalogue import GivenModels
 from caudal.fleet.fleet import Fleet, FleetOptions
 from caudal.server import waiting_for_models
-from support.fake_launcher import FakeLauncher, FakeModel, offers
+from support.fake_launcher import FakeLauncher, FakeModel, Offered, offers
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.running_server import AnyServer, RunningServer, running_models
 
 HI = [{"role": "user", "content": "Hi"}]
 
 
-class Stored(GivenModels):
-    """More may come."""
-
-    grows = True
-
-
 @contextlib.contextmanager
 def serving(memory: int = 30, **models: FakeModel) -> Iterator[tuple[AnyServer, FakeLauncher]]:
     """A server of made-up models whose service is started with each load."""
     launcher = FakeLauncher(models)
-    fleet = Fleet(Stored(offers(list(models))), launcher, FleetOptions(memory=memory))
+    fleet = Fleet(Offered(offers(list(models))), launcher, FleetOptions(memory=memory))
     with running_models(fleet, fleet.start) as server:
         yield server, launcher
     assert launcher.alive == []

@@ -88,6 +88,7 @@ SHARED_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
     "include_stop_str_in_output": ([True, None], []),
     "json_schema": ([{"type": "integer"}, None], [{"type": "color"}]),
     "keep_alive": (["5m", "1h30m", 300, 0.5, 0, "-1", None], ["soon", "", True, [], "5 m"]),
+    "lora": ([[], None], ["sql", [{"id": 5, "scale": 1.0}]]),
     "min_p": ([0.1, None], []),
     "min_tokens": ([2, None], []),
     "n_predict": ([3, -1, None], [-2]),

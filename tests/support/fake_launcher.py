@@ -9,6 +9,7 @@ from typing import Any
 
 from caudal.backends.backend import MemoryKinds, PagedKV
 from caudal.errors import CaudalError, ModelNotFoundError
+from caudal.fleet.catalogue import GivenModels
 from caudal.fleet.member import ModelOffer
 from caudal.loading.options import LoadOptions
 from caudal.models.program import Task
@@ -206,3 +207,9 @@ def offers(names: Sequence[str], **more: Any) -> list[ModelOffer]:
         ModelOffer(source=ModelSource(name=name, names=(name,)), names=(name,), **more)
         for name in names
     ]
+
+
+class Offered(GivenModels):
+    """Models of which there may be more later, as in a store."""
+
+    grows = True

@@ -9,8 +9,8 @@ FOREVER = math.inf
 """A model stays until it is told to go."""
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_NUMBER = re.compile(r"\d+\.?\d*|\.\d+", re.ASCII)
 _MOST_CHARACTERS = 64
 
 _MOST_SECONDS = 1e9
