@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import random
 import socket
@@ -18,12 +19,12 @@ from caudal.errors import WorkerEndedError
 from caudal.sampling_params import SamplingParams
 from caudal.service.answers import Delta, SubmittedPrompt, Usage
 from caudal.service.context import RequestContext
-from caudal.service.service import RunningText
+from caudal.service.service import RunningText, Service
 from caudal.service.work import CompletionWork
 from caudal.workers.answering import CallServer, ServiceHost
 from caudal.workers.channel import MAX_MESSAGE, Channel
 from caudal.workers.heartbeat import ALIVE, ENGINE_HANGS, EngineWatch, Listener, Patience
-from caudal.workers.messages import Call, OfWorker, Returned, ToWorker
+from caudal.workers.messages import METHODS, Call, OfWorker, Returned, ToWorker
 from caudal.workers.remote_service import WINDOW, Connection, RemoteService
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.far_model import FarModel
@@ -186,6 +187,19 @@ async def settle() -> None:
     """Let everything happen that is under way."""
     for _ in range(30):
         await asyncio.sleep(0.001)
+
+
+def test_all_that_a_service_does_can_be_asked_from_afar():
+    async def handlers() -> set[str]:
+        server = CallServer(lambda error: None)
+        ServiceHost(SteppedService(), server)  # type: ignore[arg-type]
+        return set(server.handlers)
+
+    deeds = {name for name, deed in vars(Service).items() if inspect.iscoroutinefunction(deed)}
+    assert {"chat", "embed", "stats"} <= deeds
+    assert deeds <= vars(RemoteService).keys(), "else what it inherits does nothing"
+    assert deeds <= METHODS.keys()
+    assert asyncio.run(handlers()) == METHODS.keys() - {"plan", "open"}
 
 
 def test_news_that_nobody_reads_wait_in_the_worker():

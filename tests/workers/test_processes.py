@@ -23,7 +23,7 @@ from caudal.workers.heartbeat import Patience
 from caudal.workers.in_process import InProcessLauncher
 from caudal.workers.launcher import LoadProgress, ModelSource
 from caudal.workers.worker_launcher import WorkerLauncher, WorkerModel
-from support.processes import wait_until_gone
+from support.processes import children, wait_until_gone
 from support.reference_model import TinyModel
 from support.vocabularies import bpe_metadata
 
@@ -81,6 +81,8 @@ def test_a_killed_process_fails_what_it_was_asked_and_nothing_else(
                 assert int(score) > int(Path("/proc/self/oom_score_adj").read_text())
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 os.kill(killed.process_id, number)  # which its parent sees to
+            helpers = children(killed.process_id)
+            assert helpers, "which run its chat template"
             text = await begin(killed.service, 1_000)
             stream = text.deltas()
             await anext(stream)
@@ -92,6 +94,7 @@ def test_a_killed_process_fails_what_it_was_asked_and_nothing_else(
                     await anext(stream)
             assert told.value.retry_after is not None
             assert "memory" in await killed.wait_ended()
+            wait_until_gone(helpers)
             assert not killed.service.healthy
             with pytest.raises(WorkerEndedError):
                 await killed.service.tokenize("a")
