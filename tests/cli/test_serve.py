@@ -60,6 +60,10 @@ TABLE = """
 """
 
 
+class Elsewhere(in_process.InProcessLauncher):
+    """Stands for processes of the models' own."""
+
+
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Loads a fake model, and returns from serving as soon as it is ready."""
@@ -122,7 +126,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(pull_display, "ensure_with_display", lambda store, model: None)
     monkeypatch.setattr(Store, "resolve", resolve)
     monkeypatch.setattr(in_process, "plan_model", plan_model)
-    monkeypatch.setattr(worker_launcher, "WorkerLauncher", in_process.InProcessLauncher)
+    monkeypatch.setattr(worker_launcher, "WorkerLauncher", Elsewhere)
     monkeypatch.setattr(serving, "serve", serve)
     return seen
 
@@ -147,6 +151,13 @@ def test_what_goes_with_one_model_is_refused_with_others(served: dict[str, Any],
     assert result.exit_code == 2
     assert "goes with one MODEL" in result.output
     assert served == {}
+
+
+def test_models_are_in_processes_of_their_own_unless_told_otherwise(served: dict[str, Any]):
+    for options, launcher in (([], Elsewhere), (["--in-process"], in_process.InProcessLauncher)):
+        result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0", *options])
+        assert result.exit_code == 0, result.output
+        assert type(served["models"]._launcher) is launcher
 
 
 @pytest.mark.parametrize("option", ["--api-key", "--served-model-name"])

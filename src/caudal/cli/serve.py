@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from caudal.models.program import Task
     from caudal.server.auth import Access
     from caudal.service.service import Service
+    from caudal.workers.launcher import Launcher
 
 _SERVER = "Where and for whom it listens"
 _FLEET = "Which models are loaded"
@@ -271,9 +272,7 @@ def serve(
     from caudal.machine import available_memory
     from caudal.server import serving
     from caudal.store import Store
-    from caudal.workers.in_process import InProcessLauncher
-    from caudal.workers.launcher import Launcher, ServingOptions
-    from caudal.workers.worker_launcher import WorkerLauncher
+    from caudal.workers.launcher import ServingOptions
 
     for option, name, known in (
         ("--tool-parser", tool_parser, TOOL_PARSERS),
@@ -368,8 +367,7 @@ def serve(
         fleet_options = replace(fleet_options, keep_alive=keep_alive)
     if max_queue is not None:
         fleet_options = replace(fleet_options, max_waiting=max_queue)
-    launcher: Launcher = InProcessLauncher() if in_process else WorkerLauncher()
-    fleet = Fleet(catalogue, launcher, fleet_options)
+    fleet = Fleet(catalogue, _launcher(in_process), fleet_options)
     sock = serving.listen(host, port)
     address = _url(*sock.getsockname()[:2])
     if named:
@@ -390,6 +388,17 @@ def serve(
         on_ready=show_banner,
     )
     typer.echo("Stopped.")
+
+
+def _launcher(in_process: bool) -> Launcher:
+    """Where models run; only where that is here is imported what they need."""
+    if in_process:
+        from caudal.workers.in_process import InProcessLauncher
+
+        return InProcessLauncher()
+    from caudal.workers.worker_launcher import WorkerLauncher
+
+    return WorkerLauncher()
 
 
 def _access(
