@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("caudal.fleet")
 
+PROGRESS_SECONDS = 10.0
+"""Between two words in the log about the same model's loading."""
+
 SHARE_OF_ONE = 4
 """A model's sequences get at most this part of the memory of all, where nobody says otherwise."""
 
@@ -238,7 +241,11 @@ class Fleet(Models):
         if task is not None and member.plan is not None and task not in member.plan.tasks:
             raise UnsupportedTaskError(member.name, task, sorted(member.plan.tasks))
         stay = member.open_stay
-        lease = await self._wait(member, context) if stay is None else stay.lease()
+        if stay is None:
+            seconds = _seconds_left(context, self.options.load, generates=task == "generate")
+            lease = await self._wait(member, seconds)
+        else:
+            lease = stay.lease()
         return self._found(name, member, lease, task, keep_alive)
 
     def _found(
@@ -265,7 +272,6 @@ class Fleet(Models):
         return Found(name or member.name, service, lease)
 
     async def _member(self, name: str | None) -> Member:
-        # Aliases and routes have their place here: what they stand for is looked for instead.
         if self._refusal is not None:
             raise EngineDeadError(self._refusal)
         if not name:
@@ -296,7 +302,8 @@ class Fleet(Models):
 
     # Waiting for models
 
-    async def _wait(self, member: Member, context: RequestContext) -> Lease:
+    async def _wait(self, member: Member, seconds: float | None = None) -> Lease:
+        """Wait until a model takes requests, for so long at most."""
         loop, trouble = asyncio.get_running_loop(), member.trouble
         if trouble is not None and member.stage is Stage.UNLOADED:
             now = loop.time()
@@ -308,7 +315,6 @@ class Fleet(Models):
         member.waiters[waiter] = None
         member.sent_away = False
         self._review()
-        seconds = _seconds_left(context, self.options.load)
         timer = asyncio.timeout(seconds)
         try:
             async with timer:
@@ -337,7 +343,7 @@ class Fleet(Models):
         """See `Models`."""
         member = await self._member(name)
         if member.stay is None:
-            (await self._wait(member, NO_CONTEXT)).release()
+            (await self._wait(member)).release()
 
     async def unload(self, name: str) -> None:
         """See `Models`.
@@ -510,7 +516,7 @@ class Fleet(Models):
         plan, starting, loop = member.plan, member.starting, asyncio.get_running_loop()
         assert plan is not None
         assert starting is not None
-        begun = loop.time()
+        begun = told = loop.time()
         memory = member.granted if plan.kinds is not None else None
         logger.info(
             "loading %s: %.2f GB of %.2f GB",
@@ -520,7 +526,13 @@ class Fleet(Models):
         )
 
         def note(progress: LoadProgress) -> None:
+            nonlocal told
             member.progress = progress
+            if loop.time() - told >= PROGRESS_SECONDS:
+                told = loop.time()
+                logger.info(
+                    "loading %s: %s %.0f %%", member.name, progress.stage, 100 * progress.share
+                )
 
         try:
             running = await starting.open(memory, note)
@@ -660,15 +672,14 @@ def _status(member: Member, now: float) -> ModelStatus:
     )
 
 
-def _seconds_left(context: RequestContext, options: LoadOptions) -> float | None:
+def _seconds_left(
+    context: RequestContext, options: LoadOptions, *, generates: bool
+) -> float | None:
     """How long a request may still take until it is submitted; None for as long as it does."""
-    limits = [
-        limit if limit is not None else default
-        for limit, default in (
-            (context.timeout, options.request_timeout),
-            (context.first_token_timeout, options.first_token_timeout),
-        )
-    ]
+    limits = [context.timeout if context.timeout is not None else options.request_timeout]
+    if generates:
+        first = context.first_token_timeout
+        limits.append(first if first is not None else options.first_token_timeout)
     shortest = min((limit for limit in limits if limit is not None), default=None)
     if shortest is None or context.arrived is None:
         return shortest

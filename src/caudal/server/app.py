@@ -168,9 +168,7 @@ def create_app(
         else:
             statuses = await models.statuses()
             loaded = [each.service for each in statuses if each.service is not None]
-            texts = [await service.metrics() for service in loaded]
-            names = [service.names[0] for service in loaded]
-            figures = merged_figures(dict(zip(names, texts, strict=True)), statuses)
+            figures = await merged_figures(loaded, statuses)
         figures += generate_latest(request.app.state.ignored_fields.registry)
         return Response(figures, media_type=CONTENT_TYPE_LATEST)
 

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from caudal.errors import EngineDeadError
 from caudal.service.models import ModelStatus
+from caudal.service.service import Service
 
 LABEL = "model"
 
 
-def merged_figures(figures: Mapping[str, bytes], statuses: Sequence[ModelStatus]) -> bytes:
+async def merged_figures(loaded: Sequence[Service], statuses: Sequence[ModelStatus]) -> bytes:
     """The figures of several models in one text, each with its model's name.
 
     Args:
-        figures: Those of each loaded model, as it gives them.
+        loaded: Those that are loaded; one that ends meanwhile is left out.
         statuses: All models, for what is known of those besides.
     """
     families: dict[str, Metric] = {}
-    for name, text in figures.items():
+    for service in loaded:
+        name = service.names[0]
+        try:
+            text = await service.metrics()
+        except EngineDeadError:
+            continue
         for family in text_string_to_metric_families(text.decode()):
             into = families.setdefault(
                 family.name, Metric(family.name, family.documentation, family.type)

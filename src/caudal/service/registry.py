@@ -113,11 +113,11 @@ class ModelRegistry(Models):
 
     async def statuses(self) -> Sequence[ModelStatus]:
         """See `Models`."""
-        return [await _status(service) for service in self.services]
+        return list(map(_status, self.services))
 
     async def status(self, name: str) -> ModelStatus:
         """See `Models`."""
-        return await _status(self.find_now(name).service)
+        return _status(self.find_now(name).service)
 
     async def load(self, name: str) -> None:
         """See `Models`."""
@@ -134,7 +134,7 @@ class ModelRegistry(Models):
             await service.shutdown()
 
 
-async def _status(service: Service) -> ModelStatus:
+def _status(service: Service) -> ModelStatus:
     return ModelStatus(
         names=service.names,
         state="loaded",
@@ -142,5 +142,4 @@ async def _status(service: Service) -> ModelStatus:
         created=service.info.created,
         tasks=service.tasks,
         max_model_len=service.max_model_len,
-        running=(await service.stats()).running,
     )
