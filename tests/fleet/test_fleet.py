@@ -246,9 +246,10 @@ async def test_deadlines_count_while_a_model_is_loaded():
         for context in (RequestContext(timeout=5), RequestContext(first_token_timeout=5)):
             begun = asyncio.get_running_loop().time()
             with pytest.raises(RequestTimeoutError, match=r"'a' was still being loaded.*5\.0 s"):
-                await made.ask("a", context=context)
+                await made.ask("a", context=context, task="generate")
             assert asyncio.get_running_loop().time() - begun == pytest.approx(5)
-        await made.ask("a")
+        # What generates nothing has no first token.
+        await made.ask("a", context=RequestContext(first_token_timeout=5))
         assert made.launcher.started == ["a"]
 
 
