@@ -26,13 +26,19 @@ HI = [{"role": "user", "content": "Hi"}]
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
-    tiny = TinyModel(architecture="llama", vocab_size=259, layers=1, metadata=bpe_metadata())
+    tiny = TinyModel(
+        architecture="llama",
+        vocab_size=259,
+        layers=1,
+        metadata=bpe_metadata(),
+        context_length=100_000,  # for answers that take longer than whoever is to be quick
+    )
     path = str(tiny.write(tmp_path_factory.mktemp("model") / "tiny.gguf"))
     offers = [
         ModelOffer(source=ModelSource(name=path, names=(name,)), names=(name,), pinned=True)
         for name in ("a", "b")
     ]
-    load = LoadOptions(threads=1, kv_memory=2**22)
+    load = LoadOptions(threads=1, kv_memory=2**26)
     options = FleetOptions(memory=2**32, load=load)
     return Fleet(GivenModels(offers), WorkerLauncher(), options)
 
@@ -43,7 +49,7 @@ async def start_both(fleet: Fleet) -> None:
 
 def test_clients_of_a_killed_worker_are_told_and_the_next_is_answered(fleet: Fleet):
     def body(**more: Any) -> dict[str, Any]:
-        chosen = {"model": "a", "seed": 1, "ignore_eos": True, "max_tokens": 3_000}
+        chosen = {"model": "a", "seed": 1, "ignore_eos": True, "max_tokens": 90_000}
         return chosen | more
 
     with running_models(fleet, lambda: start_both(fleet)) as server:

@@ -27,12 +27,18 @@ from support.processes import children, wait_until_gone
 from support.reference_model import TinyModel
 from support.vocabularies import bpe_metadata
 
-MEMORY = 2**20
+MEMORY = 2**24
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tiny = TinyModel(architecture="llama", vocab_size=259, layers=1, metadata=bpe_metadata())
+    tiny = TinyModel(
+        architecture="llama",
+        vocab_size=259,
+        layers=1,
+        metadata=bpe_metadata(),
+        context_length=100_000,  # for answers that take longer than whoever is to be quick
+    )
     return tiny.write(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
@@ -83,7 +89,7 @@ def test_a_killed_process_fails_what_it_was_asked_and_nothing_else(
                 os.kill(killed.process_id, number)  # which its parent sees to
             helpers = children(killed.process_id)
             assert helpers, "which run its chat template"
-            text = await begin(killed.service, 1_000)
+            text = await begin(killed.service, 90_000)
             stream = text.deltas()
             await anext(stream)
             os.kill(killed.process_id, signal.SIGKILL)
@@ -108,7 +114,7 @@ def test_a_killed_process_fails_what_it_was_asked_and_nothing_else(
 def test_a_stopped_process_is_found_out(model: Path):
     async def stop_it() -> None:
         async with running(model, WorkerLauncher(Patience(silence=1))) as worker:
-            text = await begin(worker.service, 1_000)
+            text = await begin(worker.service, 90_000)
             os.kill(worker.process_id, signal.SIGSTOP)
             with pytest.raises(WorkerEndedError, match="hung: it has given no sign of life"):
                 await tokens_of(text)
@@ -170,7 +176,7 @@ def test_a_model_is_planned_before_it_is_opened(
         ]
         plan = await starting.plan()
         assert plan.names == ("one", "two")
-        assert (plan.architecture, plan.context_length) == ("llama", 4096)
+        assert (plan.architecture, plan.context_length) == ("llama", 100_000)
         assert "generate" in plan.tasks
         assert 0 < plan.least <= plan.memory <= 4 * MEMORY
         assert plan.weights > 0
