@@ -335,3 +335,17 @@ async def test_nobody_takes_the_room_that_the_first_in_the_line_waits_for():
         await large
         assert not small.done()
         await small
+
+
+@virtually
+async def test_at_the_start_models_are_loaded_as_far_as_they_fit_beside_each_other():
+    made = Rig({name: FakeModel() for name in "abc"})
+    await made.fleet.start("abc")
+    assert made.loaded == {"a", "b"}
+    assert made.fleet.ready
+    await made.ask("c")
+    assert "c" in made.loaded
+    await made.fleet.shutdown()
+    large = Rig({"a": FakeModel(fixed=40)})
+    with pytest.raises(ModelTooLargeError):
+        await large.fleet.start("a")

@@ -302,8 +302,10 @@ class Fleet(Models):
 
     # Waiting for models
 
-    async def _wait(self, member: Member, seconds: float | None = None) -> Lease:
-        """Wait until a model takes requests, for so long at most."""
+    async def _wait(
+        self, member: Member, seconds: float | None = None, *, modest: bool = False
+    ) -> Lease:
+        """Wait until a model takes requests, for so long at most; see `Waiter` for the rest."""
         loop, trouble = asyncio.get_running_loop(), member.trouble
         if trouble is not None and member.stage is Stage.UNLOADED:
             now = loop.time()
@@ -311,7 +313,7 @@ class Fleet(Models):
                 raise trouble.told(now)
         if member.waiting >= self.options.max_waiting:
             raise QueueFullError(self.options.max_waiting, 1, f"The queue of {member.name}")
-        waiter = Waiter(loop.time(), loop.create_future())
+        waiter = Waiter(loop.time(), loop.create_future(), modest=modest)
         member.waiters[waiter] = None
         member.sent_away = False
         self._review()
@@ -380,14 +382,11 @@ class Fleet(Models):
             CaudalError: One of them can't be loaded.
         """
         await self.refresh()
-        for name in names:
-            member = await self._member(name)
+        for place, name in enumerate(names):
             try:
-                await self.load(name)
-            except ModelTooLargeError:
-                if not member.offer.pinned and any(each.stay for each in self.members):
-                    continue
-                raise
+                (await self._wait(await self._member(name), modest=place > 0)).release()
+            except ModelUnavailableError as error:
+                logger.info("%s It is loaded when it is asked for.", error)
         self._started = True
 
     async def shutdown(self) -> None:
@@ -426,7 +425,11 @@ class Fleet(Models):
         moves = decide([each.state(self._need(each)) for each in self.members], self._bounds, now)
         for name in moves.refuse:
             self._refuse(self._members[name])
-        for name in (*moves.refuse, *moves.give_up):
+        for name in moves.put_off:
+            self._members[name].fail(
+                ModelUnavailableError(name, "has no room beside those that are loaded")
+            )
+        for name in (*moves.refuse, *moves.put_off, *moves.give_up):
             self._begin(self._members[name], Stage.CLOSING, self._close)
         for name in moves.read:
             self._begin(self._members[name], Stage.READING, self._read)

@@ -126,11 +126,13 @@ class Waiter:
         arrived: Since when, on the event loop's clock.
         lease: What is waited for.
         counts: Whether it is a request, for the limit of those that wait.
+        modest: It wants nobody to go for it.
     """
 
     arrived: float
     lease: asyncio.Future[Lease]
     counts: bool = True
+    modest: bool = False
 
 
 @dataclass(slots=True)
@@ -258,6 +260,7 @@ class Member:
             keep_until=self.keep_until,
             pinned=self.offer.pinned,
             told_to_go=self.told_to_go,
+            modest=all(waiter.modest for waiter in self.waiters),
         )
 
     def current_adapters(self) -> Mapping[str, str]:

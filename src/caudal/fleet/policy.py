@@ -83,6 +83,7 @@ class ModelState:
         keep_until: When it goes by itself, if it stays idle.
         pinned: It makes way for nobody.
         told_to_go: Somebody asked for it to be unloaded.
+        modest: Whoever waits for it wants nobody to go for it.
     """
 
     name: str
@@ -96,6 +97,7 @@ class ModelState:
     keep_until: float = math.inf
     pinned: bool = False
     told_to_go: bool = False
+    modest: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,7 @@ class Moves:
         give_up: Models that have been read, and that nobody waits for any more.
         open: Models to load, with their bytes for sequences.
         refuse: Models that can never have the room that they need.
+        put_off: Models that would have it only if others went, which nobody wants.
         unload: Models to unload, with why; nothing runs on them.
         closed: Models that take no new requests.
         wake_at: When to look again, if nothing happens before.
@@ -135,6 +138,7 @@ class Moves:
     give_up: list[str] = field(default_factory=list)
     open: dict[str, int] = field(default_factory=dict)
     refuse: list[str] = field(default_factory=list)
+    put_off: list[str] = field(default_factory=list)
     unload: dict[str, str] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     wake_at: float = math.inf
@@ -183,6 +187,9 @@ class _Decision:
             assert model.need is not None
             if self._cannot_ever(model.need):
                 self._moves.refuse.append(model.name)
+            elif model.modest:
+                if not self._take(model, model.need, model.need.least_bytes):
+                    self._moves.put_off.append(model.name)
             elif not self._take_place(model, model.need) and entitled:
                 self._make_room(model, model.need)
                 entitled = False
