@@ -163,7 +163,7 @@ def test_matryoshka_sizes_are_the_models_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "roberta"}, "model_type 'roberta' is not supported"),
+        ({"model_type": "distilbert"}, "model_type 'distilbert' is not supported"),
         ({"hidden_act": "mish"}, "hidden_act is 'mish'"),
         ({"position_embedding_type": "relative_key"}, "supported is 'absolute'"),
         ({"is_decoder": True}, "is_decoder is True"),
@@ -198,7 +198,11 @@ def test_a_configuration_that_cannot_be_met_is_refused(
             "mean_tokens and pooling_mode_cls_token",
         ),
         ("config.json", [], "expected a JSON object"),
-        ("tokenizer.json", {"model": {"type": "Unigram", "vocab": []}}, "model.type is 'Unigram'"),
+        (
+            "tokenizer.json",
+            {"model": {"type": "WordLevel", "vocab": []}},
+            "model.type is 'WordLevel'",
+        ),
         ("tokenizer.json", {}, "only 'WordPiece'"),
     ],
 )
