@@ -105,7 +105,7 @@ PoolSize = Annotated[
         parser=read_size,
         metavar="SIZE",
         help="Memory for keys and values of all sequences, e.g. 2GiB; touched only when used.  "
-        "[default: a quarter of the available memory]",
+        "[default: a quarter of the available memory, or of --memory]",
         rich_help_panel=_MODEL,
         show_default=False,
     ),
