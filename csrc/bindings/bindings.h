@@ -9,5 +9,6 @@ void bind_kernels(nanobind::module_& module);
 void bind_sampling(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);
+void bind_turns(nanobind::module_& module);
 
 }  // namespace caudal

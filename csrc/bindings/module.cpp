@@ -7,4 +7,5 @@ NB_MODULE(_native, module) {
     caudal::bind_sampling(module);
     caudal::bind_program(module);
     caudal::bind_runtime(module);
+    caudal::bind_turns(module);
 }

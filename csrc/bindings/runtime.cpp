@@ -258,7 +258,8 @@ class PyExecutor {
     PyExecutor(PyWeights& weights, Program program, int64_t num_blocks,
                std::vector<int64_t> window_blocks, int64_t num_slots, const std::string& kv_type,
                bool float_activations, int64_t max_batch_tokens, int64_t weight_memory)
-        : executor_(weights.kernels(), weights.threads(), weights.weights(), std::move(program),
+        : threads_(weights.threads()),
+          executor_(weights.kernels(), weights.threads(), weights.weights(), std::move(program),
                     {num_blocks, std::move(window_blocks), num_slots, parse_kv_type(kv_type),
                      float_activations, max_batch_tokens, weight_memory}) {}
 
@@ -299,6 +300,9 @@ class PyExecutor {
         }
         return stages;
     }
+
+    // Lets the processors go until the next batch.
+    void rest() { threads_.rest(); }
 
     // ([(token, score or None, error or None), …], [(score or None, error or None), …], [sum, …])
     nb::tuple execute(PyBatch& batch) {
@@ -347,6 +351,7 @@ class PyExecutor {
         throw std::invalid_argument("kv_type must be 'f16' or 'f32', but is '" + name + "'");
     }
 
+    ThreadTeam& threads_;
     Executor executor_;
 };
 
@@ -407,7 +412,8 @@ void bind_runtime(nb::module_& module) {
         .def("load_adapter", &PyExecutor::load_adapter, "changes"_a)
         .def("unload_adapter", &PyExecutor::unload_adapter, "index"_a)
         .def("execute", &PyExecutor::execute, "batch"_a)
-        .def("profile", &PyExecutor::profile, "batch"_a);
+        .def("profile", &PyExecutor::profile, "batch"_a)
+        .def("rest", &PyExecutor::rest);
 }
 
 }  // namespace caudal

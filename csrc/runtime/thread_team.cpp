@@ -25,9 +25,10 @@ inline void relax() {
 #endif
 }
 
-// Waits until `value` differs from `old`, spinning first and then sleeping.
-void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old) {
-    for (int spin = 0; spin < kSpins; ++spin) {
+// Waits until `value` differs from `old`, spinning first, unless `resting`, and then sleeping.
+void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old,
+                      const std::atomic<bool>& resting) {
+    for (int spin = 0; spin < kSpins && !resting.load(std::memory_order_relaxed); ++spin) {
         if (value.load(std::memory_order_acquire) != old) return;
         relax();
         if (spin > kSpinsBeforeYield && spin % kSpinsBeforeYield == 0) std::this_thread::yield();
@@ -55,6 +56,7 @@ void ThreadTeam::run(const std::function<void(int)>& body) {
     body_ = &body;
     error_ = nullptr;
     running_.store(num_threads_ - 1, std::memory_order_relaxed);
+    resting_.store(false, std::memory_order_relaxed);
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
     run_guarded(0);
@@ -64,6 +66,10 @@ void ThreadTeam::run(const std::function<void(int)>& body) {
         if (spin > kSpinsBeforeYield) std::this_thread::yield();
     }
     if (error_) std::rethrow_exception(error_);
+}
+
+void ThreadTeam::rest() {
+    resting_.store(true, std::memory_order_relaxed);
 }
 
 void ThreadTeam::run_guarded(int index) {
@@ -92,7 +98,7 @@ void ThreadTeam::barrier() {
 void ThreadTeam::worker(int index) {
     uint32_t seen = 0;
     while (true) {
-        wait_while_equal(generation_, seen);
+        wait_while_equal(generation_, seen, resting_);
         seen = generation_.load(std::memory_order_acquire);
         if (stopping_.load(std::memory_order_relaxed)) return;
         run_guarded(index);

@@ -28,6 +28,9 @@ class ThreadTeam {
     // between barriers, since the other threads would wait for it for ever.
     void run(const std::function<void(int)>& body);
 
+    // Has the threads sleep at once until the next `run`: others could use their processors.
+    void rest();
+
     // Inside `run`: waits until every thread has arrived.
     void barrier();
 
@@ -43,6 +46,7 @@ class ThreadTeam {
     std::atomic<uint32_t> generation_{0};
     std::atomic<int> running_{0};
     std::atomic<bool> stopping_{false};
+    std::atomic<bool> resting_{false};
     alignas(64) std::atomic<int> arrived_{0};
     alignas(64) std::atomic<uint32_t> barrier_generation_{0};
 };

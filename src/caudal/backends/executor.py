@@ -281,6 +281,10 @@ class Executor(Protocol):
         self.launch(batch)
         return self.collect()
 
+    def rest(self) -> None:
+        """Leave the processors to others until the next iteration, which may begin a bit later."""
+        return
+
     def load_adapter(self, adapter: Adapter) -> LoadedAdapter:
         """Take an adapter, which steps may name from now on. Called between iterations.
 

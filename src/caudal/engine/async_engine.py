@@ -335,6 +335,7 @@ class AsyncEngine:
                 return
             else:
                 self._stats = engine.stats()
+                engine.rest()
                 self._waits = True
                 self._wake.wait(engine.idle_seconds())
                 self._waits = False

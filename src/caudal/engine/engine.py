@@ -25,6 +25,7 @@ from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdat
 from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence, SequenceGroup
 from caudal.engine.stats import EngineStats, PoolUse
+from caudal.engine.turns import NoTurns, Turns
 from caudal.errors import ParameterError, QueueFullError
 
 
@@ -39,6 +40,7 @@ class Engine:
         eos_token_ids: Tokens that end an answer unless a request ignores them.
         grammars: Makes the grammars that requests ask for.
         clock: Seconds that never go back; tests pass their own.
+        turns: Whose turn it is to compute; None: nobody else computes.
 
     Attributes:
         adapters: Those of the executor; they are loaded and unloaded between iterations.
@@ -56,6 +58,7 @@ class Engine:
         eos_token_ids: frozenset[int],
         grammars: Grammars | None = None,
         clock: Callable[[], float] = time.monotonic,
+        turns: Turns | None = None,
     ) -> None:
         info = executor.info
         self.config = config
@@ -64,6 +67,7 @@ class Engine:
         self._info = info
         self._eos_token_ids = eos_token_ids
         self._clock = clock
+        self._turns = NoTurns() if turns is None else turns
         self._memory = Memory(
             info.num_blocks,
             info.block_size,
@@ -90,7 +94,13 @@ class Engine:
         self.adapters = Adapters(executor)
         self._live = LiveRequests(self._scheduler, self._counters, self.adapters, clock)
         self._runner = IterationRunner(
-            executor, self._memory, self._scheduler, self._live, self._counters, clock
+            executor,
+            self._memory,
+            self._scheduler,
+            self._live,
+            self._counters,
+            clock,
+            self._turns,
         )
         self._arrivals = 0
         self._deadlines = Deadlines(config)
@@ -238,6 +248,10 @@ class Engine:
         if seconds is None or due is None:
             return seconds
         return max(0.0, min(seconds, due - now))
+
+    def rest(self) -> None:
+        """There is nothing to do for now: others needn't wait for the next iteration."""
+        self._turns.leave()
 
     def stats(self) -> EngineStats:
         """A snapshot of what the engine holds and has done."""

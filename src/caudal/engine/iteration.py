@@ -17,6 +17,7 @@ from caudal.engine.request import FinishReason
 from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence
 from caudal.engine.steps import place_step, step_of
+from caudal.engine.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class IterationRunner:
         live: Told of tokens and ends.
         counters: Count batches and failures.
         clock: The engine's.
+        turns: Whose turn it is to compute.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class IterationRunner:
         live: LiveRequests,
         counters: Counters,
         clock: Callable[[], float],
+        turns: Turns,
     ) -> None:
         self._executor = executor
         self._memory = memory
@@ -48,6 +51,7 @@ class IterationRunner:
         self._live = live
         self._counters = counters
         self._clock = clock
+        self._turns = turns
         self._has_more_kinds = memory.has_more_kinds
         self._vocab_size = executor.info.vocab_size
 
@@ -57,6 +61,7 @@ class IterationRunner:
         if not steps:
             return
         batch = self._batch(sequences, steps)
+        self._turns.take()
         began = self._clock()
         try:
             # There is next to nothing that could be done between launching and collecting: what the
@@ -69,6 +74,9 @@ class IterationRunner:
             self._counters.failures += 1
             self._live.fail(sequences, f"{type(error).__name__}: {error}")
             return
+        finally:
+            if self._turns.give_back():
+                self._executor.rest()
         now = self._clock()
         tokens = sum([seq.planned for seq in sequences])
         self._counters.count_batch(len(sequences), tokens, now - began)

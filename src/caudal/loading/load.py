@@ -12,6 +12,7 @@ from caudal.backends.registry import find_backend
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
+from caudal.engine.turns import Turns
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.lora.adapter import Adapter
 from caudal.formats.lora.base import AdapterBase
@@ -73,14 +74,19 @@ class LoadedModel:
         """Read an adapter for it; see `load_adapter`."""
         return load_adapter(name, path, self.adapter_base)
 
-    def start_engine(self) -> AsyncEngine:
+    def start_engine(self, turns: Turns | None = None) -> AsyncEngine:
         """Start the one engine that runs this model; shutting it down closes the executor.
+
+        Args:
+            turns: Whose turn it is to compute; None: nobody else computes.
 
         Raises:
             ModelLoadError: The executor can't have an adapter.
         """
         grammars = RequestGrammars(self.tokenizer, self.grammars)
-        engine = Engine(self.executor, self.engine_config, self.tokenizer.eos_ids, grammars)
+        engine = Engine(
+            self.executor, self.engine_config, self.tokenizer.eos_ids, grammars, turns=turns
+        )
         for name, adapter in self.adapters.items():
             engine.adapters.load(name, adapter)
         return AsyncEngine(engine)

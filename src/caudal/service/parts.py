@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from caudal.chat.preparer import ChatPreparer
 from caudal.engine.async_engine import AsyncEngine
+from caudal.engine.turns import Turns
 from caudal.errors import (
     TemplateError,
 )
@@ -74,6 +75,7 @@ class ServiceParts:
         strict: bool = False,
         measured: bool = True,
         ready_for_chats: bool = True,
+        turns: Turns | None = None,
     ) -> ServiceParts:
         """Start the engine of a loaded model.
 
@@ -88,6 +90,7 @@ class ServiceParts:
             ready_for_chats: Make ready now what the first chat would have to wait for, some
                 seconds at most, and learn from the template how answers are told. Otherwise that
                 happens when it is needed, and facts don't say it.
+            turns: Whose turn it is to compute; None: nobody else computes.
 
         Raises:
             ParameterError: There is no parser of that name.
@@ -116,7 +119,7 @@ class ServiceParts:
                 tool_parser=chat.dialect.tool_parser,
                 reasoning_parser=chat.dialect.reasoning_parser,
             )
-        engine = loaded.start_engine()
+        engine = loaded.start_engine(turns)
         metrics = None
         embedder = Embedder.of(loaded, engine)
         if measured:

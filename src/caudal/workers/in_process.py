@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from caudal.engine.turns import Turns
 from caudal.loading.load import LoadedModel, PlannedModel, plan_model
 from caudal.loading.options import LoadOptions
 from caudal.service.model_service import ModelService
@@ -23,6 +24,7 @@ from caudal.workers.launcher import (
     ProgressCallback,
     ignore_progress,
 )
+from caudal.workers.turns import join_turns
 
 
 def open_planned(
@@ -81,14 +83,24 @@ class OpenFiles:
             process=taken,
         )
 
-    def load(self, memory: int | None, progress: ProgressCallback) -> ModelService:
-        """Load the model, start its engine, and close the files; see `StartingModel.open`."""
+    def load(
+        self, memory: int | None, progress: ProgressCallback, turn_file: int | None = None
+    ) -> ModelService:
+        """Load the model, start its engine, and close the files; see `StartingModel.open`.
+
+        Args:
+            memory: See there.
+            progress: Likewise.
+            turn_file: Descriptor of the file by which it takes turns with others.
+        """
         with self._stack:
             loaded = self._planned.load(
                 memory, lambda share: progress(LoadProgress(stage="weights", share=share))
             )
         progress(LoadProgress(stage="preparing", share=0.0))
-        return ModelService(_parts(loaded, self._model))
+        threads = loaded.executor.info.facts.threads
+        turns = None if turn_file is None else join_turns(turn_file, threads)
+        return ModelService(_parts(loaded, self._model, turns))
 
     def memory(self, service: ModelService) -> ModelMemory:
         """What the model holds, now that it runs."""
@@ -106,7 +118,7 @@ class OpenFiles:
         self._stack.close()
 
 
-def _parts(loaded: LoadedModel, model: ModelSource) -> ServiceParts:
+def _parts(loaded: LoadedModel, model: ModelSource, turns: Turns | None) -> ServiceParts:
     serving = model.serving
     try:
         return ServiceParts.from_loaded(
@@ -116,6 +128,7 @@ def _parts(loaded: LoadedModel, model: ModelSource) -> ServiceParts:
             reasoning_parser=serving.reasoning_parser,
             allow_request_templates=serving.allow_request_templates,
             strict=serving.strict,
+            turns=turns,
         )
     except BaseException:
         loaded.executor.close()

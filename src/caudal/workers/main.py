@@ -39,9 +39,14 @@ logger = logging.getLogger("caudal.worker")
 
 
 class Worker:
-    """Does what its parent calls, until the end."""
+    """Does what its parent calls, until the end.
 
-    def __init__(self) -> None:
+    Args:
+        turn_file: Descriptor of the file by which it takes turns with others; None: there is none.
+    """
+
+    def __init__(self, turn_file: int | None) -> None:
+        self._turn_file = turn_file
         self._ended = asyncio.Event()
         self._server = CallServer(self._on_channel_end)
         self._files: OpenFiles | None = None
@@ -90,7 +95,7 @@ class Worker:
         def report(progress: LoadProgress) -> None:
             loop.call_soon_threadsafe(channel.send, Loading(progress))
 
-        service = await asyncio.to_thread(self._files.load, memory, report)
+        service = await asyncio.to_thread(self._files.load, memory, report, self._turn_file)
         # What is there now stays: a full collection would look at all of it.
         gc.collect()
         gc.freeze()
@@ -109,7 +114,9 @@ class Worker:
 
 
 def main() -> None:
-    """Arguments are the descriptors of the channel and of the pipe for signs of life."""
+    """Arguments are descriptors: of the channel, of the pipe for signs of life, and of the file for
+    turns where there are any.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # a handler, which what is started won't inherit
     end_with_parent(sys.stdin.fileno())
@@ -117,12 +124,14 @@ def main() -> None:
     faulthandler.enable()
     logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("caudal").setLevel(logging.INFO)
-    channel, heartbeat = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
-    for descriptor in (channel.fileno(), heartbeat):
+    descriptors = [int(argument) for argument in sys.argv[1:]]
+    for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
+    channel, heartbeat = socket.socket(fileno=descriptors[0]), descriptors[1]
+    turn_file = descriptors[2] if len(descriptors) > 2 else None
 
     async def run() -> None:
-        await Worker().run(channel, heartbeat)
+        await Worker(turn_file).run(channel, heartbeat)
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(run())

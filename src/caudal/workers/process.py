@@ -10,12 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 from caudal.errors import WorkerEndedError
 from caudal.workers.heartbeat import PATIENCE, Listener, Patience
 from caudal.workers.remote_service import Connection
+from caudal.workers.turns import TurnFile
 
 logger = logging.getLogger("caudal.worker")
 
@@ -62,8 +64,15 @@ class WorkerProcess:
         self._log: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, model: str, patience: Patience = PATIENCE) -> WorkerProcess:
+    async def start(
+        cls, model: str, patience: Patience = PATIENCE, turns: TurnFile | None = None
+    ) -> WorkerProcess:
         """Start a process that waits to be told what to load.
+
+        Args:
+            model: See above.
+            patience: After how long it is taken to hang.
+            turns: By which it takes turns with others.
 
         Raises:
             WorkerEndedError: It can't be started.
@@ -72,7 +81,8 @@ class WorkerProcess:
         heard, told = os.pipe()
         try:
             with theirs:
-                process = _spawn(theirs.fileno(), told)
+                shared = [] if turns is None else [turns.descriptor]
+                process = _spawn([theirs.fileno(), told, *shared])
         except OSError as error:
             ours.close()
             os.close(heard)
@@ -150,13 +160,13 @@ class WorkerProcess:
             await asyncio.sleep(_POLL_SECONDS)
 
 
-def _spawn(channel: int, heartbeat: int) -> subprocess.Popen[bytes]:
+def _spawn(descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "caudal.workers.main", str(channel), str(heartbeat)],
+        [sys.executable, "-P", "-m", "caudal.workers.main", *map(str, descriptors)],
         stdin=subprocess.PIPE,  # nothing is written: it ends when this end is closed
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pass_fds=[channel, heartbeat],
+        pass_fds=descriptors,
         env=_environment(),
         start_new_session=True,  # Ctrl-C in a terminal doesn't reach it: its parent ends it
     )

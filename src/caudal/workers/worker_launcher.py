@@ -17,13 +17,14 @@ from caudal.workers.launcher import (
 )
 from caudal.workers.process import WAS_STOPPED, WorkerProcess
 from caudal.workers.remote_service import RemoteService
+from caudal.workers.turns import make_turn_file
 
 STOP_SECONDS = 3.0
 """How long a worker may take to end what runs once it is told to."""
 
 
 class WorkerLauncher:
-    """Launcher (see launcher.py) of models in processes of their own.
+    """Launcher (see launcher.py) of models in processes of their own, which take turns.
 
     Args:
         patience: After how long they are taken to hang.
@@ -31,11 +32,12 @@ class WorkerLauncher:
 
     def __init__(self, patience: Patience = PATIENCE) -> None:
         self._patience = patience
+        self._turns = make_turn_file()
 
     async def start(self, model: ModelSource, options: LoadOptions) -> WorkerStarting:
         """See `Launcher`."""
         name = model.names[0] if model.names else model.name
-        process = await WorkerProcess.start(name, self._patience)
+        process = await WorkerProcess.start(name, self._patience, self._turns)
         return WorkerStarting(process, model, options)
 
 

@@ -209,6 +209,10 @@ class NativeExecutor(Executor):
         costs = self._opened().profile(_pack(batch, self._info))
         return [StageCost(*cost) for cost in costs]
 
+    def rest(self) -> None:
+        """Have threads sleep that would wait for the next iteration; see `Executor.rest`."""
+        self._opened().rest()
+
     def load_adapter(self, adapter: Adapter) -> LoadedAdapter:
         """Pack an adapter's factors; see `Executor.load_adapter`."""
         changes = self._adapter_places.changes(adapter)
