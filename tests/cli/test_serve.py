@@ -79,7 +79,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             program=SimpleNamespace(
                 pooling=Pooling(kind="last", normalize=True), state=SimpleNamespace(width=576)
             ),
-            start_engine=lambda: start_engine(ScriptedExecutor()),
+            start_engine=lambda turns: start_engine(ScriptedExecutor()),
             read_adapter=None,
             max_model_len=512,
             facts=replace(FACTS, model=name),

@@ -57,7 +57,7 @@ def load_fakes(
         facts=fake_facts(),
         max_model_len=512,
         read_adapter=read_tiny_adapter,
-        start_engine=lambda: start_engine(executor, max_queue=2, max_num_seqs=2),
+        start_engine=lambda turns: start_engine(executor, max_queue=2, max_num_seqs=2),
         program=SimpleNamespace(
             pooling=Pooling(kind="mean", normalize=False), state=SimpleNamespace(width=1)
         ),
