@@ -27,7 +27,7 @@ LAYERS: Sequence[frozenset[str]] = [
         "chat loading",
         "reading service",
         "workers library",
-        "fleet",
+        "fleet routes",
         "server",
         OFFERED,
         "bench",

@@ -88,6 +88,20 @@ class ModelUnavailableError(CaudalError):
         super().__init__(f"The model {model!r} {reason}.")
 
 
+class ConfigurationError(CaudalError):
+    """A configuration file or an option says what can't be.
+
+    Args:
+        place: Where: an option, or a file and a line.
+        reason: What is wrong.
+    """
+
+    def __init__(self, place: str, reason: str) -> None:
+        self.place = place
+        self.reason = reason
+        super().__init__(f"{place}: {reason}.")
+
+
 class ModelNotFoundError(CaudalError):
     """No model of this name is in the store, and none could be resolved."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from caudal.backends.facts import ExecutorFacts
     from caudal.fleet.fleet import Fleet
     from caudal.models.program import Task
+    from caudal.routes.rules import Routes
     from caudal.server.auth import Access
     from caudal.service.service import Service
     from caudal.workers.launcher import Launcher
@@ -176,6 +177,25 @@ def serve(
             rich_help_panel=_FLEET,
         ),
     ] = False,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=MODEL",
+            help="Another name that requests may use for a model; repeat it for more.",
+            rich_help_panel=_FLEET,
+            show_default=False,
+        ),
+    ] = None,
+    routes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A TOML file of aliases, and of names that lead to one of several models by rule: "
+            "docs/many-models.md.",
+            rich_help_panel=_FLEET,
+            show_default=False,
+        ),
+    ] = None,
     tool_parser: Annotated[
         str,
         typer.Option(
@@ -270,6 +290,8 @@ def serve(
     from caudal.fleet.fleet import Fleet, FleetOptions
     from caudal.loading.options import LoadOptions
     from caudal.machine import available_memory
+    from caudal.routes.configuration import read_routes
+    from caudal.routes.routed_models import RoutedModels
     from caudal.server import serving
     from caudal.store import Store
     from caudal.workers.launcher import ServingOptions
@@ -301,6 +323,7 @@ def serve(
         max_loaded_models = from_environment("MAX_LOADED_MODELS", count)
     if memory is None:
         memory = from_environment("MEMORY", options.size_of, ("CAUDAL_",))
+    given_routes = read_routes(routes, alias or ())
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("caudal").setLevel(logging.INFO)
     load_options = LoadOptions(
@@ -368,19 +391,25 @@ def serve(
     if max_queue is not None:
         fleet_options = replace(fleet_options, max_waiting=max_queue)
     fleet = Fleet(catalogue, _launcher(in_process), fleet_options)
+    models = RoutedModels(fleet, given_routes)
     sock = serving.listen(host, port)
     address = _url(*sock.getsockname()[:2])
     if named:
         typer.echo(f"Loading {' and '.join(named)} …")
     names = [served_model_name[0]] if served_model_name else named
 
+    async def start() -> None:
+        await models.check()
+        await fleet.start(names)
+
     def show_banner() -> None:
-        typer.echo(_banner(fleet, store.home, address, needs_key=api_key is not None))
+        needs_key = api_key is not None
+        typer.echo(_banner(fleet, given_routes, store.home, address, needs_key=needs_key))
 
     serving.serve(
         sock,
-        fleet,
-        lambda: fleet.start(names),
+        models if given_routes else fleet,
+        start,
         access=access,
         limits=ServerLimits(max_connections=max_connections, drain_seconds=drain_timeout),
         strict_fields=strict_fields,
@@ -447,7 +476,7 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _banner(fleet: Fleet, home: Path, address: str, *, needs_key: bool) -> str:
+def _banner(fleet: Fleet, routes: Routes, home: Path, address: str, *, needs_key: bool) -> str:
     """What is served and how, in a few lines, so that no fallback goes unnoticed."""
     if fleet.serves_one:
         [served] = fleet.services
@@ -457,6 +486,8 @@ def _banner(fleet: Fleet, home: Path, address: str, *, needs_key: bool) -> str:
         lines = _about_many(fleet, home)
         names = [member.name for member in fleet.members]
         asked = _question(names[0] if names else "smollm2", frozenset(("generate",)))
+    for each in routes.definitions:
+        lines[each.name] = f"leads to {', '.join(each.targets)}"
     lines["address"] = f"{address}/v1"
     width = max(map(len, lines))
     table = [f"  {name:<{width}}  {value}" for name, value in lines.items()]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from fastapi import Depends, Request
 
 from caudal.errors import ModelUnavailableError, UnknownModelError
+from caudal.server.asking import RequestAsking
 from caudal.server.body import ARRIVED, BodyReader
 from caudal.server.field_names import field_names, set_field_names
 from caudal.server.ignored import note_ignored
@@ -36,18 +37,29 @@ class Asked(Generic[B]):
     Attributes:
         request: The request.
         body: What it says.
-        name: The name that it is answered under.
-        model: The one that answers.
+        found: The model that answers.
         context: What travels with the work.
-        lease: Keeps the model loaded until the request is answered.
     """
 
     request: Request
     body: B
-    name: str
-    model: Service
+    found: Found
     context: RequestContext
-    lease: Lease
+
+    @property
+    def name(self) -> str:
+        """The name that it is answered under. It may change until the answer begins."""
+        return self.found.name
+
+    @property
+    def model(self) -> Service:
+        """The one that answers."""
+        return self.found.service
+
+    @property
+    def lease(self) -> Lease:
+        """Keeps the model loaded until the request is answered."""
+        return self.found.lease
 
     @property
     def is_strict(self) -> bool:
@@ -99,27 +111,24 @@ class AskReader(BodyReader[B]):
                 raise
             note_ignored(request, ["model"])
             found = await self._find(request, body, None, context)
-        models_of(request.scope).keep(found.lease)
-        name, model = found.name, found.service
-        adapter = body.adapter(model)
+        models_of(request.scope).keep(found)
+        adapter = body.adapter(found.service)
         if adapter is not None:
-            name, model = adapter.name, AdaptedService(model, adapter)
-        return Asked(request, body, name, model, context, found.lease)
+            found.name, found.service = adapter.name, AdaptedService(found.service, adapter)
+        return Asked(request, body, found, context)
 
     async def _find(
         self, request: Request, body: Any, name: str | None, context: RequestContext
     ) -> Found:
         """Find a model; wait for it where it has to be loaded, as long as the client does."""
-        models, keep_alive = served_models(request), body.keep_alive
+        asking, keep_alive = RequestAsking(request, body), body.keep_alive
+        models = served_models(request).of_request(asking)
         found = models.find_now(name, self._task, keep_alive=keep_alive)
         if found is not None:
             return found
-        waiting = run_until_disconnect(
-            request, models.resolve(name, self._task, context=context, keep_alive=keep_alive)
+        return await asking.wait(
+            models.resolve(name, self._task, context=context, keep_alive=keep_alive)
         )
-        if not body.streams():
-            return await waiting
-        return await models_of(request.scope).streaming_while(waiting)
 
 
 def asks(kind: Any, task: Task | None) -> Any:
@@ -151,5 +160,5 @@ async def queried_model(request: Request) -> Service:
     if not autoload:
         raise ModelUnavailableError(name or "", "isn't loaded")
     found = await run_until_disconnect(request, models.resolve(name))
-    models_of(request.scope).keep(found.lease)
+    models_of(request.scope).keep(found)
     return found.service

@@ -51,6 +51,8 @@ def _states(statuses: Sequence[ModelStatus]) -> Iterator[Metric]:
     )
     loaded = GaugeMetricFamily("caudal_model_loaded", "Whether a model is loaded.", labels=[LABEL])
     for status in statuses:
+        if status.leads_to:
+            continue  # a route has none of its own
         name = [status.names[0]]
         memory.add_metric(name, status.memory)
         waiting.add_metric(name, status.waiting)

@@ -25,6 +25,8 @@ async def running_models(request: Request) -> dict[str, Any]:
 
 
 def _is_of_interest(status: ModelStatus) -> bool:
+    if status.leads_to:
+        return False  # a route: what it leads to is shown
     return status.state != "unloaded" or status.waiting > 0 or status.trouble is not None
 
 

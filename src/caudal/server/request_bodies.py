@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
+from fastapi import Request
 from pydantic import AfterValidator, Field
 
 from caudal.fleet.durations import keep_alive_seconds
 from caudal.reading.fields import RequestObject
+from caudal.sampling_params import RecommendedSampling, SamplingParams
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.info import AdapterInfo
 from caudal.service.naming import OUR_NAMES, FieldNames
@@ -21,6 +24,24 @@ KeepAlive = Annotated[
     AfterValidator(keep_alive_seconds),
 ]
 """Seconds, written in any way; infinite for ever."""
+
+
+PROMPT_FIELDS = frozenset(
+    (
+        "content",  # of a text to be cut into tokens
+        "documents",
+        "input",
+        "instructions",
+        "messages",
+        "prompt",
+        "query",
+        "system",
+        "text_1",
+        "text_2",
+        "tools",
+    )
+)
+"""Fields of any API that make up prompts."""
 
 
 class ModelRequestBody(RequestObject):
@@ -56,6 +77,14 @@ class ModelRequestBody(RequestObject):
         """What travels with the work."""
         return NO_CONTEXT
 
+    def prompt_parts(self, request: Request) -> Iterator[Any]:
+        """What its prompt is made of: texts, token ids, and whatever they are in.
+
+        Args:
+            request: What it is the body of.
+        """
+        return (part for name, part in self if name in PROMPT_FIELDS and part is not None)
+
     def field_names(self) -> FieldNames:
         """What this API calls the fields that errors blame."""
         return OUR_NAMES
@@ -83,3 +112,18 @@ class GenerationRequestBody(WorkRequestBody):
     def context(self) -> RequestContext:
         """How long it may take."""
         return RequestContext(timeout=self.timeout, first_token_timeout=self.first_token_timeout)
+
+    def sampling_params(self, recommended: RecommendedSampling) -> SamplingParams:
+        """Check the values and return them under the engine's names.
+
+        Args:
+            recommended: Holds where the body says nothing.
+
+        Raises:
+            ParameterError: Names the offending field.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has either this or `params_for`")
+
+    async def params_for(self, model: Service) -> SamplingParams:
+        """The same, for a model."""
+        return self.sampling_params(model.facts.loaded.sampling)

@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,13 +28,19 @@ from caudal.server.streaming import (
     encode_event,
     encode_typed_event,
 )
-from caudal.service.models import Lease
+from caudal.service.models import Found
 
 T = TypeVar("T")
 
 _SCOPE_KEY = "caudal.waiting"
 
 RESPONSES = "/v1/responses"
+
+MODEL_HEADER = "x-caudal-model"
+"""Says which model answers where the name in the request is an alias or a route."""
+
+_IN_HEADERS = "!#$&'()*+,/:;=?@[]{}^`|<>\"\\ "
+"""What may stand in a header as it is, beside letters and digits; all else is percent-encoded."""
 
 
 class RequestsModels:
@@ -47,18 +54,18 @@ class RequestsModels:
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
         self._send = send
-        self._leases: list[Lease] = []
+        self._found: list[Found] = []
         self.begun = False
         self._failure: bytearray | None = None
 
-    def keep(self, lease: Lease) -> None:
-        """Release it when the request has been answered."""
-        self._leases.append(lease)
+    def keep(self, found: Found) -> None:
+        """Say who answers, where that isn't who was asked, and release it afterwards."""
+        self._found.append(found)
 
     def release(self) -> None:
         """The request has been answered."""
-        for lease in self._leases:
-            lease.release()
+        for found in self._found:
+            found.lease.release()
 
     async def streaming_while(self, waiting: Coroutine[Any, Any, T]) -> T:
         """Wait, and begin a stream of events where that takes long."""
@@ -94,12 +101,15 @@ class RequestsModels:
 
     async def send(self, message: Message) -> None:
         """Send what a route does; where the stream has begun already, as a part of it."""
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *self._answered_by()]
         if not self.begun:
             await self._send(message)
         elif message["type"] == "http.response.start":
             headers = Headers(raw=message["headers"])
-            if (ignored := headers.get(HEADER)) is not None:  # the headers have gone out
-                await self._send_body(f": {HEADER}: {ignored}\n\n".encode())
+            for name in (HEADER, MODEL_HEADER):
+                if (value := headers.get(name)) is not None:  # the headers have gone out
+                    await self._send_body(f": {name}: {value}\n\n".encode())
             if message["status"] != 200:
                 self._failure = bytearray()
         elif self._failure is None:
@@ -109,6 +119,13 @@ class RequestsModels:
             if not message.get("more_body", False):
                 event = _failure_event(self._scope, json.loads(self._failure))
                 await self._send_body(event, more=False)
+
+    def _answered_by(self) -> list[tuple[bytes, bytes]]:
+        """A header that says which model an alias or a route led to."""
+        model = self._found[-1].model if self._found else None
+        if model is None:
+            return []
+        return [(MODEL_HEADER.encode(), quote(model, safe=_IN_HEADERS).encode())]
 
 
 class ModelsOfRequests:

@@ -152,6 +152,32 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reasoning_tokens: int = 0
 
 
+class UnusedAnswer(msgspec.Struct, frozen=True):
+    """An answer that nobody gets, for a better one took its place.
+
+    Attributes:
+        model: Whose it was.
+        prompt_tokens: Tokens of its prompt.
+        output_tokens: Tokens that it had when it was given up.
+        mean_logprob: The mean of their log-probabilities.
+    """
+
+    model: str
+    prompt_tokens: int
+    output_tokens: int
+    mean_logprob: float
+
+
+class CascadeUsage(Usage, frozen=True):
+    """What a request took that went from one model to another: the answer that the client gets.
+
+    Attributes:
+        unused: What was computed besides.
+    """
+
+    unused: Sequence[UnusedAnswer] = ()
+
+
 class ConversationSize(msgspec.Struct, frozen=True):
     """What a conversation would take.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from caudal.chat.events import Answer, ReasoningDelta, ToolCallBegin, ToolCallEnd
+from caudal.chat.events import ReasoningDelta, ToolCallBegin, ToolCallEnd
 from caudal.chat.parser import AnswerParser
 from caudal.service.answers import (
     ChatDelta,
@@ -19,6 +19,7 @@ from caudal.service.answers import (
     SubmittedPrompt,
     Usage,
 )
+from caudal.service.collecting import collect_answers
 from caudal.service.generation import Generation
 
 
@@ -102,21 +103,7 @@ class ChatGeneration:
 
     async def collect(self) -> list[CompleteAnswer]:
         """The whole answers, one per sequence. Raises what `Generation.deltas` raises."""
-        count = len(self._sequences)
-        answers = [Answer() for _ in range(count)]
-        tokens: list[list[OutputToken]] = [[] for _ in range(count)]
-        complete: list[CompleteAnswer | None] = [None] * count
-        async with contextlib.aclosing(self.deltas()) as stream:
-            async for deltas in stream:
-                for delta in deltas:
-                    place = delta.index
-                    answers[place].add(delta.events)
-                    tokens[place] += delta.tokens
-                    if delta.finish_reason is not None:
-                        complete[place] = CompleteAnswer(
-                            answers[place], tokens[place], delta.finish_reason, delta.stop_reason
-                        )
-        return [answer for answer in complete if answer is not None]
+        return await collect_answers(self.deltas(), len(self._sequences))
 
     async def aclose(self) -> None:
         """Give up what still runs."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from caudal.service.asking import Asking
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.service import Service
 
@@ -25,19 +26,21 @@ class Lease(Protocol):
         """Nothing is asked of it any more. Safe to call twice."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Found:
     """A model that is ready to be asked.
 
     Attributes:
-        name: The name to answer under.
+        name: The name to answer under; of a cascade, known once it has answered.
         service: The model's.
         lease: Keeps it loaded; release it.
+        model: The name that the one asked for led to, where it is an alias or a route.
     """
 
     name: str
     service: Service
     lease: Lease
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class ModelStatus:
         progress: Which share of that is done, 0 to 1.
         process_id: Of the process that it is in; None where it is in this one, or in none.
         trouble: What went wrong last, where it hasn't been loaded since.
+        leads_to: Of a route, the names of the models that answer.
     """
 
     names: Sequence[str]
@@ -80,10 +84,15 @@ class ModelStatus:
     progress: float = 0.0
     process_id: int | None = None
     trouble: str | None = None
+    leads_to: Sequence[str] = ()
 
 
 class Models(Protocol):
     """The models that there are, by the names that requests may use."""
+
+    def of_request(self, asking: Asking) -> Models:
+        """The same, as far as it depends on who asks."""
+        return self
 
     @property
     def ready(self) -> bool:

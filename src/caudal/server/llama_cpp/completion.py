@@ -38,7 +38,7 @@ async def create_completion(
 ) -> Response:
     """Continue one prompt or several, whole or as a stream, in llama.cpp's own form."""
     body, model, request = asked.body, asked.model, asked.request
-    params = await body.sampling_params(model)
+    params = await body.params_for(model)
     prompts, several = body.prompts()
     began = time.monotonic()
     work = CompletionWork(

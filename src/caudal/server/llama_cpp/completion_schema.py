@@ -73,7 +73,7 @@ class NativeCompletionRequest(LlamaCppFields, FormFields, GenerationRequestBody)
         """What is called otherwise here than elsewhere."""
         return FieldNames({**_FIELD_NAMES, "structured_outputs": self.form_field})
 
-    async def sampling_params(self, model: Service) -> SamplingParams:
+    async def params_for(self, model: Service) -> SamplingParams:
         """Check the values and return them under the engine's names.
 
         Args:

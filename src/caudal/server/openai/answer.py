@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from caudal.errors import CaudalError
 from caudal.server.encoding import json_text
 from caudal.server.errors import error_event
+from caudal.server.openai.logprobs import LEAST_LOGPROB
 from caudal.server.streaming import DONE, encode_event, encode_event_text
-from caudal.service.answers import Delta, Usage
+from caudal.service.answers import CascadeUsage, Delta, UnusedAnswer, Usage
 from caudal.service.service import RunningText
 
 T = TypeVar("T")
@@ -55,14 +56,30 @@ class Envelope:
 
 
 def usage(usages: Sequence[Usage]) -> dict[str, Any]:
-    """OpenAI's usage over all prompts of a request; cached tokens are part of the prompt's."""
+    """OpenAI's usage over all prompts of a request; cached tokens are part of the prompt's.
+
+    It is of the answer that is sent; what other models computed for it first is told besides.
+    """
     prompt = sum(each.prompt_tokens for each in usages)
     completion = sum(each.output_tokens for each in usages)
-    return {
+    whole = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(each.cached_tokens for each in usages)},
+    }
+    first = usages[0]
+    if isinstance(first, CascadeUsage) and first.unused:  # what is the same for all prompts
+        whole["unused_answers"] = [_unused(each) for each in first.unused]
+    return whole
+
+
+def _unused(answer: UnusedAnswer) -> dict[str, Any]:
+    return {
+        "model": answer.model,
+        "prompt_tokens": answer.prompt_tokens,
+        "completion_tokens": answer.output_tokens,
+        "mean_logprob": max(answer.mean_logprob, LEAST_LOGPROB),
     }
 
 

@@ -35,7 +35,7 @@ async def create_chat_completion(
     asked: Annotated[Asked[ChatCompletionRequest], asks(ChatCompletionRequest, "generate")],
 ) -> Response:
     """Answer a conversation, whole or as a stream of chunks."""
-    body, model, name = asked.body, asked.model, asked.name
+    body, model = asked.body, asked.model
     params = body.sampling_params(asked.model.facts.loaded.sampling)
     conversation = body.conversation()
     asked.note_ignored(body.without_effect())
@@ -53,7 +53,9 @@ async def create_chat_completion(
         events = stream_events(
             generation.deltas(),
             writer.write,
-            Envelope("chatcmpl", "chat.completion.chunk", name, model.info.fingerprint, **tier),
+            Envelope(
+                "chatcmpl", "chat.completion.chunk", asked.name, model.info.fingerprint, **tier
+            ),
             (lambda: _usage(generation)) if body.include_usage else None,
             continuous_usage=body.continuous_usage,
             obfuscate=body.obfuscate,
@@ -64,7 +66,7 @@ async def create_chat_completion(
         answers = await run_until_disconnect(asked.request, generation.collect())
     finally:
         await generation.aclose()
-    envelope = Envelope("chatcmpl", "chat.completion", name, model.info.fingerprint, **tier)
+    envelope = Envelope("chatcmpl", "chat.completion", asked.name, model.info.fingerprint, **tier)
     more = {"usage": _usage(generation)} | writer.of_prompt()
     if body.metadata is not None:
         more["metadata"] = body.metadata

@@ -71,6 +71,8 @@ def _card(status: ModelStatus, name: str) -> dict[str, Any]:
         "meta": {"size": status.size},
         "status": {"value": status.state, **status_fields(status)},
     }
+    if status.leads_to:
+        card["leads_to"] = list(status.leads_to)
     return card if status.service is None else card | _loaded_card(status.service)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from fastapi import Request
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from caudal.chat.conversation import Conversation, Message, ReasoningEffort
@@ -36,6 +37,9 @@ from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
 from caudal.server.request_bodies import GenerationRequestBody, ModelRequestBody
 from caudal.service.naming import FieldNames
 from caudal.structured_outputs import StructuredOutputsParams
+
+if TYPE_CHECKING:
+    from caudal.server.openai.responses_state import ResponsesState
 
 _FIELD_NAMES: Mapping[str, str] = {
     "prompt": "input",
@@ -159,6 +163,17 @@ class InputFields(ModelRequestBody):
         if not places:
             return FieldNames(_FIELD_NAMES)
         return FieldNames(_FIELD_NAMES, lambda index, part: f"{places[index]}.{part}")
+
+    def prompt_parts(self, request: Request) -> Iterator[Any]:
+        """What it goes on from, too.
+
+        Raises:
+            ParameterError, UnknownConversationError: There is nothing of the kind.
+        """
+        kept: ResponsesState = request.app.state.responses
+        conversation = kept.conversation_of(self)
+        yield from kept.items_before(self) if conversation is None else conversation.items
+        yield from super().prompt_parts(request)
 
     @property
     def conversation_id(self) -> str | None:
