@@ -96,7 +96,12 @@ class WorkerProcess:
         worker._ending = asyncio.ensure_future(worker._end())
         assert process.stdout is not None
         worker._log = asyncio.ensure_future(_pass_on_log(process.stdout, model))
-        await connection.open(ours)
+        try:
+            await connection.open(ours)
+        except BaseException:
+            worker.kill(WAS_STOPPED)
+            worker._closed.set()
+            raise
         return worker
 
     @property
