@@ -196,7 +196,7 @@ class Fleet(Models):
             for name in member.offer.names:
                 self._by_name.setdefault(name, member)
         for member in self.members:
-            for name in (*member.offer.other_names, *member.adapters):
+            for name in member.offer.other_names:
                 self._by_name.setdefault(name, member)
 
     def _keep_alive(self, offer: ModelOffer) -> float:
@@ -256,20 +256,25 @@ class Fleet(Models):
         task: Task | None,
         keep_alive: float | None,
     ) -> Found:
+        service = lease.service
         try:
             if task is not None:
-                lease.service.check_task(task)
+                service.check_task(task)
+            if name and self._named(name) is None:
+                service = self._adapted(service, name)
         except BaseException:
             lease.release()
             raise
         if keep_alive is not None:
             member.keep_alive = keep_alive
-        service, adapter = lease.service, None
-        if name and name not in member.offer.names:
-            adapter = next((each for each in service.adapters if each.name == name), None)
-        if adapter is not None:
-            service = AdaptedService(service, adapter)
         return Found(name or member.name, service, lease)
+
+    def _adapted(self, service: Service, name: str) -> AdaptedService:
+        """A model with one of its adapters, which may be gone since the model was found by it."""
+        for adapter in service.adapters:
+            if adapter.name == name:
+                return AdaptedService(service, adapter)
+        raise UnknownModelError(name, self.names)
 
     async def _member(self, name: str | None) -> Member:
         if self._refusal is not None:
@@ -285,10 +290,14 @@ class Fleet(Models):
         return found
 
     def _find(self, name: str) -> Member | None:
-        found = self._by_name.get(name) or self._by_name.get(name.lower())
+        found = self._named(name)
         if found is not None:
             return found
         return next((each for each in self.members if name in each.current_adapters()), None)
+
+    def _named(self, name: str) -> Member | None:
+        """The model whose own name this is, and no adapter's."""
+        return self._by_name.get(name) or self._by_name.get(name.lower())
 
     async def _default(self) -> Member:
         """The model that is meant where none is named: the first of those that were given."""
