@@ -20,6 +20,7 @@ from caudal.workers.in_process import InProcessLauncher
 from caudal.workers.launcher import ModelSource
 from references.checks import open_reference
 from support.adapter_writer import random_adapter, write_gguf_adapter
+from support.running_server import running_models
 from support.tiny_folder import write_tiny_folder
 
 PARAMS = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
@@ -45,6 +46,14 @@ def offer(name: str, path: str, adapters: Mapping[str, str]) -> ModelOffer:
     return ModelOffer(source=source, names=(name,))
 
 
+def fleet_of(paths: Mapping[str, str]) -> Fleet:
+    """One with room for one of two models, the first of which has an adapter."""
+    offers = [offer("a", paths["a"], {"sql": paths["sql"]}), offer("b", paths["b"], {})]
+    load = LoadOptions(threads=1, kv_memory=2**20)
+    options = FleetOptions(memory=2**34, load=load, max_loaded=1, pause=0.0)
+    return Fleet(GivenModels(offers), InProcessLauncher(), options)
+
+
 async def said(fleet: Fleet, name: str) -> list[int]:
     """What a name answers, and that it is answered under it."""
     found = await fleet.resolve(name, "generate")
@@ -62,10 +71,7 @@ async def said(fleet: Fleet, name: str) -> list[int]:
 
 def test_adapters_come_back_with_their_model(paths: dict[str, str]):
     async def check() -> None:
-        offers = [offer("a", paths["a"], {"sql": paths["sql"]}), offer("b", paths["b"], {})]
-        load = LoadOptions(threads=1, kv_memory=2**20)
-        options = FleetOptions(memory=2**34, load=load, max_loaded=1, pause=0.0)
-        fleet = Fleet(GivenModels(offers), InProcessLauncher(), options)
+        fleet = fleet_of(paths)
         await fleet.start()
         plain = await said(fleet, "b")
         sql = await said(fleet, "sql")  # which loads its model
@@ -92,3 +98,19 @@ def test_adapters_come_back_with_their_model(paths: dict[str, str]):
         await fleet.shutdown()
 
     asyncio.run(check())
+
+
+def test_adapters_of_a_model_that_is_not_loaded_can_be_unloaded(paths: dict[str, str]):
+    fleet = fleet_of(paths)
+    with running_models(fleet, fleet.start, allow_runtime_lora=True) as server:
+        for name, status in (("nobody", 404), ("a", 404), ("sql", 200), ("sql", 404)):
+            answer = server.http.post("/v1/unload_lora_adapter", json={"lora_name": name})
+            assert answer.status_code == status, answer.text
+        body = {"lora_name": "poet", "lora_path": paths["poet"], "model": "b"}
+        assert server.http.post("/v1/load_lora_adapter", json=body).status_code == 200
+        cards = server.http.get("/v1/models").json()["data"]
+        assert [(card["id"], card["parent"]) for card in cards] == [
+            ("a", None),
+            ("b", None),
+            ("poet", "b"),
+        ]

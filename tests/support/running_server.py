@@ -104,9 +104,11 @@ def running_server(
 
 
 @contextlib.contextmanager
-def running_models(models: Models, start: Callable[[], Awaitable[None]]) -> Iterator[AnyServer]:
-    """Serve models, started by `start`."""
-    with _running(models, start, Access(), None, lambda app: app) as (url, http):
+def running_models(
+    models: Models, start: Callable[[], Awaitable[None]], **options: Any
+) -> Iterator[AnyServer]:
+    """Serve models, started by `start`. The options are `create_app`'s."""
+    with _running(models, start, Access(), None, lambda app: app, **options) as (url, http):
         yield AnyServer(url, http)
 
 

@@ -17,6 +17,7 @@ from caudal.reading.fields import RequestObject
 from caudal.server.asked import Asked, asks, served_models
 from caudal.server.body import json_body
 from caudal.server.request_bodies import ModelRequestBody
+from caudal.server.waiting_for_models import models_of
 
 
 def _allowed(request: Request) -> None:
@@ -83,8 +84,11 @@ async def unload_lora_adapter(
         raise ParameterError(
             "lora_name", "'lora_name' needs to be provided to unload a LoRA adapter."
         )
-    for model in served_models(request).services:
-        if any(adapter.name == name for adapter in model.adapters):
-            await model.unload_adapter(name)
-            return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
-    raise UnknownAdapterError(name)
+    models = served_models(request)
+    own_names = {own for status in await models.statuses() for own in status.names}
+    if name not in models.names or name in own_names:
+        raise UnknownAdapterError(name)
+    found = await models.resolve(name)  # an adapter's model may have to be loaded
+    models_of(request.scope).keep(found)
+    await found.service.unload_adapter(name)
+    return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
