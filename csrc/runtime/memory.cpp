@@ -128,6 +128,14 @@ void Mapping::read_soon(std::span<const std::byte> part) const {
     }
 }
 
+void Mapping::read_now(std::span<const std::byte> part) const {
+#ifdef MADV_POPULATE_READ
+    const Pages pages = pages_around(part);
+    if (madvise(pages.begin, pages.size, MADV_POPULATE_READ) == 0) return;
+#endif
+    read_soon(part);
+}
+
 void Mapping::let_go(std::span<const std::byte> part) const {
     const Pages pages = pages_within(part);
     if (pages.size == 0) return;

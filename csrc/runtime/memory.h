@@ -54,6 +54,8 @@ class Mapping {
     bool is_in_memory(std::span<const std::byte> part) const;
     // Begins to read them, and doesn't wait.
     void read_soon(std::span<const std::byte> part) const;
+    // The same, in the system's largest pages, and waits for them where the system can do that.
+    void read_now(std::span<const std::byte> part) const;
     // Frees the memory that they are in, unless other processes have them mapped.
     void let_go(std::span<const std::byte> part) const;
 

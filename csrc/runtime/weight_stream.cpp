@@ -7,7 +7,9 @@ namespace caudal {
 
 namespace {
 
-constexpr int64_t kMostPiecesAhead = 48;
+constexpr int64_t kMostPiecesAhead = 24;
+// Pieces that a stage computes with meanwhile, and those that are being let go of.
+constexpr int64_t kPiecesInUse = 4;
 
 }  // namespace
 
@@ -20,8 +22,8 @@ WeightStream::WeightStream(const Mapping& mapping, std::span<const std::byte> ri
     pieces_ =
         std::max<int64_t>(1, static_cast<int64_t>((ring_bytes_ + kPieceBytes - 1) / kPieceBytes));
     const auto room = static_cast<int64_t>(resident / kPieceBytes);
-    window_ = std::clamp<int64_t>(room / 4, 1, kMostPiecesAhead);
-    resident_ = room >= pieces_ ? pieces_ : std::max<int64_t>(0, room - 2 * window_);
+    window_ = std::clamp<int64_t>(room / 8, 1, kMostPiecesAhead);
+    resident_ = room >= pieces_ ? pieces_ : std::max<int64_t>(0, room - window_ - kPiecesInUse);
     // What isn't in the ring is needed here and there: whole reads are asked for by `want`.
     mapping.expect_random(image, begin);
     mapping.expect_random(ring_ + ring_bytes_, mapping.bytes().size() - begin - ring_bytes_);
@@ -85,7 +87,7 @@ void WeightStream::run() {
 void WeightStream::read_ahead(int64_t position) {
     ahead_ = std::max(ahead_, position);
     for (; ahead_ < position + std::min(window_, pieces_); ++ahead_) {
-        if (is_streamed(ahead_)) mapping_.read_soon(bytes_of(ahead_));
+        if (is_streamed(ahead_)) mapping_.read_now(bytes_of(ahead_));
     }
 }
 
