@@ -27,6 +27,8 @@ from typing import Any
 import httpx
 import pytest
 
+from caudal.fleet import fleet as fleet_module
+from caudal.fleet import member as member_module
 from caudal.fleet.catalogue import GivenModels, given_offer
 from caudal.fleet.fleet import Fleet, FleetOptions
 from caudal.loading.options import LoadOptions
@@ -49,7 +51,7 @@ LOST = 60.0
 """Seconds after which a request without an answer is lost."""
 
 RECOVERED = 60.0
-"""Seconds in which every model must answer once nobody harms it any more: the longest back-off."""
+"""Seconds in which every model must answer once nobody harms it any more."""
 
 GENERATORS: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -145,6 +147,7 @@ class Findings:
     """What came of the requests, and what was wrong with any."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     harm: Counter[str] = field(default_factory=Counter)
 
@@ -173,6 +176,7 @@ class Client:
                         await self._whole(question, leaves=leaves)
                 except httpx.HTTPError as error:
                     self._wrong(question, f"lost: {error!r}")
+                await asyncio.sleep(0.05)  # or those that are refused at once ask all the time
 
     async def _whole(self, question: Question, *, leaves: bool) -> None:
         asking = self._http.post(question.path, json=question.body())
@@ -225,6 +229,7 @@ class Client:
     def _failed(self, question: Question, status: int, error: dict[str, Any]) -> None:
         self._findings.outcomes[f"{status} {error['code']}"] += 1
         message = error["message"]
+        self._findings.reasons[message.partition(" Retry in ")[0]] += 1
         if status not in ALLOWED or not message or "nternal server error" in message:
             self._wrong(question, f"{status}: {message}")
 
@@ -349,8 +354,10 @@ async def recover(server: AnyServer, expected: dict[Question, Any]) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and prlimit")
 @pytest.mark.timeout(SECONDS + 240)
-def test_chaos(tmp_path: Path) -> None:
+def test_chaos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     print(f"CAUDAL_CHAOS_SEED={SEED} CAUDAL_CHAOS_SECONDS={SECONDS:g}")
+    for module in (fleet_module, member_module):  # or there would be nobody left to be harmed
+        monkeypatch.setattr(module, "LONGEST_BACK_OFF", 0.5)
     models = write_models(tmp_path / "models")
     before = digests(tmp_path / "models")
     quiet = fleet_of(models, InProcessLauncher(), tmp_path, memory=2**40)
@@ -388,6 +395,8 @@ def test_chaos(tmp_path: Path) -> None:
     with running_models(fleet, start) as server:
         asyncio.run(run(server))
     print(dict(findings.outcomes), dict(findings.harm))
+    for reason, times in findings.reasons.most_common():
+        print(f"{times:4d} {reason}")
     assert findings.wrong == []
     assert findings.outcomes["right"] > 0
     assert worker_processes() == []
