@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from caudal.routes.configuration import read_routes
 from caudal.routes.routed_models import RoutedModels
 from caudal.routes.rules import Routes
 from caudal.sampling_params import RecommendedSampling, SamplingParams
+from caudal.server import waiting_for_models
 from caudal.service.answers import CascadeUsage
 from caudal.service.asking import Nobody
 from caudal.service.context import NO_CONTEXT, RequestContext
@@ -354,7 +356,21 @@ def test_a_cascade_judges_long_answers_early_several_together_and_shows_scores_w
         assert (failed.text, failed.found.name, failed.usage.unused) == ("no", "large", [])
         assert isinstance(failed.usage, CascadeUsage)
 
-    asyncio.run(check())
+        # Whoever asked goes away before it is judged: nothing of it goes on.
+        slow = model("small", "a long answer", fail=lambda _: time.sleep(0.02))
+        models.services_by_name = {**models.services_by_name, "small": slow}
+        found = await routed.resolve("careful")
+        asking = asyncio.ensure_future(found.service.chat(WORK))
+        while not slow.parts.engine.stats().running:
+            await asyncio.sleep(0.001)
+        asking.cancel()
+        await asyncio.wait([asking])
+        found.lease.release()
+        while slow.parts.engine.stats().running:
+            await asyncio.sleep(0.001)
+        assert models.kept == []
+
+    asyncio.run(asyncio.wait_for(check(), 30))
 
 
 def test_cascades_of_models_that_do_not_fit_together_all_get_answers(routes: Routes) -> None:
@@ -439,3 +455,24 @@ def test_all_apis_say_which_model_has_answered(routes: Routes) -> None:
         assert listed["again"] is None
         assert listed["careful"] == ["small", "large"]
         assert client.models.retrieve("again").root == "large"
+
+
+def test_a_stream_is_kept_alive_while_an_answer_is_held_back(
+    routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_for_models, "PING_INTERVAL", 0.02)
+    registry = ModelRegistry()
+
+    async def start() -> None:
+        registry.add(model("small", "uh", -2.0, fail=lambda _: time.sleep(0.05)))
+        registry.add(model("large", "yes"))
+
+    with running_models(RoutedModels(registry, routes), start) as server:
+        body = {"model": "careful", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        with server.http.stream("POST", "/v1/chat/completions", json=body) as reply:
+            lines = [line for line in reply.iter_lines() if line]
+        assert "x-caudal-model" not in reply.headers  # which had gone out before it was known
+        said = lines.index(": x-caudal-model: large")
+        assert set(lines[:said]) == {": ping"}
+        assert '"model":"large"' in lines[said + 1]
+        assert lines[-1] == "data: [DONE]"
