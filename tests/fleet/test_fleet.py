@@ -12,6 +12,7 @@ import pytest
 from caudal.errors import (
     ModelLoadError,
     ModelTooLargeError,
+    ModelUnavailableError,
     ParameterError,
     QueueFullError,
     RequestTimeoutError,
@@ -292,6 +293,31 @@ async def test_one_that_is_told_to_go_ends_what_it_does_and_comes_back_for_the_r
         assert made.fleet.members[0].stage is Stage.UNLOADED
         with pytest.raises(Exception, match="was told to stop"):
             await waiting
+
+
+@virtually
+async def test_loading_can_be_stopped_before_it_has_begun_and_while_others_ask():
+    async with rig({"a": FakeModel()}) as made:
+        for rounds in range(8):  # of the event loop: at once, amid starting, while its file is read
+            waiting = asyncio.ensure_future(made.ask("a"))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            async with asyncio.timeout(60):
+                await made.fleet.unload("a")
+                await asyncio.gather(waiting, return_exceptions=True)
+                assert await made.ask("a") < 2
+                await made.fleet.unload("a")
+        for seconds in (0.05, 0.5):  # its file is read, it is loaded
+            first = asyncio.ensure_future(made.ask("a"))
+            await asyncio.sleep(seconds)
+            stopping = asyncio.ensure_future(made.fleet.unload("a"))
+            await asyncio.sleep(0)
+            async with asyncio.timeout(60):
+                await made.ask("a")  # it is loaded for this one as soon as it is gone
+                await stopping
+            with pytest.raises(ModelUnavailableError, match="was told to stop"):
+                await first
+            await made.fleet.unload("a")
 
 
 @virtually

@@ -375,11 +375,12 @@ class Fleet(Models):
 
     async def _stop_loading(self, member: Member) -> None:
         member.fail(ModelUnavailableError(member.name, "was told to stop while it was loaded"))
-        if member.task is not None:
-            member.task.cancel()
-        self._review()
-        while member.stage is not Stage.UNLOADED:
-            await member.changed.wait()
+        if member.task is None:
+            self._review()  # it has been read, and nobody waits for it any more
+        else:
+            _cancel(member.task)
+        if member.task is not None:  # not until a stage: it may be loaded for others right away
+            await asyncio.wait([member.task])
 
     async def start(self, names: Sequence[str] = ()) -> None:
         """See which models there are, and load some, those that fit beside each other.
@@ -410,7 +411,7 @@ class Fleet(Models):
             elif member.stage is Stage.READ:
                 self._begin(member, Stage.CLOSING, self._close)
             elif member.stage in (Stage.READING, Stage.OPENING) and member.task is not None:
-                member.task.cancel()
+                _cancel(member.task)
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
@@ -632,6 +633,11 @@ class Fleet(Models):
             waiter.lease.add_done_callback(_release)
             member.waiters[waiter] = None
             self._review()
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    """Have a task end, but begin first: one that never has doesn't put anything away either."""
+    asyncio.get_running_loop().call_soon(task.cancel)
 
 
 def _release(waited: asyncio.Future[Lease]) -> None:
