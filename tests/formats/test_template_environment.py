@@ -25,6 +25,7 @@ def render(source: str, **variables: Any) -> str:
         ("  {% if true %}\na\n  {% endif %}\nb\n", "a\nb"),
         ("{{ {'a': '<é>', 'b': [1, none, true]} | tojson }}", '{"a": "<é>", "b": [1, null, true]}'),
         ("{{ {'é': 1} | tojson(ensure_ascii=true) }}", '{"\\u00e9": 1}'),
+        ("{{ [missing, {}.a] | tojson }}", "[null, null]"),  # not as transformers, which fails
         ("{{ [1, 2] | tojson(indent=2) }}", "[\n  1,\n  2\n]"),
         ("{{ {'b': 1, 'a': 2} | tojson(separators=(',', ':'), sort_keys=true) }}", '{"a":2,"b":1}'),
         ("{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{{ i }}"

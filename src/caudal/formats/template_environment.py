@@ -169,10 +169,23 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """`tojson` as transformers has it: unlike Jinja's own, it escapes nothing for HTML."""
+    """`tojson` as transformers has it: unlike Jinja's own, it escapes nothing for HTML.
+
+    What isn't there, where that fails, is null: templates write the description of each tool.
+    """
     return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+        default=_null_where_undefined,
     )
+
+
+def _null_where_undefined(value: object) -> None:
+    if not isinstance(value, jinja2.Undefined):
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def _raise_exception(message: str) -> None:
