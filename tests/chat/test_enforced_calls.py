@@ -82,7 +82,8 @@ class Harness:
 
     def nudge(self, matcher: LLMatcher, draw: random.Random) -> list[int]:
         """The end of an argument or a thought, which no chance would write."""
-        text = draw.choice(("\n</parameter>\n", "</｜DSML｜parameter>\n", "</think>"))
+        ends = "\n</parameter>\n", "</｜DSML｜parameter>\n", "</atem:parameter>\n", "</think>"
+        text = draw.choice(ends)
         matcher = matcher.fork()
         tokens = self.tokenizer.encode(text, add_special=False, parse_special=True)
         for token in tokens:
@@ -174,6 +175,14 @@ GPT_OSS_CALL = (
     "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
     '{"city": "Rome", "days": 3}'
 )
+MUSE_CALL = (
+    ' to=weather<|message|><atem:function_calls>\n<atem:invoke name="weather">\n'
+    '<atem:parameter name="city">"Rome"</atem:parameter>\n'
+    '<atem:parameter name="days">3</atem:parameter>\n'
+    '<atem:parameter name="note"> a\n<b></atem:parameter>\n'
+    "</atem:invoke>\n</atem:function_calls>"
+)
+MUSE_THOUGHT = " to=self<|message|>Hm<|eom|><|start|>assistant"
 HERMES_CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 DEEPSEEK_CALL = (
     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```"
@@ -219,6 +228,8 @@ DEEPSEEK_CALL = (
             "Hm",
             "weather",
         ),
+        ("muse", MUSE_CALL, "", "weather"),
+        ("muse", MUSE_THOUGHT + MUSE_CALL, "Hm", "weather"),
         ("plain", HERMES_CALL, "", "now"),
         ("unknown", HERMES_CALL, "", "now"),
         (
@@ -322,10 +333,32 @@ def test_a_schema_that_the_models_own_format_cannot_hold_is_enforced_in_hermes(t
     assert [found.arguments for found in model.read(prompt, tokens).tool_calls] == ['{"a": "12"}']
 
 
+def test_messages_hold_what_tags_cannot_as_json_and_several_calls(tmp_path: Path):
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^[0-9]+$"}}}
+    model = Harness("muse", tmp_path)
+    asked = Conversation(
+        messages=ASK, tools=[Tool(name="f", parameters=schema)], tool_choice=REQUIRED
+    )
+    prompt = model.chat.prepare(asked)
+    call = ' to=f<|message|>{"a": "12"}'
+    text = f"{MUSE_THOUGHT}{call}<|eom|><|start|>assistant{call}"
+    assert model.accepts(prompt, text)
+    assert not model.accepts(prompt, call.replace("12", "x"))
+    assert not model.accepts(model.chat.prepare(replace(asked, parallel_tool_calls=False)), text)
+    tokens = model.tokenizer.encode(text, add_special=False, parse_special=True)
+    read = model.read(prompt, tokens)
+    assert [(found.name, found.arguments) for found in read.tool_calls] == [
+        ("f", '{"a": "12"}')
+    ] * 2
+    assert (read.reasoning, read.content) == ("Hm", "")
+
+
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
         ("hermes", '{"a": 1}'),
+        ("muse", ' to=user<|message|>{"a": 1}'),
+        ("muse", MUSE_THOUGHT + ' to=user<|message|>{"a": 1}'),
         ("qwen3", '<think>\nHm\n</think>\n\n{"a": 1}'),
         ("qwen3", '{"a": 1}'),
         ("deepseek_r1", 'Hm\n</think>\n\n{"a": 1}'),

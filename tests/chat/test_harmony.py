@@ -11,7 +11,7 @@ from caudal.chat.events import (
     ToolCallBegin,
     ToolCallEnd,
 )
-from caudal.chat.harmony import MARKERS
+from caudal.chat.harmony import HARMONY
 from support.answers import answer_of, cut, events_of, joined, new_parser
 
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=5)
@@ -94,7 +94,7 @@ def test_a_broken_call_is_content():
 @given(
     parts=st.lists(
         st.sampled_from(
-            [*MARKERS, "analysis", "final", "commentary to=functions.now ", "{}", "a "]
+            [*HARMONY.markers, "analysis", "final", "commentary to=functions.now ", "{}", "a "]
         ),
         max_size=14,
     ),

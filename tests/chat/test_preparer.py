@@ -305,6 +305,7 @@ def test_a_harmony_message_can_be_continued(tmp_path: Path):
         ("granite", "granite", "none"),
         ("functiongemma", "functiongemma", "none"),
         ("gpt-oss", "openai", "openai"),
+        ("muse", "muse_glimmer", "muse_glimmer"),
         ("plain", "hermes", "none"),
         ("lfm2", "lfm2", "none"),
         ("lfm2 by its tokens", "lfm2", "none"),

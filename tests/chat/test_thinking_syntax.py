@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caudal.chat import harmony
 from caudal.chat.event_writer import EventWriter
-from caudal.chat.harmony import HarmonyParser
+from caudal.chat.harmony import HARMONY
+from caudal.chat.message_format import MESSAGE, MessageFormat
+from caudal.chat.messages import MessagesParser
+from caudal.chat.muse import MUSE_GLIMMER
 from caudal.chat.parser import AnswerParser, MarkedAnswerParser
 from caudal.chat.reasoning import REASONING_FORMATS, ReasoningSplitter
 from caudal.engine.thinking import ThinkingLimit, ThinkingMarkers, ThinkingMessages, ThinkingSyntax
@@ -63,18 +65,19 @@ def marked(name: str, *, open_already: bool) -> tuple[ThinkingSyntax, Callable[[
 
 
 def messages(
-    prompt_end: str, *, with_calls: bool
+    form: MessageFormat, prompt_end: str, *, with_calls: bool
 ) -> tuple[ThinkingSyntax, Callable[[], AnswerParser]]:
     def parser() -> AnswerParser:
-        return HarmonyParser(
+        return MessagesParser(
+            form,
             EventWriter(lambda: "id", live=False),
-            with_calls=with_calls,
+            tools={} if with_calls else None,
             with_reasoning=True,
             live=False,
             prompt_end=prompt_end,
         )
 
-    return harmony.thinking(with_calls=with_calls, prompt_end=prompt_end), parser
+    return form.thinking(with_calls=with_calls, prompt_end=prompt_end), parser
 
 
 CASES = [
@@ -82,15 +85,34 @@ CASES = [
     for name, form in REASONING_FORMATS.items()
     for open_already in (False, True)
 ]
-HEADERS = ["analysis", "analysis2", "final", "commentary", "to=functions.get", "to=functions."]
+BEGIN = "<|channel|>"
+HEADERS = {
+    HARMONY: ["analysis", "analysis2", "final", "commentary", "to=functions.get", "to=functions."],
+    MUSE_GLIMMER: [
+        "to=self",
+        "to=selfish",
+        "to=user",
+        "to=users",
+        "to=get",
+        "to=",
+        "self",
+        "assistant",
+    ],
+}
+PROMPT_ENDS = {
+    HARMONY: ("", f"{BEGIN}analysis{MESSAGE}Hm", BEGIN),
+    MUSE_GLIMMER: ("", f" to=self{MESSAGE}Hm", " to="),
+}
 CASES += [
     (
-        messages(prompt_end, with_calls=with_calls),
-        [*harmony.MARKERS, harmony.REASONING_END, *HEADERS, "x" * 500, "é" * 505, *ANYTHING],
+        messages(form, prompt_end, with_calls=with_calls),
+        [*form.markers, form.thought_end, *headers, "x" * 500, "é" * 505, *ANYTHING],
     )
-    for prompt_end in ("", f"{harmony.CHANNEL}analysis{harmony.MESSAGE}Hm", harmony.CHANNEL)
+    for form, headers in HEADERS.items()
+    for prompt_end in PROMPT_ENDS[form]
     for with_calls in (False, True)
 ]
+THOUGHTS = {HARMONY.ends: [BEGIN, "analysis", MESSAGE], MUSE_GLIMMER.ends: ["to=", "self", MESSAGE]}
 
 
 def follow(case: int, tokenizer: Any, tokens: Sequence[int]) -> list[bool]:
@@ -134,8 +156,8 @@ def test_thinking_begins_and_ends(case: int) -> None:
     tokenizer = Pieces(texts)
     answer = ["\u2003", *texts[:1], HIDDEN, "a", "é", syntax.ending, "a"]
     if isinstance(syntax, ThinkingMessages):
-        begin = [harmony.CHANNEL, "analysis", harmony.MESSAGE]
-        begin = begin[len(begin) if harmony.MESSAGE in syntax.begun else bool(syntax.begun) :]
+        begin = THOUGHTS[syntax.ends]
+        begin = begin[len(begin) if MESSAGE in syntax.begun else bool(syntax.begun) :]
         answer = [*begin, HIDDEN, "a", "é", syntax.ending, "a"]
     tokens = [tokenizer.pieces.index(text.encode()) for text in answer]
     thinking = follow(case, tokenizer, tokens)

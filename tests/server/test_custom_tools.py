@@ -10,9 +10,9 @@ from typing import Any
 import openai
 import pytest
 
-from caudal.chat import harmony
 from caudal.chat.calls.formats import HERMES, TOOL_FORMATS
 from caudal.chat.conversation import Tool
+from caudal.chat.dialect import MESSAGE_FORMATS
 from caudal.chat.preparer import ChatPreparer
 from caudal.chat.text_input import TextInput
 from support.custom_tools import ARGUMENTS, PATCH, PATCH_GRAMMAR, written
@@ -151,11 +151,14 @@ def test_a_text_that_is_cut_short_does_not_look_whole(converse: Converse, limit:
     assert item["input"] != PATCH
 
 
-@pytest.mark.parametrize("parser", [*TOOL_FORMATS, harmony.NAME])
+@pytest.mark.parametrize("parser", [*TOOL_FORMATS, *MESSAGE_FORMATS])
 def test_every_format_of_calls(parser: str):
-    syntax = harmony.SYNTAX if parser == harmony.NAME else TOOL_FORMATS[parser].syntax
     tool = Tool(name="apply_patch", text_input=TextInput(grammar="start: X"))
-    if not syntax.can_write([tool]):
+    if parser in MESSAGE_FORMATS:
+        syntax = MESSAGE_FORMATS[parser].json_syntax
+    elif TOOL_FORMATS[parser].syntax.can_write([tool]):
+        syntax = TOOL_FORMATS[parser].syntax
+    else:
         syntax = HERMES.syntax
     script = (syntax.begin + syntax.head_of_text).replace("NAME", "apply_patch") + PATCH
     template, tokenizer = ToolTemplate(), ByteTokenizer()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from caudal.chat.calls.formats import TOOL_FORMATS
 from caudal.chat.calls.scanner import ToolScanner
 from caudal.chat.conversation import Tool
+from caudal.chat.dialect import MESSAGE_FORMATS
 from caudal.chat.event_writer import EventWriter
 from caudal.chat.events import (
     Answer,
@@ -16,7 +17,7 @@ from caudal.chat.events import (
     ReasoningDelta,
     ToolCallArgumentsDelta,
 )
-from caudal.chat.harmony import HarmonyParser
+from caudal.chat.messages import MessagesParser
 from caudal.chat.parser import AnswerParser, MarkedAnswerParser
 from caudal.chat.reasoning import REASONING_FORMATS, ReasoningSplitter
 
@@ -51,9 +52,14 @@ def new_parser(
 ) -> AnswerParser:
     count = itertools.count()
     writer = EventWriter(lambda: f"call_{next(count)}", live=live)
-    if tools == "openai":
-        return HarmonyParser(
-            writer, with_calls=True, with_reasoning=True, live=live, prompt_end=prompt_end
+    if tools in MESSAGE_FORMATS:
+        return MessagesParser(
+            MESSAGE_FORMATS[tools],
+            writer,
+            tools=TOOLS,
+            with_reasoning=True,
+            live=live,
+            prompt_end=prompt_end,
         )
     scanner = None
     if tools is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from caudal.chat.harmony import MARKERS
+from caudal.chat.harmony import HARMONY
 from caudal.chat.preparer import ChatPreparer
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.tokenizer import Tokenizer
@@ -94,10 +94,28 @@ MODELS = {
         [
             "<|return|>",
             "<|call|>",
-            *(mark for mark in MARKERS if mark not in ("<|return|>", "<|call|>")),
+            *(mark for mark in HARMONY.markers if mark not in ("<|return|>", "<|call|>")),
         ],
         _marked() + "{% if '<|channel|><|message|>' == 0 %}{{ reasoning_effort }}{% endif %}"
         "{% if add_generation_prompt %}<|start|>assistant{% endif %}",
+    ),
+    "muse": SmallModel(
+        ["<|eot|>", "<|start|>", "<|message|>", "<|eom|>"],
+        "{% if tools %}{{ tools | tojson }}{% endif %}{{ reasoning_strength }}"
+        "{% for m in messages %}{% set to = '<|start|>assistant to=' %}"
+        "{% if m.role != 'assistant' %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|eot|>"
+        "{% else %}{% if m.reasoning_content %}"
+        "{{ to + 'self<|message|>' + m.reasoning_content + '<|eom|>' }}{% endif %}"
+        "{% for call in m.tool_calls %}"
+        "{{ to + call.function.name + '<|message|><atem:function_calls>\n' }}"
+        "{{ '<atem:invoke name=\"' + call.function.name + '\">\n' }}"
+        "{% for k, v in call.function.arguments.items() %}"
+        "{{ '<atem:parameter name=\"' + k + '\">' ~ (v if v is string else v | tojson) "
+        "+ '</atem:parameter>\n' }}{% endfor %}"
+        "{{ '</atem:invoke>\n</atem:function_calls>' }}"
+        "{{ '<|eot|>' if loop.last else '<|eom|>' }}"
+        "{% else %}{{ to + 'user<|message|>' + m.content + '<|eot|>' }}{% endfor %}{% endif %}"
+        "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}",
     ),
     "pythonic": SmallModel(
         ["<|eot|>", "<|python_start|>", "<|python_end|>"], _marked("<|python_start|>")

@@ -45,7 +45,7 @@ class AnswerGrammar:
     Attributes:
         special_tokens: Control tokens that markers may consist of; text never matches them.
         reasoning: How the model may think first; None where it doesn't.
-        answer_begin: What stands before an answer that is no call; only harmony has it.
+        answer_begin: What stands before an answer that is no call, where answers are messages.
     """
 
     special_tokens: Mapping[str, int] = field(default_factory=dict)

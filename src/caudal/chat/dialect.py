@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from caudal.chat import harmony
 from caudal.chat.calls.formats import HERMES, TOOL_FORMATS, ToolFormat
+from caudal.chat.harmony import HARMONY
+from caudal.chat.message_format import MessageFormat
+from caudal.chat.muse import MUSE_GLIMMER
 from caudal.chat.reasoning import REASONING_FORMATS, ReasoningFormat
 from caudal.errors import ParameterError
 
@@ -47,7 +49,13 @@ _TOOL_SIGNS = (
 _TOKEN_SIGNS = (("lfm2", "<|tool_call_start|>"), ("phi4_mini", "<|/tool_call|>"))
 """Control tokens that do where the template doesn't."""
 
+MESSAGE_FORMATS: Mapping[str, MessageFormat] = {
+    message_format.name: message_format for message_format in (HARMONY, MUSE_GLIMMER)
+}
+"""All formats of answers that are a row of messages. Their signs count before all others."""
+
 _TOOL_ALIASES = {
+    "muse": MUSE_GLIMMER.name,
     "phi4_mini_json": "phi4_mini",
     "qwen3_xml": "qwen3_coder",
     "llama4_json": "llama3_json",
@@ -56,12 +64,12 @@ _TOOL_ALIASES = {
 _REASONING_ALIASES = {
     "deepseek_r1": "think",
     "qwen3": "think",
-    "openai_gptoss": harmony.NAME,
-    harmony.NAME: harmony.NAME,
+    "openai_gptoss": HARMONY.name,
+    "muse": MUSE_GLIMMER.name,
 }
 
-TOOL_PARSERS = ("auto", "none", harmony.NAME, *TOOL_FORMATS, *_TOOL_ALIASES)
-REASONING_PARSERS = ("auto", "none", *REASONING_FORMATS, *_REASONING_ALIASES)
+TOOL_PARSERS = ("auto", "none", *MESSAGE_FORMATS, *TOOL_FORMATS, *_TOOL_ALIASES)
+REASONING_PARSERS = ("auto", "none", *MESSAGE_FORMATS, *REASONING_FORMATS, *_REASONING_ALIASES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,30 +77,27 @@ class Dialect:
     """A model's formats.
 
     Attributes:
-        tools: How it writes calls; None where calls are not looked for, and with harmony.
-        reasoning: How it marks reasoning; None where it isn't looked for, and with harmony.
+        tools: How it writes calls; None where calls are not looked for, and with messages.
+        reasoning: How it marks reasoning; None where it isn't looked for, and with messages.
         unknown_tools: The template takes tools, but nothing shows how the model writes calls. Those
             that are demanded are enforced in Hermes's format; all others stay text.
-        harmony_tools: Calls are told by harmony.
-        harmony_reasoning: Reasoning is told by harmony.
+        messages: How it writes messages, where answers are a row of these.
+        message_tools: Calls are told by messages.
+        message_reasoning: Reasoning is told by messages.
     """
 
     tools: ToolFormat | None
     reasoning: ReasoningFormat | None
     unknown_tools: bool = False
-    harmony_tools: bool = False
-    harmony_reasoning: bool = False
-
-    @property
-    def is_harmony(self) -> bool:
-        """Whether answers are read as harmony."""
-        return self.harmony_tools or self.harmony_reasoning
+    messages: MessageFormat | None = None
+    message_tools: bool = False
+    message_reasoning: bool = False
 
     @property
     def tool_parser(self) -> str:
         """The name of the tool format, for people."""
-        if self.harmony_tools:
-            return harmony.NAME
+        if self.messages is not None and self.message_tools:
+            return self.messages.name
         if self.unknown_tools:
             return NONE_KNOWN
         return "none" if self.tools is None else self.tools.name
@@ -100,20 +105,20 @@ class Dialect:
     @property
     def reasoning_parser(self) -> str:
         """The name of the reasoning format, for people."""
-        if self.harmony_reasoning:
-            return harmony.NAME
+        if self.messages is not None and self.message_reasoning:
+            return self.messages.name
         return "none" if self.reasoning is None else self.reasoning.name
 
     @property
     def efforts(self) -> Sequence[str]:
         """How much the model knows to think; empty where its template is to decide."""
-        return harmony.EFFORTS if self.is_harmony else ()
+        return () if self.messages is None else self.messages.efforts
 
     @property
     def markers(self) -> Sequence[str]:
         """Texts that have to be seen to read an answer without calls."""
-        if self.is_harmony:
-            return harmony.MARKERS
+        if self.messages is not None:
+            return self.messages.markers
         reasoning = self.reasoning
         return () if reasoning is None else (*reasoning.begins, reasoning.end)
 
@@ -141,22 +146,23 @@ def choose_dialect(
     """
     _check_name("tool_parser", tool_parser, TOOL_PARSERS)
     _check_name("reasoning_parser", reasoning_parser, REASONING_PARSERS)
-    is_harmony = harmony.CHANNEL in template and harmony.MESSAGE in template
+    written = (known.name for known in MESSAGE_FORMATS.values() if _all_in(template, known.signs))
+    shown = next(written, "")
     if tool_parser == "auto":
-        tool_parser = harmony.NAME
-        if not is_harmony:
-            tool_parser = _tools_of(template, template_takes_tools, control_tokens)
+        tool_parser = shown or _tools_of(template, template_takes_tools, control_tokens)
     if reasoning_parser == "auto":
-        reasoning_parser = harmony.NAME if is_harmony else _reasoning_of(template)
+        reasoning_parser = shown or _reasoning_of(template)
     tool_parser = _TOOL_ALIASES.get(tool_parser, tool_parser)
     reasoning_parser = _REASONING_ALIASES.get(reasoning_parser, reasoning_parser)
-    if harmony.NAME in (tool_parser, reasoning_parser):
-        return Dialect(
-            tools=None,
-            reasoning=None,
-            harmony_tools=tool_parser != "none",
-            harmony_reasoning=reasoning_parser != "none",
-        )
+    for name in (tool_parser, reasoning_parser):
+        if name in MESSAGE_FORMATS:
+            return Dialect(
+                tools=None,
+                reasoning=None,
+                messages=MESSAGE_FORMATS[name],
+                message_tools=tool_parser != "none",
+                message_reasoning=reasoning_parser != "none",
+            )
     return Dialect(
         tools=TOOL_FORMATS.get(tool_parser),
         reasoning=REASONING_FORMATS.get(reasoning_parser),
@@ -168,12 +174,16 @@ def _tools_of(template: str, takes_tools: bool, control_tokens: Container[str]) 
     if not takes_tools:
         return HERMES.name
     for name, signs in _TOOL_SIGNS:
-        if all(sign in template for sign in signs):
+        if _all_in(template, signs):
             return name
     for name, token in _TOKEN_SIGNS:
         if token in control_tokens:
             return name
     return NONE_KNOWN
+
+
+def _all_in(template: str, signs: Sequence[str]) -> bool:
+    return all(sign in template for sign in signs)
 
 
 def _reasoning_of(template: str) -> str:

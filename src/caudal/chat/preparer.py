@@ -166,6 +166,14 @@ class ChatPreparer:
                 "tools",
                 "tools: the tool parser is none, which reads no tool calls and can't enforce any.",
             )
+        taken = frozenset() if dialect.messages is None else dialect.messages.recipients
+        for tool in tools:
+            if tool.name in taken:
+                raise ParameterError(
+                    "tools",
+                    f"tools: this model can't call a tool named {tool.name}, to whom it writes all "
+                    "that is no call.",
+                )
         native = takes_tools(template)
         words: EffortWords | None = EffortWords(variables={})
         if (effort := conversation.reasoning_effort) and not any(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from caudal.chat import harmony
 from caudal.chat.answer_grammar import AnswerGrammar, ReasoningSyntax
 from caudal.chat.calls.formats import HERMES, CallSyntax, ToolFormat
 from caudal.chat.calls.scanner import CallsPlace, ToolScanner
 from caudal.chat.conversation import Conversation, Tool
 from caudal.chat.dialect import Dialect
 from caudal.chat.event_writer import EventWriter
-from caudal.chat.harmony import HarmonyParser
+from caudal.chat.message_format import START
+from caudal.chat.messages import MessagesParser
 from caudal.chat.parser import AnswerParser, MarkedAnswerParser, new_call_id
 from caudal.chat.reasoning import ReasoningFormat, ReasoningSplitter
 from caudal.chat.tool_prompt import text_of
@@ -126,14 +126,22 @@ class AnswerPlan:
         }
 
     @property
-    def _with_harmony_calls(self) -> bool:
-        return self._dialect.harmony_tools and bool(self._tools)
+    def _has_message_calls(self) -> bool:
+        """Whether there may be calls that are messages."""
+        return self._dialect.message_tools and bool(self._tools)
+
+    @property
+    def _enforces_json_calls(self) -> bool:
+        """Whether calls that are messages are held to schemas that only JSON can follow."""
+        messages = self._dialect.messages
+        return messages is not None and self._live and not messages.syntax.can_write(self._tools)
 
     def _thinking(self) -> ThinkingSyntax | None:
         """How thinking is told: as the parser tells it."""
-        if self._dialect.harmony_reasoning:
-            return harmony.thinking(
-                with_calls=self._with_harmony_calls, prompt_end=self._harmony_prompt_end()
+        messages = self._dialect.messages
+        if messages is not None and self._dialect.message_reasoning:
+            return messages.thinking(
+                with_calls=self._has_message_calls, prompt_end=self._begun_message()
             )
         reasoning, open_already = self._reasoning_format(), self._reasoning_is_open()
         if reasoning is None:
@@ -148,15 +156,17 @@ class AnswerPlan:
         text_inputs = {
             tool.name: tool.text_input for tool in self._tools if tool.text_input is not None
         }
-        if dialect.is_harmony:
-            with_calls = self._with_harmony_calls
-            prompt_end = self._harmony_prompt_end()
-            return lambda: HarmonyParser(
+        messages = dialect.messages
+        if messages is not None:
+            offered = tools if self._has_message_calls else None
+            prompt_end, json_calls = self._begun_message(), self._enforces_json_calls
+            return lambda: MessagesParser(
+                messages,
                 EventWriter(new_call_id, live=live, text_inputs=text_inputs),
-                with_calls=with_calls,
-                with_reasoning=dialect.harmony_reasoning,
+                tools=offered,
+                with_reasoning=dialect.message_reasoning,
                 live=live,
-                plain_texts=[tool.name for tool in self._tools if tool.grammar is not None],
+                json_calls=json_calls,
                 only_calls=self._required,
                 prompt_end=prompt_end,
             )
@@ -185,11 +195,12 @@ class AnswerPlan:
         content_form = self._content_form
         if content_form is None and not self._live:
             return None
+        messages = self._dialect.messages
         grammar = AnswerGrammar(
             special_tokens=special,
             reasoning=self._reasoning_syntax(),
-            answer_begin=f"{harmony.CHANNEL}final{harmony.MESSAGE}"
-            if self._dialect.is_harmony and self._harmony_prompt_end() == ""
+            answer_begin=messages.answer_begin
+            if messages is not None and self._begun_message() == ""
             else "",
         )
         parallel = self._conversation.parallel_tool_calls
@@ -212,17 +223,17 @@ class AnswerPlan:
         return grammar.form(content_form) or content_form
 
     def _call_syntax(self) -> tuple[CallSyntax, str]:
-        if self._dialect.is_harmony:
-            return harmony.SYNTAX, ""
+        if (messages := self._dialect.messages) is not None:
+            return messages.json_syntax if self._enforces_json_calls else messages.syntax, ""
         tool_format = self._format or HERMES
         return tool_format.syntax, tool_format.bare
 
     def _reasoning_syntax(self) -> ReasoningSyntax | None:
-        if self._dialect.is_harmony:
-            if self._harmony_prompt_end():
+        if (messages := self._dialect.messages) is not None:
+            if self._begun_message():
                 return None
             return ReasoningSyntax(
-                begin=harmony.REASONING_BEGIN, end=harmony.REASONING_END, open_already=False
+                begin=messages.thought_begin, end=messages.thought_end, open_already=False
             )
         reasoning, open_already = self._reasoning_format(), self._reasoning_is_open()
         if reasoning is None:
@@ -253,9 +264,9 @@ class AnswerPlan:
             return text.startswith(reasoning.begins) and reasoning.end not in text
         return self._tail.rstrip().endswith(tuple(begin.rstrip() for begin in reasoning.begins))
 
-    def _harmony_prompt_end(self) -> str:
+    def _begun_message(self) -> str:
         """The header of the message that is to be written, as far as the prompt has it."""
-        start = self._tokenizer.special_tokens.get(harmony.START)
+        start = self._tokenizer.special_tokens.get(START)
         if start is None or start not in self._tokens:
             return ""
         tokens = list(self._tokens)

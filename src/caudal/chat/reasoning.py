@@ -41,7 +41,7 @@ _ALL = (
 )
 
 REASONING_FORMATS: Mapping[str, ReasoningFormat] = {item.name: item for item in _ALL}
-"""All formats but gpt-oss's: see `caudal.chat.harmony`."""
+"""All formats but those whose answers are messages: see `caudal.chat.message_format`."""
 
 ENDLESS = sys.maxsize
 """Where a span ends that goes on."""

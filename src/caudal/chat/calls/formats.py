@@ -381,5 +381,5 @@ _ALL = (
 )
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = {tool_format.name: tool_format for tool_format in _ALL}
-"""All formats but gpt-oss's, in which calls can't be told from the rest of an answer: see
-`caudal.chat.harmony`."""
+"""All formats but those whose answers are messages, in which calls can't be told from the rest: see
+`caudal.chat.message_format`."""

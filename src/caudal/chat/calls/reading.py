@@ -186,3 +186,28 @@ class Chars:
 
 Reader = Callable[[Chars, CallContext], Reading[None]]
 """Reads what follows a format's marker: one call, or all calls up to the end of its block."""
+
+
+def whole_calls(read: Reader, text: str, context: CallContext) -> tuple[list[CallPart], str]:
+    """The parts of the calls that a text begins with, and what of it belongs to none of them."""
+    chars = Chars()
+    reading = read(chars, context)
+    whole: list[CallPart] = []
+    parts: list[CallPart] = []
+    end = place = 0
+    try:
+        next(reading)
+        for place, char in enumerate((*text, ""), 1):
+            part = reading.send(char)
+            while part is not None:
+                parts.append(part)
+                if isinstance(part, CallDone):
+                    whole += parts
+                    parts.clear()
+                    end = place
+                part = next(reading)
+    except StopIteration:
+        end = place - len(chars.peeked or "")
+    except BrokenCallError:
+        pass
+    return whole, text[end:]
