@@ -64,6 +64,10 @@ PROMPTS = ("one", "two and three", "a rather longer prompt, of some forty tokens
 
 LOAD = LoadOptions(threads=1, max_num_seqs=4, max_model_len=512, kv_memory=2**20, for_all=True)
 
+PATIENCE = Patience(start=10, silence=2)
+"""Less than usual: processes are stopped while they start, too, and all wait for such a one whose
+model is the next to be loaded."""
+
 ALLOWED = {429, 500, 503, 504}
 
 
@@ -368,7 +372,7 @@ def test_chaos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     findings = Findings()
     fleet = fleet_of(
         models,
-        WorkerLauncher(Patience(silence=2)),
+        WorkerLauncher(PATIENCE),
         tmp_path,
         memory=int(need * 2.5),
         turn=1.0,
