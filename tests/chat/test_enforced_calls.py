@@ -354,6 +354,54 @@ def test_messages_hold_what_tags_cannot_as_json_and_several_calls(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("name", "quote", "marks"),
+    [
+        ("gemma4", '<|"|>', ("<|tool_call>", "<tool_call|>")),
+        ("functiongemma", "<escape>", ("<start_function_call>", "<end_function_call>")),
+    ],
+)
+def test_strings_within_lists_and_objects_are_written_as_the_model_knows_them(
+    tmp_path: Path, name: str, quote: str, marks: tuple[str, str]
+):
+    note = {"type": "string", "enum": ["a b", "c"]}
+    entry = {"type": "object", "properties": {"note": note, "n": {"type": "integer"}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "lines": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2},
+            "where": {"type": "array", "items": entry},
+            "code": {"type": "array", "items": {"type": "string", "pattern": "^[0-9]$"}},
+        },
+    }
+    model = Harness(name, tmp_path)
+    asked = Conversation(
+        messages=ASK, tools=[Tool(name="f", parameters=schema)], tool_choice=REQUIRED
+    )
+    prompt = model.chat.prepare(asked)
+
+    def call(members: str) -> str:
+        return f"{marks[0]}call:f{{{members.replace('~', quote)}}}{marks[1]}"
+
+    good = 'lines:[~x, "y"]~,~z~],where:[{note:~a b~,n:3},{}],code:["7"]'
+    assert model.accepts(prompt, call(good))
+    for bad in (
+        "lines:[]",
+        "lines:[~x~,~y~,~z~]",
+        'lines:["x"]',
+        "where:[{note:~b~}]",
+        "code:[~7~]",
+    ):
+        assert not model.accepts(prompt, call(bad))
+    tokens = model.tokenizer.encode(call(good), add_special=False, parse_special=True)
+    [found] = model.read(prompt, tokens).tool_calls
+    value = {"lines": ['x, "y"]', "z"], "where": [{"note": "a b", "n": 3}, {}], "code": ["7"]}
+    assert json.loads(found.arguments) == value
+    for seed in range(4):
+        [drawn] = model.read(prompt, model.draw(prompt, seed)).tool_calls[:1]
+        jsonschema.validate(json.loads(drawn.arguments), schema)
+
+
+@pytest.mark.parametrize(
     ("name", "answer"),
     [
         ("hermes", '{"a": 1}'),
@@ -421,3 +469,12 @@ def test_models_that_number_their_calls_may(
     calls = [ToolCall(id=text, name="now", arguments="{}") for text in "ab"]
     written = begin + separator.join(call % number for number in (0, 1)) + end
     assert write_calls(tool_format, calls) == written
+
+
+def test_calls_as_text_mark_the_strings_within_lists_and_objects(tmp_path: Path):
+    tool_format = MODELS["gemma4"].load(tmp_path)[0].dialect.tools
+    assert tool_format is not None
+    arguments = '{"a": ["x", {"b": "<|\\"|>y", "n": null}], "c": {"d-e": "z"}}'
+    written = write_calls(tool_format, [ToolCall(id="a", name="f", arguments=arguments)])
+    marked = 'a:[<|"|>x<|"|>,{b:<|"|>y<|"|>,n:null}],c:{"d-e": "z"}'
+    assert written == f"<|tool_call>call:f{{{marked}}}<tool_call|>"

@@ -1,7 +1,8 @@
 """Grammars for arguments that are written one by one: `f(a=1)`, `<parameter=a>1</parameter>`.
 
-Each value follows its own schema. Strings may stand between a format's own marks, as they are; all
-other values are JSON. Schemas that say more than which arguments there are can't be written so.
+Each value follows its own schema. Strings may stand between a format's own marks, as they are, and
+in some formats those within lists and objects too; all other values are JSON. Schemas that say more
+than which arguments there are can't be written so.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ ANY_TEXT = "(.|\\n)*"
 
 _PLAIN = ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
 _PLAIN_STRING = ANNOTATIONS | {"type", "enum"}
+_PLAIN_LIST = ANNOTATIONS | {"type", "items", "minItems", "maxItems"}
+_MAX_ITEMS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +53,15 @@ class MemberSyntax:
         tail: After it.
         separator: Between arguments.
         text: How strings are written; None where they are JSON too.
+        nested: Whether lists and objects are written so throughout: objects as the arguments are,
+            in braces. What a schema says of them beyond that only JSON can follow.
     """
 
     head: str
     tail: str = ""
     separator: str = ""
     text: TextSyntax | None = None
+    nested: bool = False
 
 
 def can_write(schema: Mapping[str, Any], syntax: MemberSyntax) -> bool:
@@ -113,24 +119,77 @@ def _value_rules(
     special_in: Callable[[str], int],
 ) -> list[str]:
     text = syntax.text
-    if text is None or not _is_string(schema):
-        head = syntax.head.replace("KEY", key)
-        return [
-            f"{member}: {literal(head)} {member}_value {literal(syntax.tail)}\n",
-            f"{member}_value: {json_rule(schema)}\n",
-        ]
-    head = (syntax.head if text.head is None else text.head).replace("KEY", key)
+    if text is not None and _is_string(schema):
+        head = (syntax.head if text.head is None else text.head).replace("KEY", key)
+        return _text_rules(member, head, schema, text, literal, special_in)
+    head = syntax.head.replace("KEY", key)
+    value = f"{member}_value"
+    return [
+        f"{member}: {literal(head)} {value} {literal(syntax.tail)}\n",
+        *_inner_rules(value, schema, syntax, literal, special_in),
+    ]
+
+
+def _text_rules(
+    rule: str,
+    head: str,
+    schema: Mapping[str, Any],
+    text: TextSyntax,
+    literal: Callable[[str], str],
+    special_in: Callable[[str], int],
+) -> list[str]:
+    """A string between its marks."""
     begin, tail = literal(head + text.begin), literal(text.tail)
     if "enum" in schema:
         choices = " | ".join(map(literal, schema["enum"]))
-        return [f"{member}: {begin} ({choices}) {literal(text.pad + text.end)} {tail}\n"]
+        return [f"{rule}: {begin} ({choices}) {literal(text.pad + text.end)} {tail}\n"]
     if (place := special_in(text.end)) >= 0:  # no text holds it, so that is the end of this one
         before, end = re.escape(text.end[:place]).replace("/", "\\/"), text.end[place:]
-        return [f"{member}: {begin} /{ANY_TEXT}{before}/ {literal(end)} {tail}\n"]
+        return [f"{rule}: {begin} /{ANY_TEXT}{before}/ {literal(end)} {tail}\n"]
     return [
-        f"{member}: {begin} {member}_text {tail}\n",
-        f"{member}_text[lazy]: TEXT {literal(text.end)}\n",  # it ends where its end first occurs
+        f"{rule}: {begin} {rule}_text {tail}\n",
+        f"{rule}_text[lazy]: TEXT {literal(text.end)}\n",  # it ends where its end first occurs
     ]
+
+
+def _inner_rules(
+    rule: str,
+    schema: Any,
+    syntax: MemberSyntax,
+    literal: Callable[[str], str],
+    special_in: Callable[[str], int],
+) -> list[str]:
+    """A value in a format's own way, where that can follow the schema; else as JSON."""
+    if syntax.nested and isinstance(schema, dict):
+        kind, text = schema.get("type"), syntax.text
+        if kind == "string" and text is not None and _can_write_value(schema, syntax):
+            return _text_rules(rule, "", schema, text, literal, special_in)
+        if kind == "array" and (times := _times(schema)) is not None:
+            item = f"{rule}_item"
+            separator = literal(syntax.separator)
+            items = f"{item} ({separator} {item}){times}"
+            if not schema.get("minItems"):
+                items = f"({items})?"
+            inner = _inner_rules(item, schema["items"], syntax, literal, special_in)
+            return [f'{rule}: "[" {items} "]"\n', *inner]
+        closed = schema.get("additionalProperties") is False
+        if kind == "object" and closed and can_write(schema, syntax):
+            members = f"{rule}_members"
+            inner = member_rules(members, schema, syntax, literal=literal, special_in=special_in)
+            return [f'{rule}: "{{" {members} "}}"\n', *inner]
+    return [f"{rule}: {json_rule(schema)}\n"]
+
+
+def _times(schema: Mapping[str, Any]) -> str | None:
+    """How often an item may follow the first; None where a list can't be written by its items."""
+    least, most = schema.get("minItems", 0), schema.get("maxItems")
+    if not isinstance(schema.get("items"), dict) or not _says_only(schema, _PLAIN_LIST):
+        return None
+    if not all(type(count) is int and 0 <= count <= _MAX_ITEMS for count in (least, most or 1)):
+        return None
+    if most is None:
+        return f"{{{max(least - 1, 0)},}}"
+    return f"{{{max(least - 1, 0)},{most - 1}}}" if least <= most and most else None
 
 
 def _can_write_value(schema: Any, syntax: MemberSyntax) -> bool:

@@ -236,7 +236,7 @@ def _gemma(name: str, begin: str, end: str, quote: str) -> ToolFormat:
             head=f"{begin}call:NAME{{",
             tail=f"}}{end}",
             members=MemberSyntax(
-                head="KEY:", separator=",", text=TextSyntax(begin=quote, end=quote)
+                head="KEY:", separator=",", text=TextSyntax(begin=quote, end=quote), nested=True
             ),
         ),
     )

@@ -46,7 +46,24 @@ def _member(syntax: MemberSyntax, key: str, value: Any, markers: Collection[str]
         end = f"{text.pad}{text.end}{text.tail}"
         written = f"{text.begin}{_without((*markers, text.end), value)}{end}"
         return head.replace("KEY", key) + written
-    return syntax.head.replace("KEY", key) + _json(value, markers) + syntax.tail
+    return syntax.head.replace("KEY", key) + _inner(syntax, value, markers) + syntax.tail
+
+
+def _inner(syntax: MemberSyntax, value: Any, markers: Collection[str]) -> str:
+    """A value as a format has it within others."""
+    if not syntax.nested or not isinstance(value, (str, list, dict)):
+        return _json(value, markers)
+    if isinstance(value, list):
+        return f"[{syntax.separator.join(_inner(syntax, item, markers) for item in value)}]"
+    if isinstance(value, dict):
+        if not all(key.isascii() and key.isidentifier() for key in value):
+            return _json(value, markers)
+        members = (_member(syntax, key, inner, markers) for key, inner in value.items())
+        return f"{{{syntax.separator.join(members)}}}"
+    text = syntax.text
+    if text is None:
+        return _json(value, markers)
+    return f"{text.begin}{_without((*markers, text.end), value)}{text.end}"
 
 
 def _json(value: Any, markers: Collection[str]) -> str:
