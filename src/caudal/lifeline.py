@@ -14,12 +14,15 @@ from pathlib import Path
 def end_with_parent(lifeline: int) -> None:
     """Have the kernel end this process when nobody holds the other end of a pipe any more.
 
-    Python need not run for that. macOS ends nobody for it: what waits there for the other end to
-    close, as a reader of questions does, ends then.
+    Python need not run for that, and on Linux not even the process: another signal would leave one
+    that is stopped, with all its memory. macOS ends nobody for it: what waits there for the other
+    end to close, as a reader of questions does, ends then.
     """
     let_end(signal.SIGIO)
     with contextlib.suppress(OSError):
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        if sys.platform == "linux":
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
         flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
     if select.select([lifeline], [], [], 0)[0]:
