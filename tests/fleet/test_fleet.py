@@ -273,6 +273,16 @@ async def test_only_so_many_wait_and_unknown_names_list_what_there_is():
 
 
 @virtually
+async def test_where_nobody_may_wait_a_model_is_loaded_all_the_same():
+    async with rig({"a": FakeModel()}, max_waiting=0) as made:
+        first = asyncio.ensure_future(made.ask("a"))
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFullError):
+            await made.ask("a")
+        await first
+
+
+@virtually
 async def test_one_that_is_told_to_go_ends_what_it_does_and_comes_back_for_the_rest():
     async with rig({"a": FakeModel()}) as made:
         running = asyncio.ensure_future(made.ask("a", 10))

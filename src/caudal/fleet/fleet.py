@@ -69,7 +69,8 @@ class FleetOptions:
         load: How each of them runs.
         max_loaded: Most models that are loaded at a time; None for as many as fit.
         keep_alive: Seconds that a model stays loaded while nobody asks anything of it.
-        max_waiting: Most requests that wait for one model to be loaded.
+        max_waiting: Most requests that wait for one model to be loaded; whom it is loaded for may
+            in any case.
         turn: See `Bounds`.
         pause: See `Bounds`.
         first_back_off: Seconds after which a model that couldn't be loaded is tried again.
@@ -320,7 +321,7 @@ class Fleet(Models):
             now = loop.time()
             if now < trouble.retry_at:
                 raise trouble.told(now)
-        if member.waiting >= self.options.max_waiting:
+        if member.waiting >= max(1, self.options.max_waiting):
             raise QueueFullError(self.options.max_waiting, 1, f"The queue of {member.name}")
         waiter = Waiter(loop.time(), loop.create_future(), modest=modest)
         member.waiters[waiter] = None
