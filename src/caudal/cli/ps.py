@@ -21,7 +21,7 @@ def ps(
         caudal ps
         caudal ps --url http://127.0.0.1:8001
     """
-    answer = ask_server(url, api_key, "GET", "/ps")
+    answer = ask_server(url, api_key, "GET", "/ps", has="memory_used")
     if as_json:
         import json
 
@@ -66,7 +66,7 @@ def stop(
 
     The next request for it loads it again.
     """
-    ask_server(url, api_key, "POST", "/v1/models/unload", {"model": model})
+    ask_server(url, api_key, "POST", "/v1/models/unload", {"model": model}, has="success")
     typer.echo(f"{model} is unloaded")
 
 

@@ -29,9 +29,23 @@ class ServerError(CaudalError):
 
 
 def ask_server(
-    url: str, api_key: str | None, method: str, path: str, body: dict[str, Any] | None = None
-) -> Any:
+    url: str,
+    api_key: str | None,
+    method: str,
+    path: str,
+    body: dict[str, Any] | None = None,
+    *,
+    has: str,
+) -> dict[str, Any]:
     """What a server answers, as JSON.
+
+    Args:
+        url: Where it is; a scheme may be left out, and /v1 be at the end.
+        api_key: Its key, where it has one.
+        method: Of HTTP.
+        path: What is asked for.
+        body: What is sent.
+        has: A key that Caudal's answer to this has, and that of others hasn't.
 
     Raises:
         ServerError: It can't be reached, or refuses; in its own words.
@@ -46,9 +60,15 @@ def ask_server(
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise ServerError(f"there is no server at {base}: {error}") from error
     except ValueError as error:
-        raise ServerError(f"what answers at {base} is no server of Caudal") from error
+        raise ServerError(_stranger(base)) from error
     if response.status_code >= 400:
         found = answer.get("error") if isinstance(answer, dict) else None
         message = found.get("message") if isinstance(found, dict) else None
         raise ServerError(str(message or f"{base}{path} answered {response.status_code}"))
+    if not isinstance(answer, dict) or has not in answer:
+        raise ServerError(_stranger(base))
     return answer
+
+
+def _stranger(base: str) -> str:
+    return f"what answers at {base} is no server of Caudal, or one of another version"
