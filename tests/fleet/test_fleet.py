@@ -357,6 +357,16 @@ async def test_a_small_model_need_not_wait_behind_a_large_one_whose_room_it_does
 
 
 @virtually
+async def test_models_go_past_one_whose_file_is_not_read_to_its_end():
+    stuck = {f"stuck {i}": FakeModel(read_seconds=100.0) for i in range(4)}
+    async with rig(stuck | {"small": FakeModel()}) as made:
+        first = [asyncio.ensure_future(made.ask(name)) for name in stuck]
+        await asyncio.sleep(0.1)
+        assert await made.ask("small") == pytest.approx(11.0, abs=0.5)
+        assert max(await asyncio.gather(*first)) < 110.0
+
+
+@virtually
 async def test_nobody_takes_the_room_that_the_first_in_the_line_waits_for():
     models = {"a": FakeModel(), "large": FakeModel(fixed=25), "small": FakeModel(fixed=12)}
     async with rig(models) as made:

@@ -172,6 +172,7 @@ class Member:
         keep_alive: As above; requests may change it.
         adapters: Those that it begins with when it is loaded next, by name, with their paths.
         stage: How far it is.
+        moved_at: When it came so far, on the event loop's clock; 0 before anything has happened.
         plan: What it takes, once its file has been read.
         starting: Its process, before it is loaded.
         granted: Bytes that it was given for sequences.
@@ -194,6 +195,7 @@ class Member:
         self._on_idle = on_idle
         self.adapters: Mapping[str, str] = offer.source.adapters
         self.stage = Stage.UNLOADED
+        self.moved_at = 0.0
         self.plan: ModelPlan | None = None
         self.starting: StartingModel | None = None
         self.granted = 0
@@ -256,6 +258,7 @@ class Member:
             running=self.running,
             oldest=next(iter(self.waiters)).arrived if self.waiters else None,
             since=0.0 if stay is None else stay.since,
+            reading_since=self.moved_at if self.stage is Stage.READING else None,
             idle_since=None if stay is None or stay.leases else stay.idle_since,
             keep_until=self.keep_until,
             pinned=self.offer.pinned,
@@ -277,6 +280,7 @@ class Member:
     def move(self, stage: Stage) -> None:
         """It has got further, or back."""
         self.stage = stage
+        self.moved_at = asyncio.get_running_loop().time()
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 

@@ -79,6 +79,7 @@ class ModelState:
         running: Requests that run.
         oldest: When the first of those came that wait for it; None where none does.
         since: When it was loaded.
+        reading_since: When its file began to be read; None where it isn't being read.
         idle_since: When its last request ended; None while one runs.
         keep_until: When it goes by itself, if it stays idle.
         pinned: It makes way for nobody.
@@ -93,6 +94,7 @@ class ModelState:
     running: int = 0
     oldest: float | None = None
     since: float = 0.0
+    reading_since: float | None = None
     idle_since: float | None = None
     keep_until: float = math.inf
     pinned: bool = False
@@ -107,7 +109,8 @@ class Bounds:
     Attributes:
         memory: Bytes that all models may have together.
         max_loaded: Most models that are loaded at a time; None for as many as fit.
-        turn: Seconds that a model may go on with new requests while another waits for its place.
+        turn: Seconds that a model may go on with new requests while another waits for its place,
+            and that a model's file may be read before those behind it in the line go past.
         pause: Seconds without requests after which one that hasn't had its turn makes way too.
         readers: Most models whose files are read, or have been and wait for room, at a time.
     """
@@ -183,6 +186,8 @@ class _Decision:
         entitled = True
         for model in waiting:
             if model.stage is not Stage.READ:
+                if self._reads_long(model):
+                    continue  # its process may have stopped: the others don't wait for that
                 break  # what it needs isn't known, so nobody knows what it would leave
             assert model.need is not None
             if self._cannot_ever(model.need):
@@ -213,7 +218,7 @@ class _Decision:
         readers = 0
         for model in self._models:
             if model.stage is Stage.READING:
-                readers += 1
+                readers += not self._reads_long(model)
             elif model.stage is Stage.READ:
                 readers += model.oldest is not None
                 if model.oldest is None:
@@ -222,6 +227,14 @@ class _Decision:
             if model.stage is Stage.UNLOADED and readers < self._bounds.readers:
                 readers += 1
                 self._moves.read.append(model.name)
+
+    def _reads_long(self, model: ModelState) -> bool:
+        if model.reading_since is None:
+            return False
+        too_long = model.reading_since + self._bounds.turn
+        if too_long > self._now:
+            self._wake_at(too_long)
+        return too_long <= self._now
 
     def _take_place(self, model: ModelState, need: MemoryNeed) -> bool:
         """Load a model where there is room for it as things are."""
