@@ -57,7 +57,7 @@ def test_an_answer_that_takes_too_long(
     server = serve(slow())
     response = server.http.post(path, json=ROUTES[path] | {"timeout": 0.08})
     assert response.status_code == 504
-    assert_told(path, response.json(), "timed out: the answer was not complete after 0.")
+    assert_told(path, response.json(), "timed out: the answer was not complete after ")
     assert_all_is_free(server, timeouts=1)
     assert server.metric("caudal_generation_tokens_total") < 100
     assert "timeout: prompt" in caplog.text
@@ -82,7 +82,7 @@ def test_a_stream_that_takes_too_long_ends_with_an_error(
         assert last["type"] == "response.failed"
         assert "timed out: the answer was not complete" in last["response"]["error"]["message"]
     else:
-        assert_told(path, last, "timed out: the answer was not complete after 0.")
+        assert_told(path, last, "timed out: the answer was not complete after ")
     assert_all_is_free(server, timeouts=1)
     assert "Traceback" not in caplog.text, "it is no fault of the server's"
 

@@ -103,3 +103,13 @@ class Checks:
         if not np.isfinite(values).all():
             raise self.error(f"{what} has values that are infinite or not numbers")
         return values
+
+    def scale(self, what: str, factor: Floats, scale: float) -> float:
+        """What a change is multiplied by.
+
+        Raises:
+            ModelLoadError: Then its second factor is beyond what floats of 32 bits hold.
+        """
+        if float(np.abs(factor).max(initial=0.0)) * abs(scale) > float(np.finfo(np.float32).max):
+            raise self.error(f"{what} is multiplied by {scale:g}, which is more than floats hold")
+        return scale

@@ -71,9 +71,10 @@ def _change(checks: Checks, file: GGUFFile, name: str, alpha: float) -> LowRank:
     checks.matrix(name, name)
     rank = checks.rank(name, a.shape, b.shape)
     rows = checks.fits(name, name, b.shape[0], a.shape[1])
+    second = _floats(checks, file, b.name)[:rows]
     # As llama.cpp does where there is none.
-    scale = alpha / rank if alpha else 1.0
-    return LowRank(_floats(checks, file, a.name), _floats(checks, file, b.name)[:rows], scale)
+    scale = checks.scale(name, second, alpha / rank if alpha else 1.0)
+    return LowRank(_floats(checks, file, a.name), second, scale)
 
 
 def _floats(checks: Checks, file: GGUFFile, name: str) -> Floats:

@@ -128,7 +128,7 @@ class _Reader:
             )
         found = self._layouts(short, (shapes[1][0], shapes[0][1]))
         a, b = self._floats(module + _A), self._floats(module + _B)
-        scale = self._config.scale_of(short)
+        scale = checks.scale(f"module {short}", b, self._config.scale_of(short))
         result = {}
         for name, layout in found.items():
             rows = layout.rows[: checks.matrix(name, f"module {short}")[0]]
