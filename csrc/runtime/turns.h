@@ -53,7 +53,7 @@ class Turns {
     void wait();
     // Ends a turn. Returns whether another begins its own right now.
     bool give_back();
-    // Says that nothing more is to be computed for now: nobody need await this one.
+    // Says that nothing waits to be computed, so that nobody holds a turn open for this one.
     void leave();
 
   private:

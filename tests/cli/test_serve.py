@@ -168,6 +168,14 @@ def test_an_empty_key_or_name_is_refused(served: dict[str, Any], option: str):
     assert "must not be empty" in result.output
 
 
+def test_an_empty_model_is_refused_as_what_it_is(served: dict[str, Any]):
+    result = CliRunner().invoke(app, ["serve", "tiny", ""])
+    assert result.exit_code == 2
+    assert "MODEL" in result.stderr
+    assert "--served-model-name" not in result.stderr
+    assert served == {}
+
+
 @pytest.mark.parametrize("key", ["", "   ", "\t"])
 def test_a_key_that_was_meant_to_be_set_is_not_overlooked(served: dict[str, Any], key: str):
     environment = {"CAUDAL_API_KEY": key}
@@ -366,6 +374,7 @@ def test_the_environment_says_what_options_do_not(
         ("OLLAMA_CONTEXT_LENGTH", "4k", "at least 0"),
         ("CAUDAL_KEEP_ALIVE", "5 minutes", "a duration such as 5m"),
         ("CAUDAL_MEMORY", "all", "not a size"),
+        ("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "banana", "must be 1 (or true, yes)"),
     ],
 )
 def test_a_variable_that_makes_no_sense_is_refused_by_name(

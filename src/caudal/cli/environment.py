@@ -51,3 +51,11 @@ def count(text: str) -> int:
 def count_or_default(text: str) -> int | None:
     """The same, with None for the default."""
     return count(text) or None
+
+
+def flag(text: str) -> bool:
+    """Yes or no; raises `ValueError`."""
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if (known := words.get(text.lower())) is None:
+        raise ValueError(f"must be 1 (or true, yes) or 0 (or false, no), but is {text[:80]!r}")
+    return known

@@ -250,7 +250,7 @@ class Engine:
         return max(0.0, min(seconds, due - now))
 
     def rest(self) -> None:
-        """There is nothing to do for now: others needn't wait for the next iteration."""
+        """Tell others that take turns not to wait for the next iteration: nothing asks for one."""
         self._turns.leave()
 
     def stats(self) -> EngineStats:

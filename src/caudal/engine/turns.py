@@ -22,7 +22,7 @@ class Turns(Protocol):
         """
 
     def leave(self) -> None:
-        """Say that there is nothing to compute for now."""
+        """Say that nothing waits to be computed, so that nobody holds a turn open for it."""
 
 
 class NoTurns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -13,6 +12,8 @@ from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
 from caudal.library.answers import Answers, Chat, continuation
 from caudal.library.chat_options import ChatOptions, ReadConversation, warn_of_no_effect
+from caudal.library.embedding import embed_all
+from caudal.library.lists import Lora, adapter_of_each, params_of_each, place_of
 from caudal.library.prompts import Message, Prompt, as_list, parse_prompt
 from caudal.library.results import (
     CompletionOutput,
@@ -22,21 +23,16 @@ from caudal.library.results import (
     ScoringOutput,
     ScoringRequestOutput,
 )
-from caudal.library.running import first_error, progress_bar, run, run_all
+from caudal.library.running import first_error, run, run_all
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.sampling_params import SamplingParams
-from caudal.service.answers import Embedding
 from caudal.service.context import RequestContext
 from caudal.service.model_service import ModelService
-from caudal.service.naming import FieldNames, renamed
 from caudal.service.parts import ServiceParts
-from caudal.service.work import EmbedWork, ScoreWork, pair_texts
+from caudal.service.work import ScoreWork, pair_texts
 
 W = TypeVar("W")
-
-Lora = str | Sequence[str | None] | None
-"""The adapter to answer prompts with, by name: one for all, or one for each; None for none."""
 
 IN_FLIGHT = 512
 """Most prompts of a list that the engine is given at once: enough to choose from."""
@@ -180,10 +176,10 @@ class LLM:
         """
         self._service.check_task("generate")
         each = as_list(prompts)
-        own = _own_params(sampling_params or self.get_default_sampling_params(), len(each))
-        adapters = _own_adapters(lora, len(each))
+        own = params_of_each(sampling_params or self.get_default_sampling_params(), len(each))
+        adapters = adapter_of_each(lora, len(each))
         work = [
-            continuation(prompt, params, _where(index, is_one=each is not prompts), adapter)
+            continuation(prompt, params, place_of(index, is_one=each is not prompts), adapter)
             for index, (prompt, params, adapter) in enumerate(zip(each, own, adapters, strict=True))
         ]
         return self._run_all(work, self._answers.continue_prompt, use_tqdm)
@@ -222,8 +218,10 @@ class LLM:
         """
         self._service.check_task("generate")
         conversations = _read(messages, options)
-        own = _own_params(sampling_params or self.get_default_sampling_params(), len(conversations))
-        adapters = _own_adapters(lora, len(conversations))
+        own = params_of_each(
+            sampling_params or self.get_default_sampling_params(), len(conversations)
+        )
+        adapters = adapter_of_each(lora, len(conversations))
         work = [
             Chat(each, params, RequestContext(adapter=adapter))
             for each, params, adapter in zip(conversations, own, adapters, strict=True)
@@ -256,7 +254,7 @@ class LLM:
         """
         self._service.check_task("generate")
         params = sampling_params or self.get_default_sampling_params()
-        [adapter] = _own_adapters(lora, 1)
+        [adapter] = adapter_of_each(lora, 1)
         return self._answers.stream(continuation(prompt, params, "prompt", adapter))
 
     def stream_chat(
@@ -281,7 +279,7 @@ class LLM:
                 "messages", "messages must be one conversation: a stream answers no more."
             )
         params = sampling_params or self.get_default_sampling_params()
-        [adapter] = _own_adapters(lora, 1)
+        [adapter] = adapter_of_each(lora, 1)
         context = RequestContext(adapter=adapter)
         return self._answers.stream_chat(Chat(conversations[0], params, context))
 
@@ -312,37 +310,18 @@ class LLM:
         """
         each = as_list(prompts)
         parsed = [
-            parse_prompt(prompt, _where(index, is_one=each is not prompts))
+            parse_prompt(prompt, place_of(index, is_one=each is not prompts))
             for index, prompt in enumerate(each)
         ]
-        together: dict[RequestContext, list[int]] = {}
-        adapters = _own_adapters(lora, len(each))
-        for index, ((_, salt), adapter) in enumerate(zip(parsed, adapters, strict=True)):
-            context = RequestContext(cache_salt=salt, adapter=adapter)
-            together.setdefault(context, []).append(index)
-
-        async def embed_all() -> list[Embedding]:
-            made: dict[int, Embedding] = {}
-            with progress_bar(len(parsed), use_tqdm) as advance:
-
-                async def embed(context: RequestContext, indices: Sequence[int]) -> None:
-                    work = EmbedWork(
-                        inputs=[parsed[index][0] for index in indices],
-                        truncate=truncate_prompt_tokens,
-                        dimensions=dimensions,
-                        show_token_ids=True,
-                    )
-                    try:
-                        results = await self._service.embed(work, context, on_done=advance)
-                    except ParameterError as error:
-                        raise renamed(error, _input_names(indices, len(each))) from None
-                    made.update(zip(indices, results, strict=True))
-
-                async with asyncio.TaskGroup() as group:
-                    for context, indices in together.items():
-                        group.create_task(embed(context, indices))
-            return [made[index] for index in range(len(parsed))]
-
+        adapters = adapter_of_each(lora, len(each))
+        made = embed_all(
+            self._service,
+            parsed,
+            adapters,
+            dimensions=dimensions,
+            truncate=truncate_prompt_tokens,
+            show_progress=use_tqdm,
+        )
         return [
             EmbeddingRequestOutput(
                 request_id=str(next(self._ids)),
@@ -350,7 +329,7 @@ class LLM:
                 prompt_token_ids=list(embedding.token_ids),
                 finished=True,
             )
-            for embedding in run(first_error(embed_all()))
+            for embedding in run(first_error(made))
         ]
 
     def encode(
@@ -390,7 +369,7 @@ class LLM:
         """
         pairs = pair_texts(text_1, text_2)
         work = ScoreWork(pairs=pairs, truncate=truncate_prompt_tokens)
-        [adapter] = _own_adapters(lora, 1)
+        [adapter] = adapter_of_each(lora, 1)
         scores = run(self._service.score(work, RequestContext(adapter=adapter)))
         return [
             ScoringRequestOutput(str(next(self._ids)), ScoringOutput(each.score), True)
@@ -415,55 +394,3 @@ def _read(
     from caudal.library.conversations import read_conversations
 
     return read_conversations(messages, options)
-
-
-def _own_params(
-    params: SamplingParams | Sequence[SamplingParams], count: int
-) -> Sequence[SamplingParams]:
-    """The parameters of each of so many prompts.
-
-    Raises:
-        ParameterError: They are none, or not as many.
-    """
-    if isinstance(params, SamplingParams):
-        return [params] * count
-    if not isinstance(params, Sequence) or not all(
-        isinstance(own, SamplingParams) for own in params
-    ):
-        raise ParameterError(
-            "sampling_params", "sampling_params must be SamplingParams or a list of them."
-        )
-    if len(params) != count:
-        raise ParameterError(
-            "sampling_params", f"There are {count} prompts but {len(params)} sampling_params."
-        )
-    return params
-
-
-def _own_adapters(lora: Lora, count: int) -> Sequence[str | None]:
-    """The adapters of each of so many prompts.
-
-    Raises:
-        ParameterError: They are none, or not as many.
-    """
-    if lora is None or isinstance(lora, str):
-        return [lora] * count
-    if not isinstance(lora, Sequence) or not all(isinstance(own, str | None) for own in lora):
-        raise ParameterError("lora", "lora must be an adapter's name or a list of them.")
-    if len(lora) != count:
-        raise ParameterError("lora", f"There are {count} prompts but {len(lora)} lora.")
-    return lora
-
-
-def _where(index: int, *, is_one: bool) -> str:
-    """What errors call a prompt: one that stands alone, or one of a list."""
-    return "prompts" if is_one else f"prompts[{index}]"
-
-
-def _input_names(indices: Sequence[int], count: int) -> FieldNames:
-    """What prompts are called that are embedded together: some of `count`."""
-    if len(indices) == count:
-        return FieldNames({"input": "prompts"})
-    if len(indices) == 1:
-        return FieldNames({"input": f"prompts[{indices[0]}]"})
-    return FieldNames({f"input[{i}]": f"prompts[{index}]" for i, index in enumerate(indices)})
