@@ -348,6 +348,8 @@ def test_the_environment_says_what_options_do_not(
         ("OLLAMA_CONTEXT_LENGTH", " 256 "),
         ("CAUDAL_MAX_QUEUE", "7"),
         ("CAUDAL_MEMORY", "3GiB"),
+        ("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "true"),
+        ("CAUDAL_ALLOW_RUNTIME_LORA_UPDATING", "1"),
     ):
         monkeypatch.setenv(name, value)
     result = CliRunner().invoke(app, ["serve", "one", "two", "--port", "0"])
@@ -358,6 +360,7 @@ def test_the_environment_says_what_options_do_not(
     options = served["models"].options
     assert (options.memory, options.max_loaded, options.max_waiting) == (3 * 2**30, None, 7)
     assert served["models"].keep_alive == options.keep_alive == 600
+    assert served["allow_runtime_lora"] is True
     assert "models   one, two" in result.stdout
     assert "stay     10 m after the last request" in result.stdout
     command = ["serve", "one", "--port", "0", "--max-num-seqs", "2", "--keep-alive", "-1"]
