@@ -43,7 +43,8 @@ class TomlFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            raw = path.read_bytes()
+            with path.open("rb") as file:
+                raw = file.read(MAX_BYTES + 1)
             if len(raw) > MAX_BYTES:
                 raise ConfigurationError(str(path), f"is larger than {MAX_BYTES >> 20} MiB")
             self._text = raw.decode().replace("\r\n", "\n")

@@ -93,8 +93,10 @@ async def create_response(
         lease = asked.lease.again()  # it goes on when this request has been answered
 
         async def close() -> None:
-            lease.release()
-            await chat.aclose()
+            try:
+                await chat.aclose()
+            finally:
+                lease.release()
 
         run = BackgroundRun(writer, _events(chat, writer), close, keep)
         kept.runs.add(run)
