@@ -19,8 +19,9 @@ from caudal.backends.executor import Batch, SamplingRow, SequenceStep
 from caudal.backends.native import weights as native_weights
 from caudal.backends.native.disk_reads import bytes_per_token, read_rate
 from caudal.backends.native.executor import NativeExecutor, NativeOptions
-from caudal.backends.native.weights import announce
+from caudal.backends.native.weights import announce, load_weights
 from caudal.formats.gguf import GGUFFile
+from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tensor_types import TensorType
 from caudal.models import build_program
 from caudal.sampling_params import SamplingParams
@@ -104,6 +105,28 @@ def test_weights_in_memory_are_kept_while_the_model_runs(
     monkeypatch.undo()
     assert start(model, packed) == expected
     assert only_file(packed).read_bytes() == in_memory
+
+
+class CountedTensors(dict[str, TensorInfo]):
+    lookups = 0
+
+    def __getitem__(self, name: str) -> TensorInfo:
+        self.lookups += 1
+        return super().__getitem__(name)
+
+
+def test_many_experts_are_looked_at_once_each(tmp_path: Path) -> None:
+    many = TinyModel(architecture="qwen3moe", experts=TinyExperts(count=32, used=2))
+    shares: list[float] = []
+    with GGUFFile.open(many.write(tmp_path / "many.gguf")) as file:
+        program = build_program(file)
+        counted = CountedTensors(file.tensors)
+        file.tensors = counted
+        loaded = load_weights(program, file, _native.Weights(1), progress=shares.append)
+    assert counted.lookups < 2 * 32 * len(program.experts)
+    assert len(loaded.numbers) > len(shares) > len(program.experts)  # not for each expert
+    assert shares == sorted(set(shares))
+    assert shares[-1] == 1
 
 
 @pytest.mark.parametrize("experts", [None, TinyExperts(count=8, used=2, inner=512)])

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from caudal import _native
@@ -49,12 +50,19 @@ class _Matrix:
         tensor: What the file calls the tensor that it is of.
         begin: Its first row among all of the tensor's.
         rows: How many it has.
+        row_bytes: What each of them takes in the file.
     """
 
     number: int
     tensor: str
     begin: int
     rows: int
+    row_bytes: int
+
+    @property
+    def source_bytes(self) -> int:
+        """What all of them take in the file."""
+        return self.rows * self.row_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,7 @@ def announce(program: Program, file: TensorFile, weights: _native.Weights) -> An
     def add(name: str, begin: int, end: int) -> int:
         tensor = file.tensors[name]
         number = weights.add_matrix(tensor.type, end - begin, tensor.shape[-1])
-        matrices.append(_Matrix(number, name, begin, end - begin))
+        matrices.append(_Matrix(number, name, begin, end - begin, tensor.row_bytes))
         layout.update(f"{name} {int(tensor.type)} {begin} {end} {tensor.shape[-1]}\n".encode())
         return number
 
@@ -173,6 +181,7 @@ class _Loading:
         self._kept = kept
         self._progress = progress
         self.announced = announce(program, file, weights)
+        self._source_bytes = sum(matrix.source_bytes for matrix in self.announced.matrices)
         self.numbers = self.announced.numbers | {
             name: _add_vector(weights, file, name) for name in program.vectors
         }
@@ -223,8 +232,7 @@ class _Loading:
             return False
         first, waiting, done = 0, 0, 0
         for number, matrix in enumerate(matrices):
-            size = matrix.rows * self._file.tensors[matrix.tensor].row_bytes
-            waiting += size
+            waiting += matrix.source_bytes
             if waiting < _READ_BYTES and number + 1 < len(matrices):
                 continue
             try:
@@ -267,28 +275,25 @@ class _Loading:
 
     def _pack(self) -> None:
         done = 0
-        for matrix in self.announced.matrices:
-            row_bytes = self._file.tensors[matrix.tensor].row_bytes
-            place = self._file.tensor_place(matrix.tensor)
-            if place is not None:
-                descriptor, offset = place
-                offset += matrix.begin * row_bytes
-                self._weights.pack_matrix(matrix.number, descriptor, offset)
-            else:
-                step = max(PANEL_ROWS, _PIECE_BYTES // row_bytes // PANEL_ROWS * PANEL_ROWS)
-                for first in range(0, matrix.rows, step):
-                    count = min(step, matrix.rows - first)
-                    rows = self._file.tensor_rows(matrix.tensor, matrix.begin + first, count)
-                    self._weights.pack_rows(matrix.number, first, rows)
-            done += matrix.rows * row_bytes
+        by_tensor = groupby(self.announced.matrices, key=lambda matrix: matrix.tensor)
+        for tensor, matrices in by_tensor:
+            place = self._file.tensor_place(tensor)
+            for matrix in matrices:
+                self._pack_matrix(matrix, place)
+                done += matrix.source_bytes
             self._progress(done / self._source_bytes)
 
-    @property
-    def _source_bytes(self) -> int:
-        tensors = self._file.tensors
-        return sum(
-            matrix.rows * tensors[matrix.tensor].row_bytes for matrix in self.announced.matrices
-        )
+    def _pack_matrix(self, matrix: _Matrix, place: tuple[int, int] | None) -> None:
+        if place is not None:
+            descriptor, offset = place
+            offset += matrix.begin * matrix.row_bytes
+            self._weights.pack_matrix(matrix.number, descriptor, offset)
+            return
+        step = max(PANEL_ROWS, _PIECE_BYTES // matrix.row_bytes // PANEL_ROWS * PANEL_ROWS)
+        for first in range(0, matrix.rows, step):
+            count = min(step, matrix.rows - first)
+            rows = self._file.tensor_rows(matrix.tensor, matrix.begin + first, count)
+            self._weights.pack_rows(matrix.number, first, rows)
 
     def _is_as_packed(self) -> bool:
         """Whether the image is what would be packed now, as far as a few rows tell.
