@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from caudal.formats.tensor_types import TensorType
 from fuzz.model_targets import TINY
 from fuzz.target import SEEDS
+from support.gguf_writer import random_tensor, write_gguf
 from support.reference_model import TinyModel
 from support.safetensors_writer import write_safetensors
 from support.vocabularies import CHATML_TOKENS, bpe_metadata, spm_metadata
+
+F32, F16, BF16, Q8_0 = TensorType.F32, TensorType.F16, TensorType.BF16, TensorType.Q8_0
 
 
 def main() -> None:
@@ -40,6 +45,32 @@ def main() -> None:
     arrays = {"a": np.ones((2, 3), np.float32), "b": np.ones(3, np.float16)}
     whole = write_safetensors(folder / "two.safetensors", arrays)
     (folder / "bad-cut.safetensors").write_bytes(whole.read_bytes()[:-1])
+    make_adapters(SEEDS / "adapter")
+
+
+def make_adapters(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    keys = {
+        "general.type": "adapter",
+        "general.architecture": "llama",
+        "adapter.type": "lora",
+        "adapter.lora.alpha": 6.0,
+    }
+    tensors = {
+        f"blk.{layer}.{name}.weight.lora_{half}": random_tensor(rng, kind, shape)
+        for layer, kinds in enumerate(((F32, F16), (BF16, BF16), (Q8_0, F32)))
+        for name, (rows, columns) in {"attn_q": (64, 64), "ffn_up": (96, 64)}.items()
+        for half, kind, shape in zip("ab", kinds, ((4, columns), (rows, 4)), strict=True)
+    }
+    whole = write_gguf(folder / "types.gguf", keys, tensors)
+    (folder / "bad-cut.gguf").write_bytes(whole.read_bytes()[:-1])
+    head = {
+        f"output.weight.lora_{half}": random_tensor(rng, F32, shape)
+        for half, shape in zip("ab", ((2, 64), (320, 2)), strict=True)
+    }
+    write_gguf(folder / "head.gguf", keys, head)
+    write_gguf(folder / "bad-type.gguf", keys | {"adapter.type": "control_vector"}, head)
 
 
 if __name__ == "__main__":

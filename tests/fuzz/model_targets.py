@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.target import Run
+from fuzz.target import Run, refused_in_words
 from support.gguf_writer import Typed
 from support.reference_model import TinyModel
 from support.tiny_bert import TinyBert
@@ -23,26 +23,13 @@ TINY = {"layers": 1, "hidden": 16, "heads": 2, "kv_heads": 1, "head_dim": 8, "fe
 """Sizes of the smallest decoder."""
 
 
-def _refused_in_words(run: Run) -> Run:
-    """Takes a `ModelLoadError` for a refusal."""
-    from caudal.errors import ModelLoadError
-
-    def refusing(data: bytes) -> bool:
-        try:
-            return run(data)
-        except ModelLoadError:
-            return False
-
-    return refusing
-
-
 @contextmanager
 def gguf() -> Iterator[Run]:
     """A whole GGUF file: opened, loaded, and run for two tokens."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
 
-        @_refused_in_words
+        @refused_in_words
         def run(data: bytes) -> bool:
             path.write_bytes(data)
             _use(path)
@@ -59,7 +46,7 @@ def hyperparameters() -> Iterator[Run]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
 
-        @_refused_in_words
+        @refused_in_words
         def run(data: bytes) -> bool:
             try:
                 given = json.loads(data)
@@ -92,7 +79,7 @@ def safetensors() -> Iterator[Run]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.safetensors"
 
-        @_refused_in_words
+        @refused_in_words
         def run(data: bytes) -> bool:
             path.write_bytes(data)
             with SafetensorsFile.open(path) as file:
@@ -138,7 +125,7 @@ def encoder() -> Iterator[Run]:
         path = plain.write_folder(Path(folder) / "m")
         sound = {file: file.read_bytes() for file in path.rglob("*.json")}
 
-        @_refused_in_words
+        @refused_in_words
         def run(data: bytes) -> bool:
             try:
                 given = json.loads(data)
@@ -166,7 +153,7 @@ def decoder() -> Iterator[Run]:
         others = ("tokenizer_config.json", "generation_config.json", "model.safetensors.index.json")
         weights = (path / "model.safetensors").read_bytes()
 
-        @_refused_in_words
+        @refused_in_words
         def run(data: bytes) -> bool:
             try:
                 given = json.loads(data)
@@ -199,46 +186,52 @@ def _use(path: Path) -> None:
 
 def _use_stored(stored: Any) -> None:
     """Load a model, and run it for what its first tokens give."""
-    from caudal.backends.executor import (
-        Batch,
-        PooledRows,
-        SamplingRow,
-        SequenceStep,
-        StateSlots,
-    )
-    from caudal.backends.native.executor import NativeExecutor, NativeOptions
+    from caudal.backends.executor import Batch
     from caudal.backends.registry import find_backend
     from caudal.loading.files import open_model
     from caudal.loading.options import LoadOptions
     from caudal.loading.planning import plan_run
-    from caudal.sampling_params import SamplingParams
 
     with open_model(stored) as files:
-        program = files.program
         files.tokenizer.encode(TEXT)
         options = LoadOptions()
-        plan_run(files.weights, program, options, find_backend(options.backend))
-        sizes = NativeOptions(
-            num_blocks=2,
-            window_blocks=(2,) * len(program.windows),
-            num_slots=1 if program.state_layers else 0,
-            max_batch_tokens=16,
-            threads=1,
-        )
-        executor = NativeExecutor(files.weights, program, sizes)
+        plan_run(files.weights, files.program, options, find_backend(options.backend))
+        executor = open_executor(files.weights, files.program)
     try:
-        tokens = [0, min(1, program.vocab_size - 1)]
-        row = SamplingRow(SamplingParams(temperature=0), seed=0, stream=0, step=0)
-        step = SequenceStep(tokens, 0, [0], window_tables=[[0]] * len(program.windows))
-        if program.is_encoder:
-            step.pooled_rows = PooledRows(0, 2)
-        else:
-            step.samples = [row]
-        if program.state_layers:
-            step.state = StateSlots(None, 0)
-        executor.execute(Batch([step]))
+        executor.execute(Batch([first_step(files.program)]))
     finally:
         executor.close()
+
+
+def open_executor(weights: Any, program: Any) -> Any:
+    """What runs a model, with memory for two sequences of some tokens."""
+    from caudal.backends.native.executor import NativeExecutor, NativeOptions
+
+    options = NativeOptions(
+        num_blocks=2,
+        window_blocks=(2,) * len(program.windows),
+        num_slots=2 if program.state_layers else 0,
+        max_batch_tokens=16,
+        threads=1,
+    )
+    return NativeExecutor(weights, program, options)
+
+
+def first_step(program: Any, sequence: int = 0, adapter: int | None = None) -> Any:
+    """The first tokens of one of two sequences."""
+    from caudal.backends.executor import PooledRows, SamplingRow, SequenceStep, StateSlots
+    from caudal.sampling_params import SamplingParams
+
+    tokens = [0, min(1, program.vocab_size - 1)]
+    tables = [[sequence]] * len(program.windows)
+    step = SequenceStep(tokens, 0, [sequence], window_tables=tables, adapter=adapter)
+    if program.is_encoder:
+        step.pooled_rows = PooledRows(0, 2)
+    else:
+        step.samples = [SamplingRow(SamplingParams(temperature=0), seed=0, stream=0, step=0)]
+    if program.state_layers:
+        step.state = StateSlots(None, sequence)
+    return step
 
 
 def _typed(value: Any) -> Any:

@@ -14,6 +14,20 @@ whatever else comes out is a fault."""
 Mutate = Callable[[bytes, int], bytes]
 """A new input from another one and a seed for random numbers."""
 
+
+def refused_in_words(run: Run) -> Run:
+    """Takes a `ModelLoadError` for a refusal."""
+    from caudal.errors import ModelLoadError
+
+    def refusing(data: bytes) -> bool:
+        try:
+            return run(data)
+        except ModelLoadError:
+            return False
+
+    return refusing
+
+
 SEEDS = Path(__file__).parent / "seeds"
 
 

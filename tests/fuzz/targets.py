@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuzz import model_targets, request_targets
+from fuzz import adapter_targets, model_targets, request_targets
 from fuzz.json_mutations import mutate_json, mutate_request
 from fuzz.target import Target
 
@@ -15,6 +15,8 @@ TARGETS = {
         Target("tokenizer", model_targets.tokenizer, mutate_json),
         Target("encoder", model_targets.encoder, mutate_json),
         Target("decoder", model_targets.decoder, mutate_json),
+        Target("adapter", adapter_targets.gguf_adapter),
+        Target("peft", adapter_targets.peft_adapter, mutate_json),
         Target("template", request_targets.template),
         Target("schema", request_targets.schema, mutate_json),
         Target("regex", request_targets.regex),
