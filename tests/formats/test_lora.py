@@ -18,6 +18,7 @@ from caudal.formats.lora.adapter import Adapter
 from caudal.formats.lora.base import AdapterBase
 from caudal.formats.lora.reading import read_adapter
 from caudal.formats.model_file import ModelFile
+from caudal.formats.tensor_types import TensorType
 from references.checks import open_reference
 from references.reference import Recorded
 from references.weights import write_folder
@@ -30,6 +31,8 @@ from support.adapter_writer import (
     write_merged,
     write_peft,
 )
+from support.gguf_writer import random_tensor, write_gguf
+from support.quantised_weights import numbers
 from support.safetensors_writer import as_bfloat16
 
 
@@ -123,6 +126,7 @@ PREFIX = "base_model.model."
         ({Q: (A, B)}, {"r": 8}, {}, "has rank 4, but adapter_config.json says 8"),
         ({Q: (A, B)}, {"lora_alpha": float("nan")}, {}, "lora_alpha"),
         ({Q: (A, B)}, {"lora_alpha": 1e300}, {}, "multiplied by 2.5e.299, which"),
+        ({Q: (A, B * 0)}, {"lora_alpha": 1e300}, {}, "multiplied by 2.5e.299, which"),
         ({Q: (A, B)}, {"alpha_pattern": {"(a+)+": 1}}, {}, "too complex"),
         ({Q: (A, B)}, {"alpha_pattern": {"(": 1}}, {}, "no regular expression"),
         ({Q: (A, with_nan(B))}, {}, {}, "lora_B.weight has values that are infinite or not"),
@@ -197,6 +201,21 @@ def test_gguf_adapters(llama: AdapterBase, tmp_path: Path) -> None:
     change = adapter.matrices["blk.1.attn_q.weight"]
     assert (change.a == A).all()
     assert (change.b == B).all()
+
+
+@pytest.mark.parametrize("kind", [TensorType.F16, TensorType.BF16, TensorType.Q8_0])
+def test_types_of_factors_in_gguf_files(
+    kind: TensorType, llama: AdapterBase, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    keys = {"general.type": "adapter", "general.architecture": "llama", "adapter.type": "lora"}
+    a, b = random_tensor(rng, kind, (32, 64)), random_tensor(rng, kind, (64, 32))
+    tensors = {"blk.1.attn_q.weight.lora_a": a, "blk.1.attn_q.weight.lora_b": b}
+    path = write_gguf(tmp_path / "it.gguf", {**keys, "adapter.lora.alpha": 6.0}, tensors)
+    change = read_adapter(path, llama).matrices["blk.1.attn_q.weight"]
+    for made, (_, shape, data) in ((change.a, a), (change.b, b)):
+        blocks = np.frombuffer(data, np.uint8)
+        assert made.tolist() == numbers(kind.name, blocks).reshape(shape).tolist()
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,10 @@ class Checks:
         """What a change is multiplied by.
 
         Raises:
-            ModelLoadError: Then its second factor is beyond what floats of 32 bits hold.
+            ModelLoadError: It, or the second factor times it, is beyond what floats of 32 bits
+                hold.
         """
-        if float(np.abs(factor).max(initial=0.0)) * abs(scale) > float(np.finfo(np.float32).max):
+        largest = max(1.0, float(np.abs(factor).max(initial=0.0)))
+        if largest * abs(scale) > float(np.finfo(np.float32).max):
             raise self.error(f"{what} is multiplied by {scale:g}, which is more than floats hold")
         return scale

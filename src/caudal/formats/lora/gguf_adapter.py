@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
+from caudal import _native
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.lora.adapter import Adapter, Floats, LowRank
 from caudal.formats.lora.base import AdapterBase
 from caudal.formats.lora.factors import Checks
-from caudal.formats.tensor_types import TensorType
 
-_TYPES = (TensorType.F32, TensorType.F16, TensorType.BF16, TensorType.Q8_0)
 _FACTORS = (".lora_a", ".lora_b")
 _ACTIVATED = "adapter.alora.invocation_tokens"
 
@@ -78,22 +75,5 @@ def _change(checks: Checks, file: GGUFFile, name: str, alpha: float) -> LowRank:
 
 
 def _floats(checks: Checks, file: GGUFFile, name: str) -> Floats:
-    tensor = file.tensors[name]
-    data = file.tensor_bytes(name)
-    match tensor.type:
-        case TensorType.F32:
-            values = data.view("<f4").astype(np.float32)
-        case TensorType.F16:
-            values = data.view("<f2").astype(np.float32)
-        case TensorType.BF16:
-            values = (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
-        case TensorType.Q8_0:
-            blocks = data.reshape(-1, TensorType.Q8_0.block_bytes)
-            scales = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(np.float32)
-            values = blocks[:, 2:].view(np.int8).astype(np.float32) * scales
-        case _:
-            raise checks.error(
-                f"tensor {name} is {tensor.type.name}; supported are "
-                + ", ".join(kind.name for kind in _TYPES)
-            )
-    return checks.finite(f"tensor {name}", values.reshape(tensor.shape))
+    values = _native.kernels.dequantize(file.tensors[name].type, file.tensor_bytes(name))
+    return checks.finite(f"tensor {name}", values.reshape(file.tensors[name].shape))
