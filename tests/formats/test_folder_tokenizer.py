@@ -169,10 +169,11 @@ def test_roles_come_from_the_files_beside_it(tmp_path: Path) -> None:
         tmp_path / "full",
         content,
         tokenizer_config={"bos_token": "<|begin|>", "eos_token": {"content": "<|end|>"}},
-        generation_config={"eos_token_id": [263, 261]},
+        generation_config={"eos_token_id": [263, 261], "suppress_tokens": [5, 266, 267]},
     )
     assert (full.bos_id, full.add_bos, full.eos_id) == (262, True, 263)
     assert full.eos_ids == {261, 263}
+    assert full.suppressed_ids == {5, 266}  # there is no 267
     assert full.encode("<|end|>  \n x", parse_special=True)[:2] == [262, 263]
     assert full.encode("<|end|>  x", parse_special=True, add_special=False)[1] == ord("x") - 33
     assert full.is_control(266)  # looks like one, whatever the file says
@@ -181,6 +182,8 @@ def test_roles_come_from_the_files_beside_it(tmp_path: Path) -> None:
     assert full.decode([265, 264]) == "<tool>"
     with pytest.raises(ModelLoadError, match="eos_token_id is 900, but token ids are 0 to 266"):
         read(tmp_path / "bad", content, generation_config={"eos_token_id": 900})
+    with pytest.raises(ModelLoadError, match=r"suppress_tokens must be token ids, but is \['a'\]"):
+        read(tmp_path / "worse", content, generation_config={"suppress_tokens": ["a"]})
 
 
 def test_what_ends_a_text_to_encode_may_not_be_what_ends_an_answer(tmp_path: Path) -> None:

@@ -197,12 +197,18 @@ def load(folder: Path, **changes: Any) -> Tokenizer:
         ({"token_type": [6] * 261}, "byte token '<unk>' is not of the form <0xNN>"),
         ({"eos_token_id": 261}, r"eos_token_id is 261, but token ids are 0 to 260"),
         ({"bos_token_id": "x"}, r"bos_token_id has type string, not an integer"),
+        ({"suppress_tokens": 5}, r"suppress_tokens has type uint32, not an array of integers"),
         ({"add_bos_token": 1}, r"add_bos_token has type uint32, not bool"),
     ],
 )
 def test_damaged_vocabulary_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelLoadError, match=message):
         load(tmp_path, **changes)
+
+
+def test_what_no_answer_has_is_told_by_the_file(tmp_path: Path) -> None:
+    named = np.array([-1, 7, 260, 261], np.int32)
+    assert load(tmp_path, suppress_tokens=named).suppressed_ids == {7, 260}
 
 
 @pytest.mark.parametrize(

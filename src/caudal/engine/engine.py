@@ -41,6 +41,7 @@ class Engine:
         grammars: Makes the grammars that requests ask for.
         clock: Seconds that never go back; tests pass their own.
         turns: Whose turn it is to compute; None: nobody else computes.
+        suppressed_token_ids: Tokens that no answer has, whatever a request says.
 
     Attributes:
         adapters: Those of the executor; they are loaded and unloaded between iterations.
@@ -59,6 +60,7 @@ class Engine:
         grammars: Grammars | None = None,
         clock: Callable[[], float] = time.monotonic,
         turns: Turns | None = None,
+        suppressed_token_ids: frozenset[int] = frozenset(),
     ) -> None:
         info = executor.info
         self.config = config
@@ -66,6 +68,7 @@ class Engine:
         self._executor = executor
         self._info = info
         self._eos_token_ids = eos_token_ids
+        self._suppressed_token_ids = suppressed_token_ids
         self._clock = clock
         self._turns = NoTurns() if turns is None else turns
         self._memory = Memory(
@@ -187,6 +190,7 @@ class Engine:
             seed=seed,
             max_output_tokens=max_output_tokens(request, self.config.max_model_len),
             eos_token_ids=self._eos_token_ids,
+            suppressed_token_ids=self._suppressed_token_ids,
             constrained=grammar is not None,
             jump_ahead=self.config.jump_ahead,
             adapter=self.adapters.enter(request.adapter),

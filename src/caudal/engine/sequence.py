@@ -43,6 +43,7 @@ class SequenceGroup:
         seed: Key of its random numbers.
         max_output_tokens: Most tokens a sequence of it may generate.
         eos_token_ids: The model's end-of-sequence tokens.
+        suppressed_token_ids: Tokens that no answer has.
         constrained: Whether a grammar says which tokens may come next.
         jump_ahead: See `EngineConfig`.
         adapter: The executor's number of its adapter, where it has one.
@@ -94,6 +95,7 @@ class SequenceGroup:
         seed: int,
         max_output_tokens: int,
         eos_token_ids: frozenset[int],
+        suppressed_token_ids: frozenset[int],
         constrained: bool,
         jump_ahead: bool,
         adapter: int | None = None,
@@ -124,18 +126,25 @@ class SequenceGroup:
         self.min_tokens = 0
         self.jumps = self.draws_all = self.needs_history = False
         if params is not None:
-            self._prepare(params, constrained=constrained, jump_ahead=jump_ahead)
+            self._prepare(params, suppressed_token_ids, constrained, jump_ahead)
         self.sequences: dict[int, Sequence] = {}  # by index, only those that have not ended
 
-    def _prepare(self, params: SamplingParams, *, constrained: bool, jump_ahead: bool) -> None:
+    def _prepare(
+        self,
+        params: SamplingParams,
+        suppressed_token_ids: frozenset[int],
+        constrained: bool,
+        jump_ahead: bool,
+    ) -> None:
         """Note what generating takes."""
         if params.prompt_logprobs is not None:
             self.prompt_scores = []
             self.score_top = params.prompt_logprobs
         stop = frozenset(params.stop_token_ids)
         self.ending = stop if params.ignore_eos else stop | self.eos_token_ids
-        # A grammar has no room for an end of sequence that ends nothing.
-        banned = self.eos_token_ids if constrained and params.ignore_eos else frozenset()
+        banned = suppressed_token_ids
+        if constrained and params.ignore_eos:
+            banned |= self.eos_token_ids  # a grammar has no room for one that ends nothing
         self.banned = tuple(sorted(banned))
         self.banned_at_first = tuple(sorted(banned | self.ending))
         self.min_tokens = params.min_tokens

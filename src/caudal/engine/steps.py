@@ -70,7 +70,7 @@ def _only_end_is_left(allowed: bytes, seq: Sequence, length: int) -> bool:
         length: Of the answer so far.
     """
     banned = seq.group.banned_after(length)
-    if not banned:
+    if seq.group.eos_token_ids.isdisjoint(banned):
         return False
     left = int.from_bytes(allowed, "little")
     ends = any(left >> token & 1 for token in seq.group.eos_token_ids)

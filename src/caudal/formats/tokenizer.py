@@ -207,6 +207,11 @@ class Tokenizer:
         """Every token that ends an answer: end of text, of turn, of message."""
         return self.vocabulary.eos_ids
 
+    @property
+    def suppressed_ids(self) -> frozenset[int]:
+        """Tokens that no answer has."""
+        return self.vocabulary.suppressed_ids
+
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = False
     ) -> list[int]:

@@ -117,6 +117,7 @@ class Vocabulary:
         unk_id: Stands for what can't be expressed.
         pad_id: Fills batches; never in a prompt.
         eos_ids: Every token that ends an answer.
+        suppressed_ids: Tokens that no answer has: what stands for an image or a sound, say.
         edges: Of tokens that are looked for in text otherwise than by their text alone.
     """
 
@@ -130,6 +131,7 @@ class Vocabulary:
     unk_id: int | None
     pad_id: int | None
     eos_ids: frozenset[int]
+    suppressed_ids: frozenset[int] = frozenset()
     edges: Mapping[int, TokenEdges] = field(default_factory=dict)
 
     @classmethod
@@ -172,6 +174,11 @@ class Vocabulary:
             unk_id=ids["unk"],
             pad_id=ids["pad"],
             eos_ids=frozenset(ends),
+            suppressed_ids=frozenset(
+                int(token)
+                for token in file.get_array("tokenizer.ggml.suppress_tokens", "int", ())
+                if 0 <= token < len(texts)  # others can't come anyway
+            ),
         )
 
     @property

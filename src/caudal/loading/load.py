@@ -85,7 +85,12 @@ class LoadedModel:
         """
         grammars = RequestGrammars(self.tokenizer, self.grammars)
         engine = Engine(
-            self.executor, self.engine_config, self.tokenizer.eos_ids, grammars, turns=turns
+            self.executor,
+            self.engine_config,
+            self.tokenizer.eos_ids,
+            grammars,
+            turns=turns,
+            suppressed_token_ids=self.tokenizer.suppressed_ids,
         )
         for name, adapter in self.adapters.items():
             engine.adapters.load(name, adapter)

@@ -28,6 +28,7 @@ class SpecialRoles:
         unk_id: Stands for what can't be expressed.
         pad_id: Fills batches.
         eos_ids: Every token that ends an answer, as far as the files say so.
+        suppressed_ids: Tokens that no answer has.
         add_bos: Whether BOS begins a prompt.
         add_eos: Whether EOS ends a text to encode.
     """
@@ -37,6 +38,7 @@ class SpecialRoles:
     unk_id: int | None
     pad_id: int | None
     eos_ids: frozenset[int]
+    suppressed_ids: frozenset[int]
     add_bos: bool
     add_eos: bool
 
@@ -84,6 +86,7 @@ class SpecialRoles:
             unk_id=found["unk"],
             pad_id=found["pad"],
             eos_ids=frozenset(ends),
+            suppressed_ids=_suppressed_ids(generation, table),
             add_bos=found["bos"] is not None
             and settings.get("add_bos_token", bool, first == found["bos"]),
             add_eos=found["eos"] is not None
@@ -118,6 +121,16 @@ def _token_ids(settings: JsonObject, key: str, table: TokenTable) -> list[int]:
                 f"{key} is {value!r:.100}, but token ids are 0 to {len(table.texts) - 1}",
             )
     return tokens
+
+
+def _suppressed_ids(generation: JsonObject, table: TokenTable) -> frozenset[int]:
+    """Tokens that no answer has. Those that the table lacks can't come anyway."""
+    tokens = generation.get("suppress_tokens", list, [])
+    if not all(type(token) is int for token in tokens):
+        raise ModelLoadError(
+            generation.source, f"suppress_tokens must be token ids, but is {tokens!r:.100}"
+        )
+    return frozenset(token for token in tokens if 0 <= token < len(table.texts))
 
 
 def frame(content: Mapping[str, Any], table: TokenTable) -> tuple[int | None, int | None]:

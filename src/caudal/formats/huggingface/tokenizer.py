@@ -116,6 +116,7 @@ def _vocabulary(
         unk_id=unk_id,
         pad_id=roles.pad_id,
         eos_ids=frozenset(ends),
+        suppressed_ids=roles.suppressed_ids,
         edges=edges,
     )
 
