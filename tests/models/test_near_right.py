@@ -122,6 +122,7 @@ def test_sizes_too_large_are_named(name: str, tmp_path: Path) -> None:
         ("qwen2", "self_attn.k_proj.bias"),
         ("qwen2_moe", "self_attn.q_proj.bias"),
         ("qwen2_vl", "self_attn.v_proj.bias"),
+        ("stablelm", "post_attention_layernorm.weight"),
         ("stablelm", "self_attn.q_proj.bias"),
         ("starcoder2", "mlp.c_fc.bias"),
     ],

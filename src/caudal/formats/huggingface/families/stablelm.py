@@ -5,7 +5,7 @@ from __future__ import annotations
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
 from caudal.formats.huggingface.keys import layer_norm_keys, rotated_channels
-from caudal.formats.huggingface.needed import biases, biases_if
+from caudal.formats.huggingface.needed import Needed, biases, biases_if
 
 
 def _keys(config: Config) -> Keys:
@@ -14,7 +14,20 @@ def _keys(config: Config) -> Keys:
     return {
         **layer_norm_keys(config),
         "rope.dimension_count": rotated_channels(config, 0.25),
-        "use_parallel_residual": config.get("use_parallel_residual", bool, False),
+        "use_parallel_residual": _is_parallel(config),
+    }
+
+
+def _is_parallel(config: Config) -> bool:
+    return config.get("use_parallel_residual", bool, False)
+
+
+def _needed(config: Config) -> Needed:
+    """Biases, and a norm of the MLP's own, without which it would stand beside the attention."""
+    return {
+        **biases("attn_norm", "ffn_norm", "output_norm"),
+        **biases_if(config, "use_qkv_bias", ("attn_q", "attn_k", "attn_v")),
+        **({} if _is_parallel(config) else {"ffn_up.weight": "ffn_norm.weight"}),
     }
 
 
@@ -23,8 +36,5 @@ FAMILY = Family(
     architecture="stablelm",
     keys=_keys,
     layer={**ATTENTION, **MLP, **NORMS},
-    needed=lambda config: {
-        **biases("attn_norm", "ffn_norm", "output_norm"),
-        **biases_if(config, "use_qkv_bias", ("attn_q", "attn_k", "attn_v")),
-    },
+    needed=_needed,
 )
