@@ -178,6 +178,24 @@ SOFTMAX, SIGMOID, SOFTMAX_OF_CHOSEN = 1, 2, 3
 """GGUF's numbers for how experts are scored."""
 
 
+def leading_dense_layers(config: Config, default: int) -> int:
+    """Layers before the first with experts, by `mlp_layer_types`.
+
+    Args:
+        config: The configuration.
+        default: How many, where it doesn't say.
+
+    Raises:
+        ModelLoadError: It doesn't say it of each layer, or others are without experts, too.
+    """
+    layers = config.positive("num_hidden_layers")
+    kinds = config.strings("mlp_layer_types", [])
+    dense = kinds.count("dense")
+    if kinds and kinds != ["dense"] * dense + ["sparse"] * (layers - dense):
+        raise config.error(f"mlp_layer_types isn't dense, then sparse for each of {layers} layers")
+    return dense if kinds else default
+
+
 def deepseek_expert_keys(config: Config, *, scoring: int = SIGMOID) -> dict[str, MetadataValue]:
     """Experts as DeepSeek has them, below `{architecture}.`.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, EXPERTS, MLP, SHARED_EXPERTS, Family, Keys
 from caudal.formats.huggingface.keys import (
@@ -12,8 +10,10 @@ from caudal.formats.huggingface.keys import (
     decoder_keys,
     expert_keys,
     layer_norm_keys,
+    leading_dense_layers,
+    local_layers,
+    window_keys,
 )
-from caudal.formats.huggingface.rope_keys import FULL, SLIDING
 
 _GLOBAL_EVERY = 4
 
@@ -22,14 +22,10 @@ def _keys(config: Config) -> Keys:
     config.require("hidden_act", SILU, "silu")
     layers = config.positive("num_hidden_layers")
     every = config.positive("sliding_window_pattern", _GLOBAL_EVERY)
-    default = [SLIDING if (layer + 1) % every else FULL for layer in range(layers)]
-    kinds = config.strings("layer_types", default)
-    if len(kinds) != layers or not all(kind in (FULL, SLIDING) for kind in kinds):
-        raise config.error(f"layer_types isn't {SLIDING} or {FULL} for each of {layers} layers")
+    local = local_layers(config, [(layer + 1) % every != 0 for layer in range(layers)])
     return {
         **layer_norm_keys(config),
-        "attention.sliding_window": config.positive("sliding_window"),
-        "attention.sliding_window_pattern": np.array([kind == SLIDING for kind in kinds]),
+        **window_keys(config, local),
         "logit_scale": config.get("logit_scale", float),
     }
 
@@ -40,11 +36,7 @@ def _keys_with_experts(config: Config) -> Keys:
         raise config.error("layer_types is missing")
     config.require("shared_expert_combination_strategy", ("average",), "average")
     config.require("expert_selection_fn", tuple(_SCORINGS), "softmax")
-    layers, inner = config.positive("num_hidden_layers"), config.positive("intermediate_size")
-    kinds = config.strings("mlp_layer_types", ["sparse"] * layers)
-    dense = kinds.count("dense")
-    if kinds != ["dense"] * dense + ["sparse"] * (layers - dense):
-        raise config.error("mlp_layer_types isn't of dense layers, then sparse ones")
+    inner = config.positive("intermediate_size")
     shared = config.get("num_shared_experts", int, 0)
     keys = {**_keys(config), **expert_keys(config)}
     if "rms_norm_eps" in config:
@@ -53,7 +45,7 @@ def _keys_with_experts(config: Config) -> Keys:
         keys[of_norms] = decoder_keys(config)[of_norms]
     return keys | {
         "feed_forward_length": config.positive("prefix_dense_intermediate_size", inner),
-        "leading_dense_block_count": dense,
+        "leading_dense_block_count": leading_dense_layers(config, 0),
         "expert_feed_forward_length": inner,
         "expert_shared_count": shared,
         "expert_shared_feed_forward_length": shared * inner,

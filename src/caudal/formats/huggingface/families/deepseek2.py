@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import EXPERTS, MLP, NORMS, SHARED_EXPERTS, Family, Keys
-from caudal.formats.huggingface.keys import SOFTMAX, decoder_keys, deepseek_expert_keys
+from caudal.formats.huggingface.keys import (
+    SOFTMAX,
+    decoder_keys,
+    deepseek_expert_keys,
+    leading_dense_layers,
+)
 from caudal.formats.huggingface.needed import SELECTION, Needed, biases_if
 from caudal.formats.huggingface.rope_keys import rope_parameters, yarn_multiplier_keys
 from caudal.formats.huggingface.rows import Rows
@@ -46,25 +51,18 @@ def _expert_keys(config: Config) -> dict[str, MetadataValue]:
     if _V2 not in config.model_types:
         config.require("scoring_func", ("sigmoid",), "sigmoid")
         config.require("topk_method", ("noaux_tc",), "noaux_tc")
-        return {**deepseek_expert_keys(config), "leading_dense_block_count": _dense_layers(config)}
+        default = 1 if "glm4_moe_lite" in config.model_types else 3
+        dense = config.get("first_k_dense_replace", int, default)
+        return {
+            **deepseek_expert_keys(config),
+            "leading_dense_block_count": leading_dense_layers(config, dense),
+        }
     config.require("scoring_func", ("softmax",), "softmax")
     config.require("topk_method", ("greedy", "group_limited_greedy"), "greedy")
     keys = deepseek_expert_keys(config, scoring=SOFTMAX)
     if config.get("topk_method", str, "greedy") == "greedy":
         keys |= {"expert_group_count": 1, "expert_group_used_count": 1}
     return keys | {"expert_weights_norm": False}  # transformers takes no notice of it
-
-
-def _dense_layers(config: Config) -> int:
-    """Layers before the first with experts."""
-    kinds = config.strings("mlp_layer_types", [])
-    if not kinds:
-        default = 1 if "glm4_moe_lite" in config.model_types else 3
-        return config.get("first_k_dense_replace", int, default)
-    dense = kinds.count("dense")
-    if kinds != ["dense"] * dense + ["sparse"] * (len(kinds) - dense):
-        raise config.error("mlp_layer_types isn't of dense layers, then sparse ones")
-    return dense
 
 
 def _up_projections(found: Found) -> Mapping[str, Rows]:
