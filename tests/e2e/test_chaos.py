@@ -27,10 +27,10 @@ from typing import Any
 import httpx
 import pytest
 
-from caudal.fleet import fleet as fleet_module
 from caudal.fleet import member as member_module
 from caudal.fleet.catalogue import GivenModels, given_offer
-from caudal.fleet.fleet import Fleet, FleetOptions
+from caudal.fleet.fleet import Fleet
+from caudal.fleet.options import FleetOptions
 from caudal.loading.options import LoadOptions
 from caudal.store import Store
 from caudal.workers.heartbeat import Patience
@@ -360,8 +360,8 @@ async def recover(server: AnyServer, expected: dict[Question, Any]) -> None:
 @pytest.mark.timeout(SECONDS + 240)
 def test_chaos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     print(f"CAUDAL_CHAOS_SEED={SEED} CAUDAL_CHAOS_SECONDS={SECONDS:g}")
-    for module in (fleet_module, member_module):  # or there would be nobody left to be harmed
-        monkeypatch.setattr(module, "LONGEST_BACK_OFF", 0.5)
+    # Or there would be nobody left to be harmed.
+    monkeypatch.setattr(member_module, "LONGEST_BACK_OFF", 0.5)
     models = write_models(tmp_path / "models")
     before = digests(tmp_path / "models")
     quiet = fleet_of(models, InProcessLauncher(), tmp_path, memory=2**40)

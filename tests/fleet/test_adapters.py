@@ -10,8 +10,9 @@ import pytest
 
 from caudal.errors import UnknownModelError
 from caudal.fleet.catalogue import GivenModels
-from caudal.fleet.fleet import Fleet, FleetOptions
+from caudal.fleet.fleet import Fleet
 from caudal.fleet.member import ModelOffer
+from caudal.fleet.options import FleetOptions
 from caudal.formats.lora.base import AdapterBase
 from caudal.loading.options import LoadOptions
 from caudal.sampling_params import SamplingParams

@@ -21,7 +21,8 @@ from caudal.errors import (
     WorkerEndedError,
 )
 from caudal.fleet.durations import FOREVER
-from caudal.fleet.fleet import Fleet, FleetOptions
+from caudal.fleet.fleet import Fleet
+from caudal.fleet.options import FleetOptions
 from caudal.fleet.policy import Stage
 from caudal.service.context import RequestContext
 from support.fake_launcher import FakeLauncher, FakeModel, Offered, offers

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caudal.errors import CaudalError, ModelLoadError, ModelTooLargeError
-from caudal.fleet.fleet import Fleet, FleetOptions
+from caudal.fleet.fleet import Fleet
+from caudal.fleet.options import FleetOptions
 from caudal.service.context import RequestContext
 from support.fake_launcher import FakeLauncher, FakeModel, Offered, offers
 from support.virtual_time import run_virtually

@@ -23,7 +23,8 @@ from caudal.errors import (
     WorkerEndedError,
 )
 from caudal.fleet.catalogue import GivenModels
-from caudal.fleet.fleet import Fleet, FleetOptions
+from caudal.fleet.fleet import Fleet
+from caudal.fleet.options import FleetOptions
 from caudal.models.program import Task
 from caudal.routes.configuration import read_routes
 from caudal.routes.routed_models import RoutedModels

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from caudal.errors import ModelLoadError
-from caudal.fleet.fleet import Fleet, FleetOptions
+from caudal.fleet.fleet import Fleet
+from caudal.fleet.options import FleetOptions
 from caudal.server import waiting_for_models
 from support.fake_launcher import FakeLauncher, FakeModel, Offered, offers
 from support.fake_model import ScriptedExecutor, serve_fake

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from caudal.fleet.catalogue import GivenModels
-from caudal.fleet.fleet import Fleet, FleetOptions
+from caudal.fleet.fleet import Fleet
 from caudal.fleet.member import ModelOffer
+from caudal.fleet.options import FleetOptions
 from caudal.loading.options import LoadOptions
 from caudal.workers.launcher import ModelSource
 from caudal.workers.worker_launcher import WorkerLauncher

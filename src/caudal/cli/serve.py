@@ -103,7 +103,8 @@ def serve(
     from caudal.cli.pull_display import ensure_with_display
     from caudal.fleet.catalogue import Catalogue, GivenModels, StoredModels, given_offer
     from caudal.fleet.durations import FOREVER, keep_alive_seconds
-    from caudal.fleet.fleet import Fleet, FleetOptions
+    from caudal.fleet.fleet import Fleet
+    from caudal.fleet.options import FleetOptions
     from caudal.loading.options import LoadOptions
     from caudal.machine import available_memory
     from caudal.routes.configuration import read_routes

@@ -1,5 +1,6 @@
 """Which models there are, which of them are loaded, and what is loaded and unloaded when.
 
-`fleet.py` is what the server asks for models; `policy.py` decides, of plain figures, and
-`member.py` is one model on its way from a name to something that answers, and back.
+`fleet.py` is what the server asks for models; `roster.py` knows which there are (those of a
+`catalogue.py`), and `member.py` is one of them. `dispatcher.py` has requests wait, and begins what
+`policy.py` decides of plain figures; `lifecycle.py` does it.
 """

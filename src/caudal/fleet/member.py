@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from caudal.errors import CaudalError, WorkerEndedError
@@ -86,9 +86,9 @@ class Stay:
     """A model from its being loaded until it ends.
 
     Args:
-        member: The model.
         running: What was loaded.
         now: The time.
+        on_idle: Called when the last request on it has ended; it may be over by then.
 
     Attributes:
         running: What was loaded.
@@ -97,10 +97,10 @@ class Stay:
         idle_since: When the last of them ended; of no account while one runs.
     """
 
-    __slots__ = ("_member", "idle_since", "leases", "running", "since")
+    __slots__ = ("_on_idle", "idle_since", "leases", "running", "since")
 
-    def __init__(self, member: Member, running: RunningModel, now: float) -> None:
-        self._member = member
+    def __init__(self, running: RunningModel, now: float, on_idle: Callable[[], None]) -> None:
+        self._on_idle = on_idle
         self.running = running
         self.since = self.idle_since = now
         self.leases = 0
@@ -115,7 +115,11 @@ class Stay:
         self.leases -= 1
         if not self.leases:
             self.idle_since = asyncio.get_running_loop().time()
-            self._member.on_idle(self)
+            self._on_idle()
+
+    def has_proved_itself(self, now: float) -> bool:
+        """Whether it has run for so long that what went wrong before is of no account."""
+        return now - self.since >= LONGEST_BACK_OFF
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +169,6 @@ class Member:
     Args:
         offer: What it is.
         keep_alive: Seconds that it stays loaded while nobody asks anything of it.
-        on_idle: Called when the last request on it has ended.
 
     Attributes:
         offer: What it is.
@@ -187,12 +190,9 @@ class Member:
         changed: Set, and replaced, when its stage changes.
     """
 
-    def __init__(
-        self, offer: ModelOffer, keep_alive: float, on_idle: Callable[[Member], None]
-    ) -> None:
+    def __init__(self, offer: ModelOffer, keep_alive: float) -> None:
         self.offer = offer
         self.default_keep_alive = self.keep_alive = keep_alive
-        self._on_idle = on_idle
         self.adapters: Mapping[str, str] = offer.source.adapters
         self.stage = Stage.UNLOADED
         self.moved_at = 0.0
@@ -272,11 +272,6 @@ class Member:
             return self.adapters
         return {each.name: each.path for each in self.stay.running.service.adapters}
 
-    def on_idle(self, stay: Stay) -> None:
-        """The last request on a stay has ended; it may be one that is over."""
-        if stay is self.stay:
-            self._on_idle(self)
-
     def move(self, stage: Stage) -> None:
         """It has got further, or back."""
         self.stage = stage
@@ -313,8 +308,3 @@ class Member:
         seconds = first if times == 1 else min(LONGEST_BACK_OFF, 2.0 ** min(times - 2, 10))
         self.trouble = Trouble(error, reason, now + seconds, times)
         return self.trouble
-
-
-def names_of(members: Sequence[Member]) -> list[str]:
-    """All names that are shown, each once."""
-    return list(dict.fromkeys(name for member in members for name in member.offer.names))
