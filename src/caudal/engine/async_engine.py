@@ -199,6 +199,7 @@ class AsyncEngine:
             except Exception as error:  # the engine goes on without it
                 self._loaded(loading, error)
             else:
+                self._stats = self._engine.stats()  # who is told of it finds it counted
                 self._loaded(loading, made)
 
         with self._guard:
