@@ -153,11 +153,15 @@ def test_what_goes_with_one_model_is_refused_with_others(served: dict[str, Any],
     assert served == {}
 
 
-def test_models_are_in_processes_of_their_own_unless_told_otherwise(served: dict[str, Any]):
-    for options, launcher in (([], Elsewhere), (["--in-process"], in_process.InProcessLauncher)):
+def test_models_are_in_processes_of_their_own_unless_told_otherwise(
+    served: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    launcher, used = in_process.InProcessLauncher, []
+    monkeypatch.setattr(launcher, "__init__", lambda self: used.append(type(self)))
+    for options in ([], ["--in-process"]):
         result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0", *options])
         assert result.exit_code == 0, result.output
-        assert type(served["models"]._launcher) is launcher
+    assert used == [Elsewhere, launcher]
 
 
 @pytest.mark.parametrize("option", ["--api-key", "--served-model-name"])
