@@ -106,6 +106,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 ),
             ),
             load=lambda memory, progress: loaded(name),
+            adapters={},
         )
 
     def resolve(store: Store, name: str) -> StoredModel:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from caudal.errors import UnknownModelError
+from caudal.errors import ModelTooLargeError, UnknownModelError
 from caudal.fleet.catalogue import GivenModels
 from caudal.fleet.fleet import Fleet
 from caudal.fleet.member import ModelOffer
@@ -47,11 +47,11 @@ def offer(name: str, path: str, adapters: Mapping[str, str]) -> ModelOffer:
     return ModelOffer(source=source, names=(name,))
 
 
-def fleet_of(paths: Mapping[str, str]) -> Fleet:
+def fleet_of(paths: Mapping[str, str], memory: int = 2**34) -> Fleet:
     """One with room for one of two models, the first of which has an adapter."""
     offers = [offer("a", paths["a"], {"sql": paths["sql"]}), offer("b", paths["b"], {})]
     load = LoadOptions(threads=1, kv_memory=2**20)
-    options = FleetOptions(memory=2**34, load=load, max_loaded=1, pause=0.0)
+    options = FleetOptions(memory=memory, load=load, max_loaded=1, pause=0.0)
     return Fleet(GivenModels(offers), InProcessLauncher(), options)
 
 
@@ -99,6 +99,42 @@ def test_adapters_come_back_with_their_model(paths: dict[str, str]):
         await fleet.shutdown()
 
     asyncio.run(check())
+
+
+def test_adapters_take_room_of_the_models(paths: dict[str, str]):
+    async def held() -> tuple[int, int]:
+        fleet = fleet_of(paths)
+        await fleet.load("a")
+        [model, _] = fleet.members
+        assert model.plan is not None
+        assert model.stay is not None
+        running = model.stay.running
+        [adapter] = running.service.adapters
+        assert model.held == running.memory.bytes + adapter.bytes
+        assert fleet.room == fleet.memory - model.held
+        found = await fleet.resolve("a")
+        await found.service.load_adapter("poet", paths["poet"])
+        found.lease.release()
+        assert fleet.room == fleet.memory - running.memory.bytes - 2 * adapter.bytes
+        await fleet.shutdown()
+        return model.plan.bytes, adapter.bytes
+
+    async def refused(memory: int) -> None:
+        fleet = fleet_of(paths, memory)
+        with pytest.raises(ModelTooLargeError):
+            await fleet.load("a")
+        await fleet.shutdown()
+
+    needed, of_one = asyncio.run(held())
+    asyncio.run(refused(needed - 1))
+    body = {"lora_name": "poet", "lora_path": paths["poet"], "model": "a"}
+    for memory, status in ((needed, 400), (needed + 2 * of_one, 200)):
+        fleet = fleet_of(paths, memory)
+        with running_models(fleet, fleet.start, allow_runtime_lora=True) as server:
+            answer = server.http.post("/v1/load_lora_adapter", json=body)
+        assert answer.status_code == status, answer.text
+        if status == 400:
+            assert f"cannot load {paths['poet']}: loading it takes 0." in answer.text
 
 
 def test_adapters_of_a_model_that_is_not_loaded_can_be_unloaded(paths: dict[str, str]):

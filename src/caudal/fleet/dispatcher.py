@@ -195,6 +195,7 @@ class Dispatcher:
         pinned = [each for each in self._roster.members if each.offer.pinned and each.held]
         kept = sum(each.held for each in pinned)
         if need.least_bytes + kept > self._options.memory:
+            member.forget_adapters()
             member.fail(
                 ModelTooLargeError(member.name, need.least_bytes, self._options.memory, kept)
             )

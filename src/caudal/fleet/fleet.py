@@ -70,6 +70,11 @@ class Fleet(Models):
         return self.options.memory
 
     @property
+    def room(self) -> int:
+        """See `Models`."""
+        return max(0, self.memory - sum(member.held for member in self.members))
+
+    @property
     def keep_alive(self) -> float:
         """Seconds that models stay where no request says otherwise."""
         return self._roster.keep_alive

@@ -188,7 +188,7 @@ class Lifecycle:
 
     def _note_failure(self, member: Member, error: Exception) -> None:
         """Tell those who wait why, and let nobody try again at once."""
-        member.adapters = member.offer.source.adapters  # one that came later may be to blame
+        member.forget_adapters()
         if isinstance(error, ModelNotFoundError) and self._roster.grows:
             others = [name for name in self._roster.own_names if name != member.name]
             member.fail(UnknownModelError(member.name, others))

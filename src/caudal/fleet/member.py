@@ -239,11 +239,12 @@ class Member:
 
     @property
     def held(self) -> int:
-        """Bytes that it has."""
+        """Bytes that it has, with its adapters."""
         if self.stage not in HOLDS_MEMORY:
             return 0
         if self.stay is not None:
-            return self.stay.running.memory.bytes
+            running = self.stay.running
+            return running.memory.bytes + sum(each.bytes for each in running.service.adapters)
         assert self.plan is not None
         return self.plan.fixed + self.granted
 
@@ -271,6 +272,10 @@ class Member:
         if self.stay is None:
             return self.adapters
         return {each.name: each.path for each in self.stay.running.service.adapters}
+
+    def forget_adapters(self) -> None:
+        """Begin with those of the start: one that came later may be why it can't be loaded."""
+        self.adapters = self.offer.source.adapters
 
     def move(self, stage: Stage) -> None:
         """It has got further, or back."""

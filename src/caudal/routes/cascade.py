@@ -43,7 +43,7 @@ from caudal.service.answers import (
 from caudal.service.asking import Asking
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.info import AdapterInfo, ServiceInfo
-from caudal.service.models import Found, Lease
+from caudal.service.models import NO_LEASE, Found, Lease
 from caudal.service.service import RunningChat, RunningText, Service
 from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
 from caudal.structured_outputs import StructuredOutputsParams
@@ -73,20 +73,6 @@ H = TypeVar("H", HeldText, HeldChat)
 
 Find = Callable[[str], Awaitable[Found]]
 Begin = Callable[[Service, SamplingParams, bool], Awaitable[Sequence[H]]]
-
-
-class _NoLease(Lease):
-    """Of a model that has answered already, and may be gone."""
-
-    def again(self) -> Lease:
-        """See `Lease`."""
-        return self
-
-    def release(self) -> None:
-        """See `Lease`."""
-
-
-_NO_LEASE = _NoLease()
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +232,7 @@ class CascadeService(Service):
             if (failure := await self._move_on()) is None:
                 params = await self._params(given)
             elif kept is not None:
-                self._set_current(replace(kept.found, lease=_NO_LEASE))
+                self._set_current(replace(kept.found, lease=NO_LEASE))
                 return _showing(
                     kept.answers, [each for each in unused if each is not kept.given_up]
                 )
@@ -364,7 +350,7 @@ class CascadeService(Service):
         return await self.current.service.render(conversation)
 
     async def load_adapter(
-        self, name: str, path: str, *, replace: bool = False
+        self, name: str, path: str, *, replace: bool = False, room: int | None = None
     ) -> Sequence[AdapterInfo]:
         """Adapters are its models'."""
         raise self._is_route()

@@ -82,6 +82,11 @@ class RoutedModels(Models):
         return self._models.memory
 
     @property
+    def room(self) -> int | None:
+        """See `Models`."""
+        return self._models.room
+
+    @property
     def serves_one(self) -> bool:
         """See `Models`."""
         return self._models.serves_one

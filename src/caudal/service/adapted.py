@@ -124,10 +124,10 @@ class AdaptedService(Service):
         return await self.base.render(conversation)
 
     async def load_adapter(
-        self, name: str, path: str, *, replace: bool = False
+        self, name: str, path: str, *, replace: bool = False, room: int | None = None
     ) -> Sequence[AdapterInfo]:
         """See `Service`."""
-        return await self.base.load_adapter(name, path, replace=replace)
+        return await self.base.load_adapter(name, path, replace=replace, room=room)
 
     async def unload_adapter(self, name: str) -> Sequence[AdapterInfo]:
         """See `Service`."""

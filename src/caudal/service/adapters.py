@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from caudal.engine.adapters import EngineAdapter
-from caudal.errors import AdapterExistsError, UnknownAdapterError
+from caudal.errors import AdapterExistsError, ModelLoadError, UnknownAdapterError
 from caudal.formats.lora.adapter import Adapter
 from caudal.service.info import AdapterInfo
 
@@ -71,7 +71,9 @@ class ModelAdapters:
             raise UnknownAdapterError(name)
         return found.number
 
-    async def load(self, name: str, path: str, *, replace: bool = False) -> None:
+    async def load(
+        self, name: str, path: str, *, replace: bool = False, room: int | None = None
+    ) -> None:
         """Load an adapter; requests that come after it are answered with it.
 
         Args:
@@ -79,19 +81,28 @@ class ModelAdapters:
             path: Its file or folder.
             replace: It may take the place of one of the same name, with which requests that have
                 come before are still answered.
+            room: Bytes that it may take; None for as many as it does.
 
         Raises:
             AdapterExistsError: The name is taken.
             AdapterNotFoundError: There is no such file.
-            ModelLoadError: It can't be used with this model.
+            ModelLoadError: It can't be used with this model, or takes more than it may.
             EngineDeadError: The engine has stopped.
         """
         self._check_name(name, replace=replace)
         # It goes on where the call is cancelled: what is loaded has a name.
-        await asyncio.shield(asyncio.ensure_future(self._load(name, path, replace=replace)))
+        loading = self._load(name, path, replace=replace, room=room)
+        await asyncio.shield(asyncio.ensure_future(loading))
 
-    async def _load(self, name: str, path: str, *, replace: bool) -> None:
+    async def _load(self, name: str, path: str, *, replace: bool, room: int | None) -> None:
         adapter = await asyncio.to_thread(self._read, name, path)
+        if room is not None and adapter.nbytes > room:
+            raise ModelLoadError(
+                path,
+                f"loading it takes {adapter.nbytes / 1e6:.1f} MB, but {room / 1e6:.1f} MB are left "
+                "of the memory that all models may have. Unload a model or an adapter, or raise "
+                "--memory.",
+            )
         made = await self._engine.load_adapter(name, adapter)
         with self._guard:
             try:

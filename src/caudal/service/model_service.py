@@ -243,10 +243,10 @@ class ModelService(Service):
     # What it may do it with
 
     async def load_adapter(
-        self, name: str, path: str, *, replace: bool = False
+        self, name: str, path: str, *, replace: bool = False, room: int | None = None
     ) -> Sequence[AdapterInfo]:
         """See `Service`."""
-        await self.parts.adapters.load(name, path, replace=replace)
+        await self.parts.adapters.load(name, path, replace=replace, room=room)
         return self.adapters
 
     async def unload_adapter(self, name: str) -> Sequence[AdapterInfo]:

@@ -26,6 +26,20 @@ class Lease(Protocol):
         """Nothing is asked of it any more. Safe to call twice."""
 
 
+class NoLease(Lease):
+    """Of a model that stays anyway, or has answered already."""
+
+    def again(self) -> Lease:
+        """See `Lease`."""
+        return self
+
+    def release(self) -> None:
+        """See `Lease`."""
+
+
+NO_LEASE = NoLease()
+
+
 @dataclass(slots=True)
 class Found:
     """A model that is ready to be asked.
@@ -109,6 +123,10 @@ class Models(Protocol):
     @property
     def memory(self) -> int | None:
         """Bytes that all models may have together; None where nobody counts."""
+
+    @property
+    def room(self) -> int | None:
+        """Bytes of these that no model has; None likewise."""
 
     @property
     def serves_one(self) -> bool:

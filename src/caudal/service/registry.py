@@ -8,31 +8,17 @@ from typing import TYPE_CHECKING
 from caudal.errors import ParameterError, UnknownModelError
 from caudal.service.adapted import AdaptedService
 from caudal.service.context import NO_CONTEXT, RequestContext
-from caudal.service.models import Found, Models, ModelStatus
+from caudal.service.models import NO_LEASE, Found, Models, ModelStatus
 from caudal.service.service import Service
 
 if TYPE_CHECKING:
     from caudal.models.program import Task
 
 
-class NoLease:
-    """Of a model that stays anyway."""
-
-    def again(self) -> NoLease:
-        """See `Lease`."""
-        return self
-
-    def release(self) -> None:
-        """See `Lease`."""
-
-
-_NO_LEASE = NoLease()
-
-
 class ModelRegistry(Models):
     """The models that were added, by their names; until the first is, it isn't ready."""
 
-    memory = None
+    memory = room = None
 
     def __init__(self) -> None:
         self._services: dict[str, Service] = {}
@@ -98,7 +84,7 @@ class ModelRegistry(Models):
             service = by_name[name]
         if task is not None:
             service.check_task(task)
-        return Found(name or service.names[0], service, _NO_LEASE)
+        return Found(name or service.names[0], service, NO_LEASE)
 
     async def resolve(
         self,

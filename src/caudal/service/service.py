@@ -240,7 +240,7 @@ class Service(Protocol):
     # What it may do it with
 
     async def load_adapter(
-        self, name: str, path: str, *, replace: bool = False
+        self, name: str, path: str, *, replace: bool = False, room: int | None = None
     ) -> Sequence[AdapterInfo]:
         """Load an adapter while the model runs.
 
@@ -249,6 +249,7 @@ class Service(Protocol):
             path: Its file or folder, on the machine that the model is on.
             replace: It may take the place of one of the same name; requests that have come before
                 are still answered with that one.
+            room: Bytes that it may take; None for as many as it does.
 
         Returns:
             All that there are now.
@@ -256,7 +257,7 @@ class Service(Protocol):
         Raises:
             AdapterExistsError: The name is taken.
             AdapterNotFoundError: There is no such file.
-            ModelLoadError: It can't be used with this model.
+            ModelLoadError: It can't be used with this model, or takes more than it may.
         """
 
     async def unload_adapter(self, name: str) -> Sequence[AdapterInfo]:

@@ -141,9 +141,9 @@ class ServiceHost:
             return service.adapters
 
         async def load_adapter(
-            call: int, name: str, path: str, replace: bool
+            call: int, name: str, path: str, replace: bool, room: int | None
         ) -> Sequence[AdapterInfo]:
-            return await service.load_adapter(name, path, replace=replace)
+            return await service.load_adapter(name, path, replace=replace, room=room)
 
         async def tokenize(
             call: int, text: str, add_special: bool, parse_special: bool, show: TokenForm | None

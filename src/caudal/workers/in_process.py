@@ -81,6 +81,7 @@ class OpenFiles:
             least=run.memory.least,
             workspace=run.memory.workspace,
             process=taken,
+            adapters=sum(adapter.nbytes for adapter in planned.adapters.values()),
         )
 
     def load(

@@ -72,6 +72,7 @@ class ModelPlan:
             that options ask for) has no room.
         workspace: Bytes of what an iteration computes with.
         process: Bytes that its process has taken before; 0 where it is in this one.
+        adapters: Bytes of the adapters that it begins with, as they are read: about what they take.
     """
 
     names: tuple[str, ...]
@@ -85,6 +86,7 @@ class ModelPlan:
     least: int
     workspace: int
     process: int
+    adapters: int = 0
 
     @property
     def memory(self) -> int:
@@ -94,7 +96,7 @@ class ModelPlan:
     @property
     def fixed(self) -> int:
         """Bytes that it takes whatever it is given for sequences."""
-        return self.weights + self.workspace + self.process
+        return self.weights + self.workspace + self.process + self.adapters
 
     @property
     def bytes(self) -> int:
@@ -109,7 +111,7 @@ class ModelPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMemory:
-    """What a running model holds, in bytes.
+    """What a running model holds, in bytes; its adapters, which come and go, are not in it.
 
     Attributes:
         weights: Its weights, as they are packed.

@@ -172,7 +172,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "measure": (tuple[Conversation, StructuredOutputsParams | None], ConversationSize),
     "render": (tuple[Conversation], str),
     "adapters": (tuple[()], list[AdapterInfo]),
-    "load_adapter": (tuple[str, str, bool], list[AdapterInfo]),
+    "load_adapter": (tuple[str, str, bool, int | None], list[AdapterInfo]),
     "unload_adapter": (tuple[str], list[AdapterInfo]),
     "shutdown": (tuple[()], None),
 }

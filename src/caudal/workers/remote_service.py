@@ -433,10 +433,10 @@ class RemoteService(Service):
         return text
 
     async def load_adapter(
-        self, name: str, path: str, *, replace: bool = False
+        self, name: str, path: str, *, replace: bool = False, room: int | None = None
     ) -> Sequence[AdapterInfo]:
         """See `Service`."""
-        self._adapters = await self._connection.call("load_adapter", name, path, replace)
+        self._adapters = await self._connection.call("load_adapter", name, path, replace, room)
         return self._adapters
 
     async def unload_adapter(self, name: str) -> Sequence[AdapterInfo]:

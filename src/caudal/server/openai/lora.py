@@ -63,12 +63,13 @@ async def load_lora_adapter(
             "lora_path" if name else "lora_name",
             "Both 'lora_name' and 'lora_path' must be provided.",
         )
-    if name in served_models(asked.request).names and all(
-        adapter.name != name for adapter in model.adapters
-    ):
+    models = served_models(asked.request)
+    if name in models.names and all(adapter.name != name for adapter in model.adapters):
         raise AdapterExistsError(name, is_adapter=False)
     try:
-        await model.load_adapter(name, body.lora_path, replace=bool(body.load_inplace))
+        await model.load_adapter(
+            name, body.lora_path, replace=bool(body.load_inplace), room=models.room
+        )
     except ModelLoadError as error:  # vLLM says 500, after which clients try again
         raise ParameterError("lora_path", str(error)) from None
     return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
