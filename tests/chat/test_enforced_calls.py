@@ -351,6 +351,14 @@ def test_messages_hold_what_tags_cannot_as_json_and_several_calls(tmp_path: Path
         ("f", '{"a": "12"}')
     ] * 2
     assert (read.reasoning, read.content) == ("Hm", "")
+    # Where nothing is enforced, the model writes its tags.
+    tags = (
+        ' to=f<|message|><atem:function_calls>\n<atem:invoke name="f">\n'
+        '<atem:parameter name="a">12</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
+    )
+    tokens = model.tokenizer.encode(tags, add_special=False, parse_special=True)
+    free = model.chat.prepare(Conversation(messages=ASK, tools=asked.tools))
+    assert [found.arguments for found in model.read(free, tokens).tool_calls] == ['{"a": "12"}']
 
 
 @pytest.mark.parametrize(
@@ -371,6 +379,7 @@ def test_strings_within_lists_and_objects_are_written_as_the_model_knows_them(
             "lines": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2},
             "where": {"type": "array", "items": entry},
             "code": {"type": "array", "items": {"type": "string", "pattern": "^[0-9]$"}},
+            "none": {"type": "array", "items": {"type": "string"}, "maxItems": 0},
         },
     }
     model = Harness(name, tmp_path)
@@ -382,7 +391,7 @@ def test_strings_within_lists_and_objects_are_written_as_the_model_knows_them(
     def call(members: str) -> str:
         return f"{marks[0]}call:f{{{members.replace('~', quote)}}}{marks[1]}"
 
-    good = 'lines:[~x, "y"]~,~z~],where:[{note:~a b~,n:3},{}],code:["7"]'
+    good = 'lines:[~x, "y"]~,~z~],where:[{note:~a b~,n:3},{}],code:["7"],none:[]'
     assert model.accepts(prompt, call(good))
     for bad in (
         "lines:[]",
@@ -390,12 +399,13 @@ def test_strings_within_lists_and_objects_are_written_as_the_model_knows_them(
         'lines:["x"]',
         "where:[{note:~b~}]",
         "code:[~7~]",
+        "none:[~x~]",
     ):
         assert not model.accepts(prompt, call(bad))
     tokens = model.tokenizer.encode(call(good), add_special=False, parse_special=True)
     [found] = model.read(prompt, tokens).tool_calls
     value = {"lines": ['x, "y"]', "z"], "where": [{"note": "a b", "n": 3}, {}], "code": ["7"]}
-    assert json.loads(found.arguments) == value
+    assert json.loads(found.arguments) == {**value, "none": []}
     for seed in range(4):
         [drawn] = model.read(prompt, model.draw(prompt, seed)).tool_calls[:1]
         jsonschema.validate(json.loads(drawn.arguments), schema)

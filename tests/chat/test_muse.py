@@ -60,6 +60,7 @@ THOUGHT = ReasoningDelta("Let me see.")
         (ANSWERS + NEXT + CALLS, [ContentDelta("It is 4."), *CALL]),
         ("It is 4, plainly.", [ContentDelta("It is 4, plainly.")]),
         (" to=self<|message|>Let", [ReasoningDelta("Let")]),
+        (CALLS + "\n", CALL),
     ],
 )
 @pytest.mark.parametrize("live", [False, True])
@@ -84,6 +85,12 @@ def test_a_header_that_is_cut_short_is_no_content():
     for end in range(len(CALLS[: CALLS.index("<|message|>")])):
         parser = new_parser("muse_glimmer")
         assert [*parser.push(CALLS[:end]), *parser.finish(cut=True)] == []
+
+
+def test_what_follows_a_call_in_its_message_is_content():
+    answer = answer_of(events_of(new_parser("muse_glimmer"), [CALLS_NOW + " Bye."]))
+    assert [call.name for call in answer.tool_calls] == ["now"]
+    assert answer.content.strip() == "Bye."
 
 
 def test_what_is_no_call_is_content():

@@ -186,6 +186,15 @@ def test_roles_come_from_the_files_beside_it(tmp_path: Path) -> None:
         read(tmp_path / "worse", content, generation_config={"suppress_tokens": ["a"]})
 
 
+@pytest.mark.parametrize("kind", ["BertProcessing", "RobertaProcessing"])
+def test_a_frame_may_be_of_two_tokens_by_name(kind: str, tmp_path: Path) -> None:
+    frame = {"type": kind, "cls": ["<|begin|>", 262], "sep": ["<|end|>", 263]}
+    content = {**FILES["GPT-2"], "post_processor": frame}
+    settings = {"bos_token": "<|begin|>", "eos_token": "<|end|>"}
+    framed = read(tmp_path / "m", content, tokenizer_config=settings)
+    assert framed.encode("a") == [262, *framed.encode("a", add_special=False), 263]
+
+
 def test_what_ends_a_text_to_encode_may_not_be_what_ends_an_answer(tmp_path: Path) -> None:
     content = json.loads(json.dumps(FILES["GPT-2"]))
     template = content["post_processor"]["processors"][1]

@@ -63,6 +63,14 @@ def test_cuts_text_as_sentencepiece_does(made: Callable[[Path], Tokenizer], tmp_
     assert parsed == [*tokenizer.encode("a", add_special=False), EOS]
 
 
+def test_spaces_in_a_row_may_count(tmp_path: Path) -> None:
+    texts = []
+    for removed in (True, False):
+        tokenizer = from_gguf(tmp_path, **{"tokenizer.ggml.remove_extra_whitespaces": removed})
+        texts.append(tokenizer.decode(tokenizer.encode("Caudal  serves ", add_special=False)))
+    assert texts == [" Caudal serves", " Caudal  serves "]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -96,6 +96,23 @@ def test_layers_that_predict_several_tokens_are_left_out(name: str, tmp_path: Pa
     assert (ahead.kv_layers, ahead.state_layers) == (program.kv_layers, program.state_layers)
 
 
+def test_a_folders_layers_that_predict_several_tokens_are_left_out(tmp_path: Path) -> None:
+    recorded = Recorded.read("deepseek_v3")
+    whole = write_folder(recorded, tmp_path / "whole")
+    layers = recorded.config["num_hidden_layers"]
+    last = f"model.layers.{layers - 1}."
+    for name, shape in list(recorded.tensors.items()):
+        if name.startswith(last):
+            recorded.tensors[name.replace(last, f"model.layers.{layers}.")] = shape
+    assert "is not part of" in refusal(recorded, tmp_path / "longer")
+    recorded.config["num_nextn_predict_layers"] = 1
+    programs = []
+    for path in (whole, write_folder(recorded, tmp_path / "ahead")):
+        with open_reference(path) as file:
+            programs.append(build_program(file))
+    assert programs[0] == programs[1]
+
+
 def test_qwen3next_may_have_queries_keys_values_and_gates_in_one_matrix(tmp_path: Path) -> None:
     recorded = Recorded.read("qwen3_next")
     with open_reference(write_folder(recorded, tmp_path / "it")) as file:

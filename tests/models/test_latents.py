@@ -82,6 +82,23 @@ def test_one_matrix_of_keys_and_values_gives_the_same(tmp_path: Path) -> None:
         scores(write_gguf(tmp_path / "wrong.gguf", wrong, old))
 
 
+def test_queries_may_grow_with_the_position(tmp_path: Path) -> None:
+    """As in Mistral Large 3, whose files are of this architecture."""
+    with open_reference(write_folder(Recorded.read(NAME), tmp_path / "it")) as file:
+        plain = file.metadata
+        answers = []
+        for length in (None, 2**20, 4):
+            if length is not None:
+                grown = {f"{PREFIX}.temperature_scale": 0.5, f"{PREFIX}.temperature_length": length}
+                file.metadata = {**plain, **grown}
+            runner = Runner(file)
+            answers.append(runner.scores().tolist())
+            runner.close()
+    assert answers[0] == answers[1]  # no position is as far as that
+    assert answers[0][:3] == answers[2][:3]
+    assert answers[0] != answers[2]
+
+
 def test_a_folders_may_be_quantised(tmp_path: Path) -> None:
     """As DeepSeek's own are, to 8-bit floats."""
     recorded = Recorded.read(NAME)
