@@ -62,7 +62,7 @@ def peft_adapter() -> Iterator[Run]:
                 config = json.dumps(given["config"])
                 if model not in MODELS or kind not in _TYPES:
                     return False
-                if any(math.prod(shape) > _MAX_ELEMENTS for shape in shapes.values()):
+                if any(math.prod(map(int, shape)) > _MAX_ELEMENTS for shape in shapes.values()):
                     return False
                 with np.errstate(all="ignore"):  # infinities are inputs, too
                     value = np.array(given.get("value", 0.5)).astype(kind)

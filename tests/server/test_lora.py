@@ -90,8 +90,17 @@ def test_a_field_names_an_adapter_too_and_as_llama_cpp_does(served: RunningServe
     assert said(served, "fake", lora=scales[:1]) == said(served, "fake", lora=[])
     native = served.http.post("/completion", json={"prompt": "?", "n_predict": 6, "lora": scales})
     assert native.json()["content"] == "SELECT"
+    for path, body in (
+        ("/v1/embeddings", {"input": "text"}),
+        ("/v1/responses", {"input": "Who?", "max_output_tokens": 16}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Who?"}], "max_tokens": 6}),
+    ):
+        by_field = served.http.post(path, json={"model": "fake", "lora": "sql", **body})
+        by_name = served.http.post(path, json={"model": "sql", **body})
+        for key in ("model", "data", "content"):
+            assert by_field.json().get(key) == by_name.json().get(key), by_field.text
     for wrong, why in (
-        ("nobody", "there is no adapter 'nobody'"),
+        ("nobody", "no adapter 'nobody'; there are: 0 (sql), 1 (poet)"),
         ([{"id": 7, "scale": 1.0}], r"no adapter 7; there are: 0 (sql), 1 (poet)"),
         ([{"id": 0, "scale": 0.5}], "scale must be 0 or 1, but is 0.5"),
         ([{"id": 0, "scale": 1}, {"id": 1, "scale": 1}], "one adapter at most"),
@@ -101,7 +110,8 @@ def test_a_field_names_an_adapter_too_and_as_llama_cpp_does(served: RunningServe
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "lora")
         assert why in answer.json()["error"]["message"]
     assert served.http.post("/lora-adapters", json=scales[:1]).json() == {"success": True}
-    assert served.http.post("/lora-adapters", json=scales).status_code == 400
+    for wrong in (scales, scales[:1] * 2000 + scales):
+        assert served.http.post("/lora-adapters", json=wrong).status_code == 400
 
 
 def test_what_can_not_be_loaded_or_unloaded_is_told_as_vllm_does(served: RunningServer):

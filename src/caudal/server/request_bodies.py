@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 from caudal.fleet.durations import keep_alive_seconds
 from caudal.reading.fields import RequestObject
 from caudal.sampling_params import RecommendedSampling, SamplingParams
+from caudal.server.adapter_field import AdapterField
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.info import AdapterInfo
 from caudal.service.naming import OUR_NAMES, FieldNames
@@ -90,7 +91,7 @@ class ModelRequestBody(RequestObject):
         return OUR_NAMES
 
 
-class WorkRequestBody(ModelRequestBody):
+class WorkRequestBody(AdapterField, ModelRequestBody):
     """A body that asks for work, which is given up where it takes too long."""
 
     timeout: Seconds | None = Field(

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 
 from caudal.errors import ParameterError
+from caudal.server.adapter_field import AdapterScales
 from caudal.server.asked import queried_model
 from caudal.server.body import json_body
-from caudal.server.llama_cpp.fields import MAX_SCALES, AdapterScale
 
 router = APIRouter()
 
@@ -36,10 +36,10 @@ async def list_adapters(request: Request) -> list[dict[str, Any]]:
 
 @router.post("/lora-adapters")
 async def apply_adapters(
-    scales: Annotated[list[AdapterScale], json_body(list[AdapterScale])],
+    scales: Annotated[AdapterScales, json_body(AdapterScales)],
 ) -> dict[str, Any]:
     """Takes what holds anyway: that no adapter has an effect on requests that don't name it."""
-    if any(each.scale != 0 for each in scales[:MAX_SCALES]):
+    if any(each.scale != 0 for each in scales):
         raise ParameterError(
             "scale",
             "Scales for all requests are not supported by this server: what a request is answered "
