@@ -33,6 +33,17 @@ class CaudalError(Exception):
         return type(self).restored, (str(self), self.__dict__)
 
 
+def in_words(error: Exception) -> str:
+    """What has happened, where nobody raised an error on purpose; names no file."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    if "can't start new thread" in str(error):  # as Python says it
+        return "it can't start as many threads as it needs: memory has run out, or their number has"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {error}"
+
+
 HOW_TO_ASK = "docs/models.md says how to ask for another"
 """What to do about an architecture that isn't supported."""
 

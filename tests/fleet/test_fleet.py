@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from caudal.errors import (
+    AdapterNotFoundError,
     ModelLoadError,
+    ModelNotFoundError,
     ModelTooLargeError,
     ModelUnavailableError,
     ParameterError,
@@ -20,11 +22,13 @@ from caudal.errors import (
     UnsupportedTaskError,
     WorkerEndedError,
 )
+from caudal.fleet.catalogue import GivenModels
 from caudal.fleet.durations import FOREVER
 from caudal.fleet.fleet import Fleet
 from caudal.fleet.options import FleetOptions
 from caudal.fleet.policy import Stage
 from caudal.service.context import RequestContext
+from caudal.workers.messages import RemoteFailureError, error_data, raised
 from support.fake_launcher import FakeLauncher, FakeModel, Offered, offers
 from support.virtual_time import run_virtually
 
@@ -219,6 +223,38 @@ async def test_a_failed_load_is_told_to_all_and_not_tried_in_a_storm():
         broken.open_error = None
         await asyncio.sleep(5)
         await made.ask("b")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ModelLoadError("/secret/b", "tensor x is missing"), "tensor x is missing"),
+        (ModelLoadError("/secret/2.gguf", "it ends early"), "2.gguf: it ends early"),
+        (AdapterNotFoundError("sql", "/secret/sql"), "there is no file of its adapter 'sql'"),
+        (ModelNotFoundError("there is no file /secret/b"), "its files are not there any more"),
+        (ParameterError("kv_memory", "kv_memory is too small"), "kv_memory is too small"),
+        (MemoryError(), "there is not enough memory"),
+        (FileNotFoundError(2, "No such file or directory", "/secret"), "No such file or directory"),
+    ],
+)
+@pytest.mark.parametrize("crosses", [False, True])
+def test_clients_are_told_what_is_wrong_with_a_model_and_not_where_it_is(
+    error: Exception, words: str, crosses: bool, caplog: pytest.LogCaptureFixture
+):
+    if crosses:
+        error = raised(error_data(error))
+        words += " (in the model's process)" if isinstance(error, RemoteFailureError) else ""
+    launcher = FakeLauncher({"b": FakeModel(open_error=error)})
+
+    async def ask() -> str:
+        fleet = Fleet(GivenModels(offers(["b"])), launcher, FleetOptions(memory=30))
+        with pytest.raises(ModelLoadError) as told:
+            await fleet.resolve("b")
+        await fleet.shutdown()
+        return str(told.value)
+
+    assert run_virtually(ask()) == f"cannot load b: {words}"
+    assert f"b: {error} (not tried again for 1 s)" in caplog.messages
 
 
 @virtually

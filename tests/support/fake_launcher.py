@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from caudal.backends.backend import MemoryKinds, PagedKV
-from caudal.errors import CaudalError, ModelNotFoundError
+from caudal.errors import ModelNotFoundError
 from caudal.fleet.catalogue import GivenModels
 from caudal.fleet.member import ModelOffer
 from caudal.loading.options import LoadOptions
@@ -76,8 +76,8 @@ class FakeModel:
     read_seconds: float = 0.1
     open_seconds: float = 1.0
     stop_seconds: float = 0.1
-    read_error: CaudalError | None = None
-    open_error: CaudalError | None = None
+    read_error: Exception | None = None
+    open_error: Exception | None = None
     make_service: Callable[[str], Service] | None = None
     tasks: frozenset[Task] = GENERATES
 

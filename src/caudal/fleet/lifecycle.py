@@ -15,12 +15,11 @@ from typing import Any
 
 from caudal.errors import (
     CaudalError,
-    ModelLoadError,
     ModelNotFoundError,
-    ParameterError,
     UnknownModelError,
     WorkerEndedError,
 )
+from caudal.fleet.failures import told_to_clients
 from caudal.fleet.member import Lease, Member, Stay, Waiter
 from caudal.fleet.options import FleetOptions
 from caudal.fleet.policy import Stage
@@ -193,17 +192,13 @@ class Lifecycle:
             others = [name for name in self._roster.own_names if name != member.name]
             member.fail(UnknownModelError(member.name, others))
             return
-        told = error
+        told = told_to_clients(member.name, error)
         if not isinstance(error, CaudalError):
             logger.exception("loading %s failed", member.name, exc_info=error)
-            told = ModelLoadError(member.name, f"{type(error).__name__}: {error}")
-        elif isinstance(error, ParameterError):  # of the server's options, not of the request
-            told = ModelLoadError(member.name, str(error))
-        assert isinstance(told, CaudalError)
         now = asyncio.get_running_loop().time()
         trouble = member.note_trouble(told, str(told), now, first=self._options.first_back_off)
         again = trouble.retry_at - now
-        logger.warning("%s (not tried again for %.0f s)", told, again)
+        logger.warning("%s: %s (not tried again for %.0f s)", member.name, error, again)
         member.fail(told)
 
     async def _watch(self, member: Member, stay: Stay) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from caudal.chat.conversation import Conversation
 from caudal.engine.stats import EngineStats
 from caudal.engine.wire import ErrorData
-from caudal.errors import CaudalError
+from caudal.errors import CaudalError, in_words
 from caudal.loading.options import LoadOptions
 from caudal.service.answers import (
     ChatDelta,
@@ -183,7 +183,7 @@ def error_data(error: Exception) -> ErrorData:
     """What crosses of an error."""
     if isinstance(error, CaudalError):
         return ErrorData.of(error)
-    return ErrorData(INTERNAL, f"{type(error).__name__} in the model's process", {})
+    return ErrorData(INTERNAL, f"{in_words(error)} (in the model's process)", {})
 
 
 def raised(data: ErrorData) -> Exception:
