@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ from caudal.chat.conversation import Conversation, Message, Tool
 from caudal.engine.wire import pack, unpack
 from caudal.sampling_params import SamplingParams
 from caudal.service.context import RequestContext
+from caudal.service.forwarding import ForwardingService
+from caudal.service.service import Service
 from caudal.service.work import ChatWork, EmbedWork, ScoreWork
 from support.fake_model import ScriptedExecutor, serve_fake
 
@@ -26,6 +29,12 @@ def test_routes_know_nothing_of_what_a_model_is_made_of():
     assert {
         path.name: found for path in sources if (found := INSIDE.findall(path.read_text()))
     } == {}
+
+
+def test_what_passes_on_leaves_nothing_out():
+    empty = {name for name, deed in vars(Service).items() if inspect.iscoroutinefunction(deed)}
+    assert {"chat", "embed", "stats"} <= empty
+    assert empty | {"info", "healthy", "adapters"} <= vars(ForwardingService).keys()
 
 
 def test_whatever_json_carries_in_passes():

@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from caudal.chat.conversation import Conversation
-from caudal.engine.stats import EngineStats
 from caudal.errors import (
     CaudalError,
     ContextOverflowError,
@@ -32,21 +30,14 @@ from caudal.errors import (
 from caudal.routes.held import HeldChat, HeldText
 from caudal.routes.rules import Cascade
 from caudal.sampling_params import SamplingParams
-from caudal.service.answers import (
-    ConversationSize,
-    Embedding,
-    PairScore,
-    TokenForm,
-    Tokens,
-    UnusedAnswer,
-)
+from caudal.service.answers import Embedding, PairScore, UnusedAnswer
 from caudal.service.asking import Asking
 from caudal.service.context import NO_CONTEXT, RequestContext
+from caudal.service.forwarding import ForwardingService
 from caudal.service.info import AdapterInfo, ServiceInfo
 from caudal.service.models import NO_LEASE, Found, Lease
 from caudal.service.service import RunningChat, RunningText, Service
 from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
-from caudal.structured_outputs import StructuredOutputsParams
 
 logger = logging.getLogger("caudal.routes")
 
@@ -105,7 +96,7 @@ class _CascadeLease(Lease):
         self._cascade.current.lease.release()
 
 
-class CascadeService(Service):
+class CascadeService(ForwardingService):
     """The models of a cascade, one after another, for one request.
 
     Never two of them are kept loaded, so that they need not fit into memory together.
@@ -135,6 +126,11 @@ class CascadeService(Service):
     # What it is: the model that is being asked, and at the end the one that has answered.
 
     @property
+    def target(self) -> Service:
+        """The model that is being asked."""
+        return self.current.service
+
+    @property
     def info(self) -> ServiceInfo:
         """See `Service`; its template is to read whatever one behind it may."""
         info = self.current.service.info
@@ -146,22 +142,9 @@ class CascadeService(Service):
         return replace(info, template=template)
 
     @property
-    def healthy(self) -> bool:
-        """See `Service`."""
-        return self.current.service.healthy
-
-    @property
     def adapters(self) -> Sequence[AdapterInfo]:
         """None: its stages may be adapters' names."""
         return ()
-
-    async def stats(self) -> EngineStats:
-        """See `Service`."""
-        return await self.current.service.stats()
-
-    async def metrics(self) -> bytes:
-        """See `Service`."""
-        return await self.current.service.metrics()
 
     # What it does
 
@@ -296,7 +279,7 @@ class CascadeService(Service):
         params = await self._asking.sampling_params(self.current.service)
         return given if params is None else params
 
-    # What only the first model is asked for
+    # What isn't asked of it
 
     async def embed(
         self, work: EmbedWork, context: RequestContext = NO_CONTEXT
@@ -309,45 +292,6 @@ class CascadeService(Service):
     ) -> Sequence[PairScore]:
         """Likewise."""
         raise UnsupportedTaskError(self._cascade.name, "score", ["generate"])
-
-    async def tokenize(
-        self,
-        text: str,
-        *,
-        add_special: bool = True,
-        parse_special: bool = False,
-        show: TokenForm | None = None,
-    ) -> Tokens:
-        """See `Service`."""
-        return await self.current.service.tokenize(
-            text, add_special=add_special, parse_special=parse_special, show=show
-        )
-
-    async def tokenize_chat(
-        self,
-        conversation: Conversation,
-        *,
-        add_special: bool = False,
-        show: TokenForm | None = None,
-    ) -> Tokens:
-        """See `Service`."""
-        return await self.current.service.tokenize_chat(
-            conversation, add_special=add_special, show=show
-        )
-
-    async def detokenize(self, tokens: Sequence[int]) -> str:
-        """See `Service`."""
-        return await self.current.service.detokenize(tokens)
-
-    async def measure(
-        self, conversation: Conversation, form: StructuredOutputsParams | None = None
-    ) -> ConversationSize:
-        """See `Service`."""
-        return await self.current.service.measure(conversation, form)
-
-    async def render(self, conversation: Conversation) -> str:
-        """See `Service`."""
-        return await self.current.service.render(conversation)
 
     async def load_adapter(
         self, name: str, path: str, *, replace: bool = False, room: int | None = None

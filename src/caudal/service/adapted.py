@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from caudal.chat.conversation import Conversation
-from caudal.engine.stats import EngineStats
-from caudal.service.answers import ConversationSize, Embedding, PairScore, TokenForm, Tokens
+from caudal.service.answers import Embedding, PairScore
 from caudal.service.context import NO_CONTEXT, RequestContext
+from caudal.service.forwarding import ForwardingService
 from caudal.service.info import AdapterInfo, ServiceInfo
 from caudal.service.service import RunningChat, RunningText, Service
 from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
-from caudal.structured_outputs import StructuredOutputsParams
 
 
-class AdaptedService(Service):
+class AdaptedService(ForwardingService):
     """A model with one of its adapters.
 
     Args:
@@ -47,22 +45,9 @@ class AdaptedService(Service):
         )
 
     @property
-    def healthy(self) -> bool:
-        """See `Service`."""
-        return self.base.healthy
-
-    @property
-    def adapters(self) -> Sequence[AdapterInfo]:
-        """Those of the model."""
-        return self.base.adapters
-
-    async def stats(self) -> EngineStats:
-        """See `Service`."""
-        return await self.base.stats()
-
-    async def metrics(self) -> bytes:
-        """See `Service`."""
-        return await self.base.metrics()
+    def target(self) -> Service:
+        """The model."""
+        return self.base
 
     async def chat(self, work: ChatWork, context: RequestContext = NO_CONTEXT) -> RunningChat:
         """See `Service`."""
@@ -85,57 +70,6 @@ class AdaptedService(Service):
     ) -> Sequence[PairScore]:
         """See `Service`."""
         return await self.base.score(work, self._with_adapter(context))
-
-    async def tokenize(
-        self,
-        text: str,
-        *,
-        add_special: bool = True,
-        parse_special: bool = False,
-        show: TokenForm | None = None,
-    ) -> Tokens:
-        """See `Service`."""
-        return await self.base.tokenize(
-            text, add_special=add_special, parse_special=parse_special, show=show
-        )
-
-    async def tokenize_chat(
-        self,
-        conversation: Conversation,
-        *,
-        add_special: bool = False,
-        show: TokenForm | None = None,
-    ) -> Tokens:
-        """See `Service`."""
-        return await self.base.tokenize_chat(conversation, add_special=add_special, show=show)
-
-    async def detokenize(self, tokens: Sequence[int]) -> str:
-        """See `Service`."""
-        return await self.base.detokenize(tokens)
-
-    async def measure(
-        self, conversation: Conversation, form: StructuredOutputsParams | None = None
-    ) -> ConversationSize:
-        """See `Service`."""
-        return await self.base.measure(conversation, form)
-
-    async def render(self, conversation: Conversation) -> str:
-        """See `Service`."""
-        return await self.base.render(conversation)
-
-    async def load_adapter(
-        self, name: str, path: str, *, replace: bool = False, room: int | None = None
-    ) -> Sequence[AdapterInfo]:
-        """See `Service`."""
-        return await self.base.load_adapter(name, path, replace=replace, room=room)
-
-    async def unload_adapter(self, name: str) -> Sequence[AdapterInfo]:
-        """See `Service`."""
-        return await self.base.unload_adapter(name)
-
-    async def shutdown(self) -> None:
-        """See `Service`."""
-        await self.base.shutdown()
 
     def _with_adapter(self, context: RequestContext) -> RequestContext:
         return replace(context, adapter=self.adapter.name)

@@ -26,8 +26,8 @@ class Lease(Protocol):
         """Nothing is asked of it any more. Safe to call twice."""
 
 
-class NoLease(Lease):
-    """Of a model that stays anyway, or has answered already."""
+class _NoLease(Lease):
+    """See `NO_LEASE`."""
 
     def again(self) -> Lease:
         """See `Lease`."""
@@ -37,7 +37,8 @@ class NoLease(Lease):
         """See `Lease`."""
 
 
-NO_LEASE = NoLease()
+NO_LEASE = _NoLease()
+"""Of a model that stays anyway, or that has answered already and may be gone."""
 
 
 @dataclass(slots=True)
@@ -123,10 +124,6 @@ class Models(Protocol):
     @property
     def memory(self) -> int | None:
         """Bytes that all models may have together; None where nobody counts."""
-
-    @property
-    def room(self) -> int | None:
-        """Bytes of these that no model has; None likewise."""
 
     @property
     def serves_one(self) -> bool:
