@@ -38,6 +38,10 @@ _SECRETS = ("CAUDAL_API_KEY",)
 WAS_STOPPED = "was stopped"
 """Why one ended that was told to."""
 
+_LOGS: set[asyncio.Task[None]] = set()
+"""Tasks that pass on logs. They may have to outlive the processes, by what those have started; the
+loop alone doesn't keep them."""
+
 
 class WorkerProcess:
     """A worker's process.
@@ -61,7 +65,6 @@ class WorkerProcess:
         self._closed = asyncio.Event()
         self._listener: Listener | None = None
         self._ending: asyncio.Task[str] | None = None
-        self._log: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -95,7 +98,9 @@ class WorkerProcess:
         worker._listener = Listener(heard, worker._on_hang, patience)
         worker._ending = asyncio.ensure_future(worker._end())
         assert process.stdout is not None
-        worker._log = asyncio.ensure_future(_pass_on_log(process.stdout, model))
+        log = asyncio.ensure_future(_pass_on_log(process.stdout, model))
+        _LOGS.add(log)
+        log.add_done_callback(_LOGS.discard)
         try:
             await connection.open(ours)
         except BaseException:
