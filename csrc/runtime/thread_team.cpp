@@ -1,6 +1,9 @@
 #include "runtime/thread_team.h"
 
 #include <exception>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -40,12 +43,25 @@ void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old,
 
 ThreadTeam::ThreadTeam(int num_threads) : num_threads_(num_threads < 1 ? 1 : num_threads) {
     threads_.reserve(static_cast<size_t>(num_threads_ - 1));
-    for (int index = 1; index < num_threads_; ++index) {
-        threads_.emplace_back([this, index] { worker(index); });
+    try {
+        for (int index = 1; index < num_threads_; ++index) {
+            threads_.emplace_back([this, index] { worker(index); });
+        }
+    } catch (const std::system_error& error) {
+        stop();
+        throw std::runtime_error("can't start " + std::to_string(num_threads_) +
+                                 " threads: " + error.what());
+    } catch (...) {
+        stop();
+        throw;
     }
 }
 
 ThreadTeam::~ThreadTeam() {
+    stop();
+}
+
+void ThreadTeam::stop() {
     stopping_.store(true, std::memory_order_relaxed);
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();

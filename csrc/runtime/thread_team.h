@@ -16,6 +16,7 @@ namespace caudal {
 // idle costs no CPU.
 class ThreadTeam {
   public:
+    // Throws std::runtime_error where the system doesn't let so many threads start.
     explicit ThreadTeam(int num_threads);
     ~ThreadTeam();
     ThreadTeam(const ThreadTeam&) = delete;
@@ -35,6 +36,7 @@ class ThreadTeam {
     void barrier();
 
   private:
+    void stop();
     void worker(int index);
     void run_guarded(int index);
 
