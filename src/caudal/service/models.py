@@ -126,6 +126,10 @@ class Models(Protocol):
         """Bytes that all models may have together; None where nobody counts."""
 
     @property
+    def room(self) -> int | None:
+        """Bytes of these that no model has; None likewise."""
+
+    @property
     def serves_one(self) -> bool:
         """Whether there is one model, and never another."""
 
