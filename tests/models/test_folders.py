@@ -104,7 +104,6 @@ def test_a_folders_layers_that_predict_several_tokens_are_left_out(tmp_path: Pat
     for name, shape in list(recorded.tensors.items()):
         if name.startswith(last):
             recorded.tensors[name.replace(last, f"model.layers.{layers}.")] = shape
-    assert "is not part of" in refusal(recorded, tmp_path / "longer")
     recorded.config["num_nextn_predict_layers"] = 1
     programs = []
     for path in (whole, write_folder(recorded, tmp_path / "ahead")):
