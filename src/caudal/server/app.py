@@ -27,6 +27,7 @@ from caudal.server.llama_cpp import adapters as llama_cpp_adapters
 from caudal.server.llama_cpp import completion as llama_cpp_completion
 from caudal.server.llama_cpp import loading as llama_cpp_loading
 from caudal.server.metrics import merged_figures
+from caudal.server.ollama import about as ollama_about
 from caudal.server.openai import (
     chat,
     completions,
@@ -45,6 +46,7 @@ from caudal.server.openai.responses_state import ResponsesState
 from caudal.server.openapi import (
     ANTHROPIC_FAILURES,
     NOT_HEALTHY,
+    OLLAMA_FAILURES,
     OPENAI_FAILURES,
     OpenAPIDocument,
     with_bodies,
@@ -72,6 +74,7 @@ _ROUTERS = (
     (lora.router, OPENAI_FAILURES),
     (llama_cpp_loading.router, OPENAI_FAILURES),
     (ps.router, OPENAI_FAILURES),
+    (ollama_about.router, OLLAMA_FAILURES),
 )
 """Routers, and how they fail; those first that are asked most, for routes are looked through in
 order.

@@ -1,5 +1,5 @@
 """Every failure in OpenAI's envelope, `{"error": {"message", "type", "param", "code"}}`, or in
-Anthropic's on Anthropic's routes.
+Anthropic's or Ollama's on their routes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from caudal.server.anthropic import errors as anthropic
 from caudal.server.body_error import BodyError
 from caudal.server.encoding import JSONReply
 from caudal.server.field_names import field_names
+from caudal.server.ollama import errors as ollama
 from caudal.server.request_ids import request_id
 from caudal.service.words import MAX_MESSAGE, MAX_PARAM, shortened
 
@@ -135,6 +136,10 @@ def error_response(
             status,
             {**(headers or {}), "request-id": request_id(scope)},
         )
+    if ollama.speaks_ollama(scope):
+        return JSONReply(
+            ollama.error_body(message), ollama.ollama_status(status), dict(headers or {})
+        )
     body = envelope(message, kind or _kind(status), param=param, code=code)
     return JSONReply(body, status, dict(headers or {}))
 
@@ -191,6 +196,8 @@ def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
     if isinstance(error, ParameterError | TemplateError):
         names = field_names(scope)
         message, param = names.message(error), names.of(error.param)
+    if ollama.speaks_ollama(scope):
+        message = ollama.ollama_message(scope, error, message)
     elif isinstance(error, UnsupportedTaskError):
         routes = ", ".join(_ROUTES[each] for each in error.tasks)
         message = f"{error.verdict} It serves {routes}."

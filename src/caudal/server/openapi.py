@@ -46,6 +46,9 @@ ANTHROPIC_FAILURES = _failures(
 )
 """Responses of routes that use `caudal.server.anthropic.errors.error_body`."""
 
+OLLAMA_FAILURES = _failures(_object(error=_TEXT))
+"""Responses of routes that use `caudal.server.ollama.errors.error_body`."""
+
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The whole answer, or with `stream` its events.",
@@ -54,6 +57,14 @@ STREAMED: dict[int | str, dict[str, Any]] = {
     }
 }
 """Responses of routes that stream where the request says so."""
+
+STREAMED_LINES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer piece by piece, or without `stream` as a whole.",
+        "content": {"application/x-ndjson": {}},
+    }
+}
+"""Responses of routes that stream JSON lines unless the request says otherwise."""
 
 NOT_HEALTHY: dict[int | str, dict[str, Any]] = {
     503: {

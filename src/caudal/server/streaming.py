@@ -1,8 +1,8 @@
-"""Server-sent events, and noticing that a client has gone.
+"""Server-sent events and JSON lines, and noticing that a client has gone.
 
 Starlette's own streaming response learns of a disconnect only when it next sends, which during a
-long prefill is late; this one listens all the time. It also bridges silence with comments, which
-proxies and clients count as life and event parsers skip.
+long prefill is late; these listen all the time. Among events, silence is bridged with comments,
+which proxies and clients count as life and event parsers skip; JSON lines have none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fastapi import Request
 from starlette.responses import Response
@@ -53,19 +53,28 @@ def encode_typed_event(data: dict[str, Any]) -> bytes:
     return b"event: " + name.encode() + b"\n" + encode_event(data)
 
 
-class EventStream(Response):
-    """Sends encoded events until they end or the client goes.
+def encode_line(data: dict[str, Any]) -> bytes:
+    """One line of JSON."""
+    return encode_json_text(json_text(data)) + b"\n"
+
+
+class AnswerStream(Response):
+    """Sends encoded pieces until they end or the client goes.
 
     The layers between the server and a route only watch for a response's begin. So it begins
     through them, and what follows, a token at a time, goes straight to the server.
 
     Args:
-        events: The events; closed in either case.
+        events: The pieces; closed in either case.
         close: Gives up the work behind them. Called in either case, even where the client
-            went before the first event was asked for and `events` never ran.
+            went before the first piece was asked for and `events` never ran.
+
+    Attributes:
+        filler: What may be sent at any time between two pieces, and means nothing; None where
+            there is no such thing.
     """
 
-    media_type = "text/event-stream"
+    filler: ClassVar[bytes | None] = None
 
     def __init__(
         self,
@@ -81,7 +90,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         clock = asyncio.get_running_loop().time
         send_body: Send = scope.get(SERVER_SEND, send)
-        scope.setdefault("state", {})[FILLER] = PING
+        filler = self.filler
+        if filler is not None:
+            scope.setdefault("state", {})[FILLER] = filler
         last_sent = clock()
 
         async def write() -> None:
@@ -95,19 +106,20 @@ class EventStream(Response):
                     last_sent = clock()
             await send_body({"type": "http.response.body", "body": b"", "more_body": False})
 
-        async def ping() -> None:
+        async def ping(comment: bytes) -> None:
             nonlocal last_sent
             while True:
                 await asyncio.sleep(last_sent + PING_INTERVAL - clock())
                 if clock() - last_sent >= PING_INTERVAL:
-                    await send_body({"type": "http.response.body", "body": PING, "more_body": True})
+                    await send_body(
+                        {"type": "http.response.body", "body": comment, "more_body": True}
+                    )
                     last_sent = clock()
 
         writing = asyncio.ensure_future(write())
-        others = (
-            asyncio.ensure_future(_wait_for_disconnect(receive)),
-            asyncio.ensure_future(ping()),
-        )
+        others = [asyncio.ensure_future(_wait_for_disconnect(receive))]
+        if filler is not None:
+            others.append(asyncio.ensure_future(ping(filler)))
         try:
             await asyncio.wait({writing, others[0]}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -115,6 +127,19 @@ class EventStream(Response):
             await self._close()
         if not writing.cancelled():
             writing.result()
+
+
+class EventStream(AnswerStream):
+    """Server-sent events."""
+
+    media_type = "text/event-stream"
+    filler = PING
+
+
+class JSONLines(AnswerStream):
+    """Objects, each a line of JSON."""
+
+    media_type = "application/x-ndjson"
 
 
 async def run_until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:

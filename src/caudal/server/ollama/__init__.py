@@ -1,0 +1,1 @@
+"""Ollama's own API, under `/api/`, for the programs that people point at Ollama."""

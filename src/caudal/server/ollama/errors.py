@@ -1,0 +1,51 @@
+"""Failures as Ollama's API words them: `{"error": "…"}`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.types import Scope
+
+from caudal.errors import CaudalError, QueueFullError, UnknownModelError, UnsupportedTaskError
+from caudal.service.words import MAX_MESSAGE, shortened
+
+_PREFIX = "/api/"
+
+
+def speaks_ollama(scope: Scope) -> bool:
+    """Whether a request is for a route of Ollama's API, or for one that would be."""
+    path: str = scope["path"]
+    return path.startswith(_PREFIX)
+
+
+def ollama_status(status: int) -> int:
+    """The status that Ollama's API has for one of HTTP's: a full queue isn't the client's fault."""
+    return 503 if status == 429 else status
+
+
+def ollama_message(scope: Scope, error: CaudalError, message: str) -> str:
+    """What an error says, in Ollama's words where clients may look for them.
+
+    Args:
+        scope: Of the request.
+        error: What happened.
+        message: What other APIs say of it.
+    """
+    match error:
+        case UnknownModelError():
+            return f"model '{error.name}' not found"
+        case UnsupportedTaskError():
+            path: str = scope["path"]
+            return f'"{error.name}" does not support {path.rpartition("/")[2]}'
+        case QueueFullError():
+            return (
+                "server busy, please try again.  maximum pending requests exceeded "
+                f"({error.limit}; retry in {error.retry_after} s)"
+            )
+        case _:
+            return message
+
+
+def error_body(message: str) -> dict[str, Any]:
+    """An error's body, also sent as a line where a stream fails half-way."""
+    return {"error": shortened(message, MAX_MESSAGE)}
