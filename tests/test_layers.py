@@ -24,7 +24,7 @@ LAYERS: Sequence[frozenset[str]] = [
         "backends",
         "engine",
         "grammars",
-        "chat loading",
+        "chat loading packaging",
         "reading service",
         "workers library",
         "fleet routes",

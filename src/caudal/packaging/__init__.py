@@ -1,0 +1,1 @@
+"""What a model is made of: Modelfiles, making models of them, and describing what was made."""
