@@ -30,7 +30,7 @@ LAYERS: Sequence[frozenset[str]] = [
         "fleet routes",
         "server",
         OFFERED,
-        "bench",
+        "bench launch",
         "cli",
     )
 ]

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from caudal.cli import bench
+from caudal.cli.launch import launch
 from caudal.cli.list import list_models
 from caudal.cli.prune import prune
 from caudal.cli.ps import ps, stop
@@ -141,6 +142,7 @@ def caudal(
 
 app.command()(serve)
 app.command()(run)
+app.command()(launch)
 app.command()(ps)
 app.command()(stop)
 app.command()(pull)

@@ -28,6 +28,15 @@ class ServerError(CaudalError):
     """A server can't be asked, or refuses what it is asked."""
 
 
+class NoServerError(ServerError):
+    """There is none where it was looked for."""
+
+
+def base_url(url: str) -> str:
+    """A server's address as users write it, with its scheme, and without /v1 at its end."""
+    return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+
+
 def ask_server(
     url: str,
     api_key: str | None,
@@ -52,13 +61,13 @@ def ask_server(
     """
     import httpx2
 
-    base = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+    base = base_url(url)
     headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
     try:
         response = httpx2.request(method, base + path, json=body, headers=headers, timeout=None)
         answer = response.json()
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise ServerError(f"there is no server at {base}: {error}") from error
+        raise NoServerError(f"there is no server at {base}: {error}") from error
     except ValueError as error:
         raise ServerError(_stranger(base)) from error
     if response.status_code >= 400:

@@ -36,6 +36,7 @@ NPM_PROGRAMS = (
     "claude_code",
     "codex",
     "continue",
+    "launch",
     "openai_node",
     "opencode",
     "pi",
