@@ -215,9 +215,9 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendedSampling:
-    """What a model's maker recommends for requests that don't say otherwise; see `SamplingParams`.
+    """What holds for requests that don't say otherwise; see `SamplingParams`.
 
-    None where there is no recommendation.
+    The model's maker recommends it, or whoever packaged the model. None where nobody does.
     """
 
     temperature: float | None = None
@@ -226,6 +226,11 @@ class RecommendedSampling:
     min_p: float | None = None
     typical_p: float | None = None
     repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] | None = None
+    max_tokens: int | None = None
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -240,9 +245,34 @@ class RecommendedSampling:
         named = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in named.items() if value is not None}
 
+    def with_limit(
+        self, chosen: Mapping[str, Any], limit: int | None, default: int | None = None
+    ) -> dict[str, Any]:
+        """All that a request is generated with, as arguments of `SamplingParams`.
+
+        Args:
+            chosen: What it says itself.
+            limit: Most tokens of its answer; -1 for as far as the context goes, None where it
+                doesn't say.
+            default: What that means where nobody says anything.
+        """
+        if limit is None:
+            most = default if self.max_tokens is None else self.max_tokens
+        else:
+            most = None if limit == -1 else limit
+        return {**self.values(), **chosen, "max_tokens": most}
+
+    def over(self, other: RecommendedSampling) -> RecommendedSampling:
+        """These, and the other's where there are none."""
+        return RecommendedSampling(**(other.values() | self.values()))
+
     def __str__(self) -> str:
         """E.g. `temperature 0.6, top_p 0.95`; empty where there is none."""
-        return ", ".join(f"{name} {value:g}" for name, value in self.values().items())
+        return ", ".join(f"{name} {_said(value)}" for name, value in self.values().items())
+
+
+def _said(value: float | tuple[str, ...]) -> str:
+    return " ".join(map(repr, value)) if isinstance(value, tuple) else f"{value:g}"
 
 
 def _check_type(name: str, value: object, expected: type, what: str) -> None:

@@ -25,6 +25,7 @@ from caudal.models.pooling import Pooling
 from caudal.server import serving
 from caudal.server.limits import ServerLimits
 from caudal.store import Store, StoredModel
+from caudal.store.package import NO_PACKAGE
 from caudal.workers import in_process, worker_launcher
 from support.fake_facts import fake_facts
 from support.fake_model import ByteTokenizer, RoleTemplate, ScriptedExecutor, start_engine
@@ -83,6 +84,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             read_adapter=None,
             max_model_len=512,
             facts=replace(FACTS, model=name),
+            package=NO_PACKAGE,
             executor=SimpleNamespace(info=SimpleNamespace(facts=FACTS.executor)),
         )
 

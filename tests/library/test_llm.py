@@ -24,6 +24,7 @@ from caudal.errors import (
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.library.running import run
 from caudal.models.pooling import Pooling
+from caudal.store.package import NO_PACKAGE
 from support.fake_executor import pooled_states
 from support.fake_facts import fake_facts
 from support.fake_model import (
@@ -50,6 +51,7 @@ def load_fakes(
     """Let every model be a fake one."""
     tokenizer: Any = ByteTokenizer()
     loaded = SimpleNamespace(
+        package=NO_PACKAGE,
         name="fake",
         tokenizer=tokenizer,
         chat_template=template,

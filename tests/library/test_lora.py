@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from caudal.errors import (
 )
 from caudal.formats.lora.adapter import Adapter
 from caudal.formats.lora.base import AdapterBase
+from caudal.store import Store, StoredModel
+from caudal.store.package import Package
 from references.checks import open_reference
 from support.adapter_writer import random_adapter, write_gguf_adapter
 from support.tiny_folder import write_tiny_folder
@@ -86,6 +89,29 @@ def test_each_answers_the_same_alone_or_mixed_cold_or_warm(llm: LLM, paths: dict
     with pytest.raises(UnknownAdapterError, match="'one' cannot be found"):
         said(llm, 0, "one")
     assert said(llm, 0, None) == alone[0, None]
+
+
+def test_a_packages_adapter_answers_whoever_names_no_other(
+    folder: Path, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+):
+    options = {"lora": {"one": paths["one"], "two": paths["two"]}, "threads": 1}
+    with LLM(folder, kv_memory=2**20, **options) as plain:  # type: ignore[arg-type]
+        one, two = said(plain, 0, "one"), said(plain, 0, "two")
+        vector = plain.embed(PROMPTS[0], lora="one")[0].outputs.embedding
+    resolve = Store.resolve
+
+    def packaged(self: Store, name: str) -> StoredModel:
+        return replace(resolve(self, name), package=Package(adapters=[paths["one"]]))
+
+    monkeypatch.setattr(Store, "resolve", packaged)
+    with LLM(folder, kv_memory=2**20, lora={"two": paths["two"]}, threads=1) as llm:
+        assert said(llm, 0, None) == one
+        assert said(llm, 0, "two") == two
+        assert llm.embed(PROMPTS[0])[0].outputs.embedding == vector
+        assert list(llm.adapters) == ["two"]
+        with pytest.raises(UnknownAdapterError):
+            llm.unload_adapter("")
+        assert said(llm, 0, None) == one
 
 
 def test_what_is_wrong_is_said(llm: LLM, folder: Path, paths: dict[str, Path]):

@@ -10,10 +10,12 @@ from typing import Any
 from caudal.chat.conversation import Conversation
 from caudal.chat.dialect import Dialect, choose_dialect
 from caudal.chat.effort import LEVELS, EffortWords, effort_words
+from caudal.chat.packaged import NO_OPENING, Opening
 from caudal.chat.prompt import AnswerPlan, ChatPrompt
 from caudal.chat.template_habits import (
     TemplateHabits,
     learn_habits,
+    takes_system,
     takes_tools,
     tools_in_messages,
 )
@@ -61,6 +63,7 @@ class ChatPreparer:
         request_templates: What runs templates that requests bring; None where they may bring none.
             Not what runs the model's: a stranger must not keep that busy.
         max_model_len: Most tokens that a prompt can have; None where that isn't known.
+        opening: How all conversations begin.
 
     Raises:
         ParameterError: There is no parser of that name.
@@ -75,8 +78,10 @@ class ChatPreparer:
         reasoning_parser: str = "auto",
         request_templates: TemplateWorkers | None = None,
         max_model_len: int | None = None,
+        opening: Opening = NO_OPENING,
     ) -> None:
         self.template = template
+        self._opening = opening
         self._request_templates = request_templates
         self._max_model_len = max_model_len
         self._tokenizer = tokenizer
@@ -86,6 +91,7 @@ class ChatPreparer:
         self._choose("", template_takes_tools=False)  # which refuses wrong names
         self._own_template = lru_cache(CACHED_TEMPLATES)(self._compile)
         self._habits = lru_cache(CACHED_TEMPLATES + 1)(learn_habits)
+        self._takes_system = lru_cache(CACHED_TEMPLATES + 1)(takes_system)
         self._effort_words = lru_cache(CACHED_TEMPLATES + 16)(effort_words)
 
     @cached_property
@@ -180,7 +186,8 @@ class ChatPreparer:
             level in conversation.template_kwargs for level in LEVELS
         ):
             words = self._effort_words(effort, template, trained=dialect.efforts)
-        told = conversation if words is None else words.said_in(conversation)
+        told = self._opening.of(conversation, takes_system=lambda: self._takes_system(template))
+        told = told if words is None else words.said_in(told)
         habits = TemplateHabits()
         if any(message.tool_calls or message.reasoning for message in told.messages):
             habits = self._habits(template)

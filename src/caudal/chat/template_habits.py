@@ -134,6 +134,16 @@ class _Probe:
             return None
 
 
+def takes_system(template: ChatTemplate) -> bool:
+    """Whether a template has a place for system messages."""
+    probe = [{"role": "system", "content": "x"}, {"role": "user", "content": "x"}]
+    try:
+        template.encode(probe)
+    except TemplateError:
+        return False
+    return True
+
+
 def _in_order(text: str, *parts: str) -> bool:
     places = [text.find(part) for part in parts]
     return -1 not in places and places == sorted(places)

@@ -10,10 +10,9 @@ from typing import Any
 from caudal.chat.calls.formats import ToolFormat
 from caudal.chat.calls.writing import write_calls
 from caudal.chat.conversation import Conversation, Message
-from caudal.chat.template_habits import TemplateHabits
+from caudal.chat.template_habits import TemplateHabits, takes_system
 from caudal.chat.tool_prompt import text_of
 from caudal.chat.tool_prompt import with_tools_as_text as as_text
-from caudal.errors import TemplateError
 from caudal.formats.chat_template import ChatTemplate
 
 _SHORT_IDS = "length 9"
@@ -42,7 +41,7 @@ def template_messages(
     sources = "\n".join(template.sources)
     if with_tools_as_text:
         tools = conversation.offered_tools
-        messages = as_text(messages, tools, takes_system=not tools or _takes_system(template))
+        messages = as_text(messages, tools, takes_system=not tools or takes_system(template))
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     made = _MessageMaker(
         habits,
@@ -181,12 +180,3 @@ class _MessageMaker:
 
 def _parts(texts: Iterable[str]) -> list[dict[str, str]]:
     return [{"type": "text", "text": text} for text in texts]
-
-
-def _takes_system(template: ChatTemplate) -> bool:
-    probe = [{"role": "system", "content": "x"}, {"role": "user", "content": "x"}]
-    try:
-        template.encode(probe)
-    except TemplateError:
-        return False
-    return True

@@ -95,6 +95,8 @@ def _about_one(served: Service) -> dict[str, str]:
         }
     if str(loaded.sampling):
         lines["sampling"] = f"{loaded.sampling} (recommended, where a request doesn't say)"
+    if loaded.package is not None:
+        lines["its package has"] = str(loaded.package)
     memory = loaded.memory
     if memory is not None:
         sequences = memory.sequences(loaded.max_model_len)

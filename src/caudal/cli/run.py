@@ -156,15 +156,14 @@ class _Chat:
         think: Think | None = None,
         hide_thinking: bool = False,
     ) -> None:
-        from caudal.sampling_params import SamplingParams
+        from caudal.sampling_params import RecommendedSampling, SamplingParams
 
         self._service = service
         service.check_task("generate")
         self.is_plain = not service.has_chat_template
-        chosen = {"temperature": _TEMPERATURE, **service.facts.loaded.sampling.values()}
-        if temperature is not None:
-            chosen["temperature"] = temperature
-        self._params = SamplingParams(**chosen, max_tokens=None)
+        defaults = service.facts.loaded.sampling.over(RecommendedSampling(temperature=_TEMPERATURE))
+        chosen = {} if temperature is None else {"temperature": temperature}
+        self._params = SamplingParams(**defaults.with_limit(chosen, None))
         self._think = think
         self._hide_thinking = hide_thinking
         self._messages: list[Message] = []

@@ -124,8 +124,12 @@ class ChatTemplate:
     @classmethod
     def given(cls, source: str, tokenizer: Tokenizer) -> Self:
         """A template that the user chose instead of the model's."""
-        digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
-        return cls(source, tokenizer, origin=f"given (SHA-256 {digest[:8]}…)")
+        return cls(source, tokenizer, origin=f"given ({_digest_text(source)})")
+
+    @classmethod
+    def packaged(cls, source: str, tokenizer: Tokenizer) -> Self:
+        """A template that the model's package has for it."""
+        return cls(source, tokenizer, origin=f"from the package ({_digest_text(source)})")
 
     @classmethod
     def default(cls, tokenizer: Tokenizer) -> Self:
@@ -305,6 +309,11 @@ class ChatTemplate:
                 raise TemplateError(words) from None
             raise TemplateError(f"{self._name} {words}", self._field) from None
         return template, _cut_at_end(text, marks) if continue_final_message else text, marks
+
+
+def _digest_text(source: str) -> str:
+    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"SHA-256 {digest[:8]}…"
 
 
 def _append_to_content(message: dict[str, Any], text: str) -> None:

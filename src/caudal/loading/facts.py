@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from caudal.backends.backend import MemoryKinds
 from caudal.backends.facts import ExecutorFacts
+from caudal.loading.packaged import PackageFacts
 from caudal.models.pooling import Pooling
 from caudal.models.program import Task
 from caudal.sampling_params import NO_RECOMMENDATION, RecommendedSampling
@@ -32,6 +33,7 @@ class ModelFacts:
         left_out: Modules of the model that aren't loaded, because they aren't for text.
         sampling: What requests that don't say otherwise are sampled with.
         memory: What there is of each kind of memory; None for a model that keeps nothing.
+        package: What its package brought besides a template; None where that is nothing.
     """
 
     model: str
@@ -49,6 +51,7 @@ class ModelFacts:
     memory: MemoryKinds | None
     left_out: tuple[str, ...] = ()
     sampling: RecommendedSampling = NO_RECOMMENDATION
+    package: PackageFacts | None = None
 
     @property
     def tensors_text(self) -> str:

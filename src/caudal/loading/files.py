@@ -66,7 +66,7 @@ def open_model(
 
     Args:
         stored: The model.
-        chat_template: A Jinja template to use instead of the model's.
+        chat_template: A template to use instead of the model's, and of its package's.
         served_length: Most tokens of a sequence that will be served; None: the model's own length.
 
     Raises:
@@ -82,6 +82,9 @@ def open_model(
             )
         if chat_template is not None:
             template = ChatTemplate.given(chat_template, files.tokenizer)
+            files = replace(files, chat_template=template)
+        elif stored.package.template is not None:
+            template = ChatTemplate.packaged(stored.package.template, files.tokenizer)
             files = replace(files, chat_template=template)
         yield files
 

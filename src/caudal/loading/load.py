@@ -23,10 +23,11 @@ from caudal.loading.adapters import NO_ADAPTERS, AdapterPaths, load_adapter
 from caudal.loading.facts import ModelFacts
 from caudal.loading.files import ModelFiles, open_model
 from caudal.loading.options import LoadOptions
+from caudal.loading.packaged import OWN_ADAPTER, PackagedChoices, own_adapter, package_facts
 from caudal.loading.planning import RunPlan, plan_run
 from caudal.models.program import Program, Task
-from caudal.sampling_params import NO_RECOMMENDATION
-from caudal.store import Store
+from caudal.store import Store, StoredModel
+from caudal.store.package import NO_PACKAGE, Package
 from caudal.store.packed import PackedModel
 
 
@@ -46,6 +47,8 @@ class LoadedModel:
         facts: What was loaded and what runs it.
         adapter_base: What adapters for it are checked against.
         adapters: Those that it begins with, by name.
+        package: What came with its weights.
+        ends: Tokens that end an answer by the package's word, besides the tokenizer's.
     """
 
     name: str
@@ -59,6 +62,8 @@ class LoadedModel:
     facts: ModelFacts
     adapter_base: AdapterBase
     adapters: Mapping[str, Adapter] = field(default_factory=dict)
+    package: Package = NO_PACKAGE
+    ends: frozenset[int] = frozenset()
 
     @property
     def tasks(self) -> frozenset[Task]:
@@ -87,7 +92,7 @@ class LoadedModel:
         engine = Engine(
             self.executor,
             self.engine_config,
-            self.tokenizer.eos_ids,
+            self.tokenizer.eos_ids | self.ends,
             grammars,
             turns=turns,
             suppressed_token_ids=self.tokenizer.suppressed_ids,
@@ -107,7 +112,9 @@ class PlannedModel:
         options: The user's choices.
         files: What the files say.
         run: How it is going to run where nobody says otherwise.
-        adapters: Those that it begins with, by name.
+        adapters: Those that it begins with, by name; the package's is `OWN_ADAPTER`.
+        stored: Where it is, and what came with it.
+        choices: What its package says of how it runs.
         kept: Where its packed weights may be kept.
     """
 
@@ -117,6 +124,8 @@ class PlannedModel:
     files: ModelFiles
     run: RunPlan
     adapters: Mapping[str, Adapter]
+    stored: StoredModel
+    choices: PackagedChoices
     kept: PackedModel | None
 
     def load(
@@ -136,7 +145,7 @@ class PlannedModel:
         backend, files, run = find_backend(self.options.backend), self.files, self.run
         if memory is not None and not files.program.is_encoder:
             options = replace(self.options, kv_memory=memory)
-            run = plan_run(files.weights, files.program, options, backend)
+            run = plan_run(files.weights, files.program, options, backend, self.choices.context)
         executor = backend.open(files.weights, files.program, run.memory, progress, self.kept)
         return LoadedModel(
             name=self.name,
@@ -147,9 +156,33 @@ class PlannedModel:
             program=files.program,
             executor=executor,
             engine_config=run.engine,
-            facts=_facts(self.name, self.options, files, run, executor),
+            facts=self._facts(run, executor),
             adapter_base=files.adapter_base,
             adapters=self.adapters,
+            package=self.stored.package,
+            ends=self.choices.ends(files.tokenizer),
+        )
+
+    def _facts(self, plan: RunPlan, executor: Executor) -> ModelFacts:
+        files, program = self.files, self.files.program
+        recommended = files.sampling if self.options.generation_config == "auto" else None
+        return ModelFacts(
+            model=self.name,
+            architecture=files.weights.architecture,
+            tasks=program.tasks,
+            matrices=files.matrices,
+            tokenizer=files.tokenizer.kind,
+            vocab_size=files.tokenizer.vocab_size,
+            pooling=program.pooling,
+            embedding_width=program.state.width,
+            max_model_len=plan.engine.max_model_len,
+            context_length=program.context_length,
+            executor=executor.info.facts,
+            left_out=files.left_out,
+            sampling=self.choices.sampled(files.tokenizer, recommended),
+            chat_template=None if program.is_encoder else files.chat_template.origin,
+            memory=None if program.is_encoder else plan.memory.kinds,
+            package=package_facts(self.stored, self.adapters.get(OWN_ADAPTER)),
         )
 
 
@@ -179,18 +212,25 @@ def plan_model(
     store = store or Store()
     stored = store.resolve(name)
     kept = store.packed(options.packed_size).of_model(stored.name, stored.files_now())
+    choices = PackagedChoices.of(stored)
     opened = open_model(
-        stored, chat_template=options.chat_template, served_length=options.max_model_len
+        stored,
+        chat_template=options.chat_template,
+        served_length=options.max_model_len or choices.context,
     )
     with opened as files:
+        own = own_adapter(stored, files.adapter_base)
         yield PlannedModel(
             name=name,
             path=stored.path,
             options=options,
             files=files,
-            run=plan_run(files.weights, files.program, options, backend),
+            run=plan_run(files.weights, files.program, options, backend, choices.context),
+            stored=stored,
+            choices=choices,
             kept=kept,
-            adapters={
+            adapters=({} if own is None else {OWN_ADAPTER: own})
+            | {
                 each: load_adapter(each, path, files.adapter_base)
                 for each, path in adapters.items()
             },
@@ -219,26 +259,3 @@ def load_model(
     """
     with plan_model(name, options, adapters=adapters, store=store) as planned:
         return planned.load(progress=progress)
-
-
-def _facts(
-    name: str, options: LoadOptions, files: ModelFiles, plan: RunPlan, executor: Executor
-) -> ModelFacts:
-    program = files.program
-    return ModelFacts(
-        model=name,
-        architecture=files.weights.architecture,
-        tasks=program.tasks,
-        matrices=files.matrices,
-        tokenizer=files.tokenizer.kind,
-        vocab_size=files.tokenizer.vocab_size,
-        pooling=program.pooling,
-        embedding_width=program.state.width,
-        max_model_len=plan.engine.max_model_len,
-        context_length=program.context_length,
-        executor=executor.info.facts,
-        left_out=files.left_out,
-        sampling=files.sampling if options.generation_config == "auto" else NO_RECOMMENDATION,
-        chat_template=None if program.is_encoder else files.chat_template.origin,
-        memory=None if program.is_encoder else plan.memory.kinds,
-    )

@@ -31,9 +31,21 @@ class RunPlan:
 
 
 def plan_run(
-    weights: TensorFile, program: Program, options: LoadOptions, backend: Backend
+    weights: TensorFile,
+    program: Program,
+    options: LoadOptions,
+    backend: Backend,
+    context: int | None = None,
 ) -> RunPlan:
     """Work out limits and memory; nothing is set aside yet.
+
+    Args:
+        weights: The model's tensors.
+        program: Its computation.
+        options: The user's choices.
+        backend: What is to run it.
+        context: Most tokens of a sequence where the user doesn't say; None: what the model was
+            trained for.
 
     Raises:
         ParameterError: An option makes no sense, or doesn't fit this model.
@@ -43,6 +55,8 @@ def plan_run(
         options = _as_far_as_fits(program, options)
     if program.is_encoder:
         _refuse_what_encoders_lack(options)
+    if context is not None and options.max_model_len is None:
+        program = replace(program, context_length=min(context, program.context_length))
     asked = _engine_config(program, options)
     memory = backend.plan(
         weights,

@@ -12,6 +12,7 @@ from typing import Protocol
 from caudal.engine.adapters import EngineAdapter
 from caudal.errors import AdapterExistsError, ModelLoadError, UnknownAdapterError
 from caudal.formats.lora.adapter import Adapter
+from caudal.loading.packaged import OWN_ADAPTER
 from caudal.service.info import AdapterInfo
 
 logger = logging.getLogger("caudal.service")
@@ -51,7 +52,10 @@ class ModelAdapters:
         self._read = read
         self._taken = frozenset(taken)
         self._guard = threading.Lock()  # held for microseconds
-        self._infos = {each.name: _info(each) for each in engine.adapters}
+        named = {each.name: each for each in engine.adapters}
+        own = named.pop(OWN_ADAPTER, None)
+        self._own = None if own is None else own.number
+        self._infos = {name: _info(each) for name, each in named.items()}
 
     @property
     def infos(self) -> Sequence[AdapterInfo]:
@@ -59,13 +63,13 @@ class ModelAdapters:
         return tuple(self._infos.values())
 
     def number(self, name: str | None) -> int | None:
-        """What the engine calls an adapter.
+        """What the engine calls an adapter; where none is named, that which belongs to the model.
 
         Raises:
             UnknownAdapterError: There is none of this name.
         """
         if name is None:
-            return None
+            return self._own
         found = self._infos.get(name)
         if found is None:
             raise UnknownAdapterError(name)

@@ -33,6 +33,7 @@ class ServedFacts:
             loaded.tensors_text,
             loaded.tokenizer_text,
             loaded.chat_template,
+            loaded.package,
             executor.backend,
             executor.instruction_set,
             executor.activations,

@@ -19,6 +19,7 @@ from prometheus_client.utils import floatToGoString
 
 from caudal.engine.request import SequenceUpdate
 from caudal.engine.stats import EngineStats
+from caudal.loading.packaged import OWN_ADAPTER
 from caudal.service.context import RequestContext
 from caudal.service.generation import Generation
 from caudal.service.words import shortened
@@ -172,13 +173,14 @@ class _EngineCollector(Collector):
             for state in ("used", "cached", "free"):
                 slots.add_metric([state], getattr(stats.slots, state))
             yield slots
-        if stats.adapters:
+        named = {name: count for name, count in stats.adapters.items() if name != OWN_ADAPTER}
+        if named:
             adapters = GaugeMetricFamily(
                 "caudal_adapter_requests",
                 "Requests that wait or run, by the adapter that they use.",
                 labels=["adapter"],
             )
-            for adapter, requests in stats.adapters.items():
+            for adapter, requests in named.items():
                 adapters.add_metric([adapter], requests)
             yield adapters
         counters = {

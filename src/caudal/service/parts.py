@@ -6,8 +6,10 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from caudal.chat.conversation import Message, Role
+from caudal.chat.packaged import Opening
 from caudal.chat.preparer import ChatPreparer
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.turns import Turns
@@ -20,6 +22,7 @@ from caudal.grammars.compiler import GrammarCompiler
 from caudal.service.adapters import ModelAdapters
 from caudal.service.embedding import Embedder
 from caudal.service.facts import ServedFacts
+from caudal.store.package import Package
 
 if TYPE_CHECKING:
     from caudal.loading.load import LoadedModel
@@ -105,6 +108,7 @@ class ServiceParts:
             if allow_request_templates
             else None,
             max_model_len=loaded.max_model_len,
+            opening=_opening(loaded.package),
         )
         facts = ServedFacts(loaded=loaded.facts)
         if ready_for_chats and "generate" in loaded.tasks:
@@ -142,3 +146,13 @@ class ServiceParts:
             metrics=metrics,
             strict=strict,
         )
+
+
+def _opening(package: Package) -> Opening:
+    """How conversations with a model begin, by its package."""
+    return Opening(
+        system=package.system,
+        messages=[
+            Message(role=cast("Role", each.role), content=each.content) for each in package.messages
+        ],
+    )

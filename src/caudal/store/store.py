@@ -22,6 +22,7 @@ from caudal.store.names import (
     ShortName,
     parse_model_name,
 )
+from caudal.store.package import NO_PACKAGE, Package
 from caudal.store.packed import PackedFiles
 from caudal.store.packed_file import Source
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
@@ -41,6 +42,7 @@ class StoredModel:
         description: One line about it, or an empty string.
         sources: The packages it came in, as `package==version`; empty for a file.
         modified: When it was pulled, or when the file was last changed.
+        package: What travels with its weights.
     """
 
     name: str
@@ -52,6 +54,7 @@ class StoredModel:
     description: str
     sources: tuple[str, ...]
     modified: datetime
+    package: Package = NO_PACKAGE
 
     @property
     def folder(self) -> ModelFolder | None:

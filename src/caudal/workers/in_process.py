@@ -13,6 +13,7 @@ from pathlib import Path
 from caudal.engine.turns import Turns
 from caudal.loading.load import LoadedModel, PlannedModel, plan_model
 from caudal.loading.options import LoadOptions
+from caudal.loading.packaged import OWN_ADAPTER
 from caudal.service.model_service import ModelService
 from caudal.service.parts import ServiceParts
 from caudal.store import Store
@@ -106,8 +107,10 @@ class OpenFiles:
     def memory(self, service: ModelService) -> ModelMemory:
         """What the model holds, now that it runs."""
         facts = service.facts.loaded
+        own = self._planned.adapters.get(OWN_ADAPTER)
         return ModelMemory(
-            weights=0 if facts.executor.weights_mapped else facts.executor.weight_bytes,
+            weights=(0 if facts.executor.weights_mapped else facts.executor.weight_bytes)
+            + (0 if own is None else own.nbytes),
             mapped=facts.executor.weight_bytes if facts.executor.weights_mapped else 0,
             sequences=0 if facts.memory is None else facts.memory.bytes,
             workspace=self.plan.workspace,

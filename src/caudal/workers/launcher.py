@@ -111,10 +111,10 @@ class ModelPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMemory:
-    """What a running model holds, in bytes; its adapters, which come and go, are not in it.
+    """What a running model holds, in bytes; adapters that come and go are not in it.
 
     Attributes:
-        weights: Its weights, as they are packed.
+        weights: Its weights, as they are packed, and the adapter that belongs to it.
         mapped: Those that are mapped from a file, which the system may take back; not in `bytes`.
         sequences: Keys, values and states, once all of it has been used.
         workspace: What an iteration computes with.

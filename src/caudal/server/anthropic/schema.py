@@ -266,11 +266,14 @@ class MessageRequest(CountTokensRequest, GenerationRequestBody):
                 f"thinking.budget_tokens ({budget}) must be less than max_tokens "
                 f"({self.max_tokens}).",
             )
-        given = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
+        given = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "stop": self.stop_sequences,
+        }
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return SamplingParams(
-            **(recommended.values() | chosen),
-            max_tokens=None if self.max_tokens == -1 else self.max_tokens,
-            stop=self.stop_sequences or (),
+            **recommended.with_limit(chosen, self.max_tokens),
             structured_outputs=self.form,
         )

@@ -87,11 +87,11 @@ class NativeCompletionRequest(LlamaCppFields, FormFields, GenerationRequestBody)
             for theirs, ours, _ in _SAMPLING
             if (value := getattr(self, theirs)) is not None
         }
+        if self.seed is not None:
+            given["seed"] = None if self.seed == -1 else self.seed
         return SamplingParams(
-            **(_defaults(model.facts.loaded.sampling) | given),
+            **_defaults(model.facts.loaded.sampling).with_limit(given, self.n_predict),
             n=self.n_cmpl or 1,
-            max_tokens=None if self.n_predict in (None, -1) else self.n_predict,
-            seed=None if self.seed == -1 else self.seed,
             logit_bias=await _biases(self.logit_bias, model),
             logprobs=self.n_probs or None,
             structured_outputs=self.form(),
@@ -123,13 +123,13 @@ _FIELD_NAMES: Mapping[str, str] = {
 
 def default_params(recommended: RecommendedSampling) -> SamplingParams:
     """What a request that says nothing is sampled with."""
-    return SamplingParams(**_defaults(recommended), max_tokens=None)
+    return SamplingParams(**_defaults(recommended).with_limit({}, None))
 
 
-def _defaults(recommended: RecommendedSampling) -> dict[str, Any]:
+def _defaults(recommended: RecommendedSampling) -> RecommendedSampling:
     """What holds where a request says nothing: the model's, else llama.cpp's."""
     theirs = {ours: value for _, ours, value in _SAMPLING if value is not None}
-    return theirs | recommended.values()
+    return recommended.over(RecommendedSampling(**theirs))
 
 
 def _is_pieces(value: list[Any]) -> bool:

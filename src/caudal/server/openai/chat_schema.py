@@ -95,12 +95,11 @@ class ChatCompletionRequest(GenerationFields, EndUserFields, ChatFields):
         )
 
     def _limit(self) -> tuple[str, int | None]:
-        """The name under which the most tokens were given, and how many they are."""
-        name, limit = same_meaning(
+        """The name under which the most tokens were given, and the number; -1 for no limit."""
+        return same_meaning(
             {
                 "max_tokens": self.max_tokens,
                 "max_completion_tokens": self.max_completion_tokens,
                 "n_predict": self.n_predict,
             }
         )
-        return name, None if limit == -1 else limit

@@ -118,6 +118,8 @@ def _texts(facts: ServedFacts) -> dict[str, str]:
     }
     if loaded.chat_template is not None:
         texts["chat_template"] = loaded.chat_template
+    if loaded.package is not None:
+        texts["package"] = str(loaded.package)
     memory = loaded.memory
     if memory is not None:
         texts |= {

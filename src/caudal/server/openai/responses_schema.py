@@ -321,8 +321,7 @@ class ResponseRequest(
         if self.top_logprobs and not self.includes_logprobs:
             raise ParameterError("top_logprobs", f"top_logprobs needs include to have {LOGPROBS}.")
         return SamplingParams(
-            **(recommended.values() | self.given_sampling()),
-            max_tokens=None if self.max_output_tokens == -1 else self.max_output_tokens,
+            **recommended.with_limit(self.given_sampling(), self.max_output_tokens),
             logprobs=(self.top_logprobs or 0) if self.includes_logprobs else None,
             structured_outputs=self.form(),
         )

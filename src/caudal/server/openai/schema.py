@@ -73,6 +73,7 @@ class GenerationFields(
         recommended: RecommendedSampling,
         *,
         max_tokens: int | None,
+        default_max_tokens: int | None = None,
         logprobs: int | None,
         prompt_logprobs: int | None = None,
     ) -> SamplingParams:
@@ -88,8 +89,7 @@ class GenerationFields(
         if self.logit_bias is not None:
             given["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
         return SamplingParams(
-            **(recommended.values() | given),
-            max_tokens=max_tokens,
+            **recommended.with_limit(given, max_tokens, default_max_tokens),
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             structured_outputs=self.form(),
@@ -109,6 +109,10 @@ def _token_id(key: str) -> int:
     if not (key.isascii() and key.isdigit()) or len(key) > 10:
         raise ParameterError("logit_bias", f"logit_bias keys must be token ids, not {key!r}.")
     return int(key)
+
+
+DEFAULT_MAX_TOKENS = 16
+"""Of a completion, as OpenAI has it."""
 
 
 class CompletionRequest(GenerationFields):
@@ -183,15 +187,15 @@ class CompletionRequest(GenerationFields):
         return self._sampling_params(
             recommended,
             max_tokens=max_tokens,
+            default_max_tokens=DEFAULT_MAX_TOKENS,
             logprobs=self.logprobs,
             prompt_logprobs=max(scored, default=None),
         )
 
     def _limit(self) -> tuple[str, int | None]:
-        """The name under which the most tokens were given, and how many they are."""
+        """The name under which the most tokens were given, and the number; -1 for no limit."""
         given = {"max_tokens": self.max_tokens, "n_predict": self.n_predict}
         name, limit = same_meaning(given)
-        if limit is None:
-            # OpenAI's default is 16; an explicit null means as far as the context goes.
-            return name, None if "max_tokens" in self.model_fields_set else 16
-        return name, None if limit == -1 else limit
+        if limit is None and "max_tokens" in self.model_fields_set:
+            limit = -1  # an explicit null means as far as the context goes
+        return name, limit
