@@ -8,7 +8,8 @@ import pytest
 
 from caudal.packaging.modelfile import ModelfileError, parse_modelfile
 from caudal.packaging.parameters import parameter_table, read_parameters, without_effect
-from caudal.packaging.recipe import Recipe, RecipeMessage, recipe_of
+from caudal.packaging.recipe import Recipe, recipe_of
+from caudal.store.package import PackagedMessage
 
 
 def recipe(text: str, directory: Path, quantize: str | None = None) -> Recipe:
@@ -36,8 +37,8 @@ def test_all_that_a_recipe_has(tmp_path: Path) -> None:
             "mirostat": 2,
         },
         messages=[
-            RecipeMessage("user", "Hello there!"),
-            RecipeMessage("assistant", "Hi! How are you?"),
+            PackagedMessage("user", "Hello there!"),
+            PackagedMessage("assistant", "Hi! How are you?"),
         ],
         quantize="q4_K_M",
         renderer="r",
@@ -53,6 +54,7 @@ def test_paths_start_where_the_modelfile_lies(tmp_path: Path) -> None:
     for folder, name in (("hf", "config.json"), ("lora", "adapter_config.json")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).touch()
+    (tmp_path / "lora" / "adapter_model.safetensors").touch()
     (tmp_path / "hf" / "model.safetensors").touch()
     found = recipe(f"FROM m.gguf\nFROM {tmp_path}/other/m.gguf\nADAPTER ./lora", tmp_path)
     assert found.from_ is None

@@ -27,6 +27,10 @@ def model_files_at(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         return _gguf_files(path)
     if (path / ADAPTER_CONFIG).exists():
+        if not (path / ADAPTER_WEIGHTS).exists():
+            raise ModelLoadError(
+                str(path), f"it has no {ADAPTER_WEIGHTS}; save the adapter as safetensors"
+            )
         return {name: path / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
     if (path / CONFIG).exists():
         return dict(ModelFolder.scan(path).files)

@@ -12,16 +12,9 @@ from caudal.errors import ModelLoadError, ParameterError
 from caudal.packaging.model_paths import model_files_at
 from caudal.packaging.modelfile import Command, Instruction, Modelfile, ModelfileError
 from caudal.packaging.parameters import read_parameters
+from caudal.store.package import PackagedMessage
 
 _VERSION = re.compile(r"v?(\d+(\.\d+){0,2}([-+][0-9A-Za-z.+-]+)?)")
-
-
-@dataclass(frozen=True, slots=True)
-class RecipeMessage:
-    """A message that every conversation begins with."""
-
-    role: str
-    content: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +48,7 @@ class Recipe:
     system: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     licences: Sequence[str] = ()
-    messages: Sequence[RecipeMessage] = ()
+    messages: Sequence[PackagedMessage] = ()
     quantize: str | None = None
     renderer: str | None = None
     parser: str | None = None
@@ -107,7 +100,9 @@ def recipe_of(modelfile: Modelfile, directory: Path, quantize: str | None = None
         system=modelfile.last(Command.SYSTEM),
         parameters=_parameters(modelfile),
         licences=[each.value for each in modelfile.all(Command.LICENSE)],
-        messages=[RecipeMessage(each.name, each.value) for each in modelfile.all(Command.MESSAGE)],
+        messages=[
+            PackagedMessage(each.name, each.value) for each in modelfile.all(Command.MESSAGE)
+        ],
         quantize=quantize,
         renderer=modelfile.last(Command.RENDERER),
         parser=modelfile.last(Command.PARSER),

@@ -55,6 +55,24 @@ def read_peft_adapter(directory: Path, base: AdapterBase) -> Adapter:
         pickled = (directory / _PICKLED).exists()
         what = f"only {_PICKLED}, a pickle, which may run code" if pickled else f"no {WEIGHTS}"
         raise ModelLoadError(str(directory), f"it has {what}; save the adapter as safetensors")
+    return _read(str(directory), folder, config, base)
+
+
+def read_peft_files(source: str, folder: ModelFolder, base: AdapterBase) -> Adapter:
+    """Read an adapter whose files may lie anywhere.
+
+    Args:
+        source: What the adapter is, for errors.
+        folder: Its configuration and its weights.
+        base: The model.
+
+    Raises:
+        ModelLoadError: A file is damaged, or for another model; names what is wrong.
+    """
+    return _read(source, folder, PeftConfig.of(folder), base)
+
+
+def _read(source: str, folder: ModelFolder, config: PeftConfig, base: AdapterBase) -> Adapter:
     with SafetensorsFile.open(folder.path(WEIGHTS)) as file:
         checks = Checks(str(file.path), base)
         reader = _Reader(checks, config, file)
@@ -66,7 +84,7 @@ def read_peft_adapter(directory: Path, base: AdapterBase) -> Adapter:
                 matrices[name] = change
     if not matrices:
         raise checks.error("it changes nothing: it has no tensors")
-    return Adapter(str(directory), matrices)
+    return Adapter(source, matrices)
 
 
 def _modules(checks: Checks, file: SafetensorsFile) -> Iterable[str]:
