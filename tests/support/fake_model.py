@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from caudal.backends.executor import SampledToken, SamplingRow, SequenceStep
+from caudal.backends.executor import SampledToken, SamplingRow, SequenceStep, StepResult
 from caudal.chat.preparer import ChatPreparer
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
@@ -154,6 +155,9 @@ class ScriptedExecutor(FakeExecutor):
         script: The answer's tokens; `END` follows.
         by_prompt: Answers to particular prompts instead.
         by_adapter: Answers with particular adapters instead, by the base names of their files.
+        seconds: What an iteration takes at least, with the GIL let go as a real one lets it go.
+            An engine that takes it again within microseconds keeps the event loops from running:
+            who waits for the GIL is woken each time, comes too late, and waits anew.
     """
 
     num_blocks: int = 512
@@ -162,7 +166,12 @@ class ScriptedExecutor(FakeExecutor):
     script: Sequence[int] = ()
     by_prompt: Mapping[bytes, Sequence[int]] = field(default_factory=dict)
     by_adapter: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    seconds: float = 0.0002
     _adapter: Adapter | None = None
+
+    def collect(self) -> Sequence[StepResult]:
+        time.sleep(self.seconds)
+        return super().collect()
 
     def _choose(self, step: SequenceStep, context: list[int]) -> list[SampledToken] | None:
         self._adapter = self.adapter_of(step)
