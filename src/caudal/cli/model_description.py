@@ -126,7 +126,7 @@ def describe_model(model: StoredModel) -> ModelDescription:
     folder = model.folder
     if folder is not None:
         return _describe_folder(model, folder)
-    with GGUFFile.open(model.path) as file:
+    with GGUFFile.open(model.path, model.paths) as file:
         program, plan, obstacle = None, None, None
         try:
             program = build_program(file)

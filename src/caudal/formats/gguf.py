@@ -42,17 +42,23 @@ class GGUFFile(ModelFile):
         self._files = [file for file, _ in parts]
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
+    def open(cls, path: str | Path, parts: Sequence[Path] = ()) -> Self:
         """Open a model; of a split model (`…-00001-of-0000N.gguf`) any part will do.
+
+        Args:
+            path: The file.
+            parts: All files of a split model in order, where names don't tell which they are.
 
         Raises:
             ModelLoadError: The file can't be read, isn't GGUF, or is damaged; names what is wrong.
         """
+        if len(parts) > 1:
+            return cls._open_parts(parts)
         path = Path(path)
         name = SplitName.parse(path.name)
         if name is None:
-            parts = [_open_part(path, 0)]
-            header = parts[0][1]
+            opened = [_open_part(path, 0)]
+            header = opened[0][1]
             count = TypedMetadata(str(path), header.metadata, header.types).get_int(
                 "split.count", 1
             )
@@ -62,7 +68,7 @@ class GGUFFile(ModelFile):
                     f"the first of {count} parts of a split model, but its name doesn't end in "
                     f"-00001-of-{count:05d}.gguf, so the others can't be found",
                 )
-            return cls(path, parts)
+            return cls(path, opened)
         return cls._open_split(path, name)
 
     @classmethod
@@ -75,6 +81,10 @@ class GGUFFile(ModelFile):
                 raise ModelLoadError(
                     str(path), f"part {part_path.name} of the split model is missing beside it"
                 )
+        return cls._open_parts(paths)
+
+    @classmethod
+    def _open_parts(cls, paths: Sequence[Path]) -> Self:
         with contextlib.ExitStack() as on_failure:
             parts: list[tuple[ByteFile, Header]] = []
             for number, part_path in enumerate(paths):

@@ -102,7 +102,9 @@ def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
     folder = stored.folder
     with contextlib.ExitStack() as stack:
         if folder is None:
-            file: ModelFile = with_latents(stack.enter_context(GGUFFile.open(stored.path)))
+            file: ModelFile = with_latents(
+                stack.enter_context(GGUFFile.open(stored.path, stored.paths))
+            )
             tokenizer = Tokenizer.from_gguf(file)
         else:
             file = stack.enter_context(open_folder(folder))

@@ -78,7 +78,7 @@ class CheckedFiles:
             self.forget(path)
         elif began - after.st_ctime_ns > _SETTLED_NS and before.st_ctime_ns == after.st_ctime_ns:
             with contextlib.suppress(OSError):
-                self._directory.mkdir(exist_ok=True)
+                self._directory.mkdir(parents=True, exist_ok=True)
                 note = json.dumps(asdict(_Checked.of(sha256, after)))
                 write_atomically(self._note(path), note.encode())
         return whole

