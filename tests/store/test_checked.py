@@ -58,8 +58,8 @@ def test_a_flipped_bit_is_said_by_all_and_repaired_by_a_pull(
     for ask in (store.resolve, store.find, store.ensure):
         with pytest.raises(
             StoreError,
-            match=r"pypi:x in the store is damaged: .*/sha256-[0-9a-f]{64} doesn't have the content that "
-            r"it was fetched with\. Repair it with: caudal pull pypi:x",
+            match=r"pypi:x in the store is damaged: .*/sha256-[0-9a-f]{64} doesn't have the "
+            r"content that it was fetched with\. Repair it with: caudal pull pypi:x",
         ):
             ask("pypi:x")
     assert index.requests == []

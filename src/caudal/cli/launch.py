@@ -67,7 +67,7 @@ def launch(
     """
     from caudal.launch.agents import AGENTS
     from caudal.launch.settings import Journal
-    from caudal.store.store import default_home
+    from caudal.store.layout import default_home
 
     if agent is None:
         _show(list(AGENTS.values()))
