@@ -108,6 +108,8 @@ class OldShelf:
         shelf: The store's models, as they are kept now.
     """
 
+    is_ours = True
+
     def __init__(self, shelf: OciShelf) -> None:
         self._shelf = shelf
 

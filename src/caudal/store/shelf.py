@@ -155,6 +155,10 @@ class KeptModel:
 class Shelf(Protocol):
     """Where models may be kept."""
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is Caudal's own."""
+
     def names(self) -> Sequence[RegistryName]:
         """All that there are, in order."""
 
@@ -175,6 +179,11 @@ class OciShelf:
         self.directory = directory
         self.checked = checked
         self.origin = origin
+
+    @property
+    def is_ours(self) -> bool:
+        """See `Shelf`."""
+        return self.origin is ModelOrigin.STORE
 
     @property
     def blobs(self) -> Path:
