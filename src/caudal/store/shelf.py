@@ -6,9 +6,10 @@ manifests/HOST/NAMESPACE/NAME/TAG
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -203,6 +204,15 @@ class OciShelf:
             if path.is_file()
         )
         return sorted((name for name in found if name is not None), key=lambda name: name.key)
+
+    def mark(self) -> Hashable:
+        """What is another when there are other models, or one has been made anew."""
+        found = []
+        for path in self.manifests.glob("*/*/*/*"):
+            with contextlib.suppress(OSError):  # it has just gone
+                status = path.stat()
+                found.append((str(path), status.st_mtime_ns, status.st_ino, status.st_size))
+        return frozenset(found)
 
     def place(self, name: RegistryName) -> RegistryName:
         """The name as it is written here, where there is one that differs in case only."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +174,11 @@ class Store(BlobStore):
             if model is not None:
                 models.append(model.outline())
         return sorted(models, key=lambda model: model.name)
+
+    def mark(self) -> Hashable:
+        """What is another when `list` says something else; looking costs little."""
+        shelves = (self._layout.shelf, *self._layout.ollama_shelves())
+        return tuple(shelf.mark() for shelf in shelves)
 
     def manifest(self, name: str) -> tuple[ImageManifest, bytes]:
         """What a model consists of: its manifest, and the bytes that its digest is of.
