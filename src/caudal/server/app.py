@@ -28,6 +28,9 @@ from caudal.server.llama_cpp import completion as llama_cpp_completion
 from caudal.server.llama_cpp import loading as llama_cpp_loading
 from caudal.server.metrics import merged_figures
 from caudal.server.ollama import about as ollama_about
+from caudal.server.ollama import chat as ollama_chat
+from caudal.server.ollama import embed as ollama_embed
+from caudal.server.ollama import generate as ollama_generate
 from caudal.server.openai import (
     chat,
     completions,
@@ -65,6 +68,9 @@ _ROUTERS = (
     (embeddings.router, OPENAI_FAILURES),
     (rerank.router, OPENAI_FAILURES),
     (conversations.router, OPENAI_FAILURES),
+    (ollama_chat.router, OLLAMA_FAILURES),
+    (ollama_generate.router, OLLAMA_FAILURES),
+    (ollama_embed.router, OLLAMA_FAILURES),
     (llama_cpp_completion.router, OPENAI_FAILURES),
     (models_routes.router, OPENAI_FAILURES),
     (tokenize.router, OPENAI_FAILURES),
