@@ -17,6 +17,8 @@ import typer
 from typer.core import TyperGroup
 
 from caudal.cli import bench
+from caudal.cli.cp import cp
+from caudal.cli.create import create
 from caudal.cli.launch import launch
 from caudal.cli.list import list_models
 from caudal.cli.prune import prune
@@ -149,6 +151,8 @@ app.command()(pull)
 app.command("list")(list_models)
 app.command()(show)
 app.command()(verify)
+app.command()(create)
+app.command()(cp)
 app.command()(rm)
 app.command()(prune)
 app.add_typer(bench.app, name="bench")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from caudal.store.disk import exclusive_lock, explained_os_errors
@@ -70,7 +70,12 @@ class BlobStore:
         return self._layout.downloads / f"{name}.partial"
 
     def add_blob(
-        self, source: Path | Iterable[bytes], *, digest: str | None = None, move: bool = False
+        self,
+        source: Path | Iterable[bytes],
+        *,
+        digest: str | None = None,
+        move: bool = False,
+        report: Callable[[int], None] = lambda _: None,
     ) -> BlobInfo:
         """Put a blob in the store: whole, on the disk, and under its hash, or not at all.
 
@@ -81,6 +86,7 @@ class BlobStore:
             digest: What it has to be, `sha256:HEX`; where the store has it, nothing is read.
             move: Take the file, which must be on the store's file system, rather than a copy. One
                 that isn't what it has to be is deleted.
+            report: Called with the number of bytes that are done.
 
         Raises:
             StoreError: It has another hash, or can't be read or written.
@@ -95,7 +101,19 @@ class BlobStore:
                     if move and isinstance(source, Path):
                         source.unlink(missing_ok=True)
                     return BlobInfo(digest, present.stat().st_size)
-            return write_blob(self._incoming, shelf.blobs, source, digest, move=move)
+            return write_blob(self._incoming, shelf.blobs, source, digest, move=move, report=report)
+
+    @contextlib.contextmanager
+    def workspace(self) -> Iterator[Path]:
+        """A directory on the store's file system for files that `add_blob` is to move.
+
+        It goes at the end; after a kill, whoever changes the store next deletes it.
+
+        Raises:
+            StoreError: The store can't be written to.
+        """
+        with self._writing(), self._incoming.directory() as directory:
+            yield directory
 
     def prune(self, grace: float | None = None) -> Sequence[PrunedFile]:
         """Delete what is of no use: blobs that no model has, downloads that nobody came back for.

@@ -150,6 +150,7 @@ class KeptModel:
             config=config,
             package=package,
             origin=self.origin,
+            parent=weights[-1].from_ if weights else "",
         )
 
 
