@@ -24,6 +24,7 @@ from caudal.cli.list import list_models
 from caudal.cli.prune import prune
 from caudal.cli.ps import ps, stop
 from caudal.cli.pull import pull
+from caudal.cli.push import push
 from caudal.cli.rm import rm
 from caudal.cli.run import run
 from caudal.cli.serve import serve
@@ -148,6 +149,7 @@ app.command()(launch)
 app.command()(ps)
 app.command()(stop)
 app.command()(pull)
+app.command()(push)
 app.command("list")(list_models)
 app.command()(show)
 app.command()(verify)

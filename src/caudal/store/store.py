@@ -11,7 +11,7 @@ from typing import Any
 from caudal.errors import StoreError
 from caudal.store import oci
 from caudal.store.blob_store import BlobStore
-from caudal.store.disk import exclusive_lock, explained_os_errors
+from caudal.store.disk import explained_os_errors
 from caudal.store.facts import REFERENCE
 from caudal.store.incoming import link_blob
 from caudal.store.lookup import Lookup
@@ -24,9 +24,9 @@ from caudal.store.names import (
 from caudal.store.oci import ImageManifest, Layer
 from caudal.store.packed import PackedFiles
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
-from caudal.store.pullable import not_here, require_pullable
+from caudal.store.pullable import not_here
 from caudal.store.shelf import KeptModel
-from caudal.store.stored import CheckedModel, ModelOrigin, StoredModel, model_file
+from caudal.store.stored import CheckedModel, ModelOrigin, StoredModel
 
 _ANNOTATED_OS = {"architecture": "amd64", "os": "linux"}
 """What the specification of images asks for, and Ollama writes, though models run anywhere."""
@@ -89,11 +89,12 @@ class Store(BlobStore):
         """
         found = self._lookup.find(name)
         if found is None:
-            require_pullable(parse_model_name(name))
             return None
         return found if isinstance(found, StoredModel) else self.resolve(name, progress)
 
-    def pull(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
+    def pull(
+        self, name: str, progress: ProgressCallback = ignore_progress, *, insecure: bool = False
+    ) -> StoredModel:
         """Fetch a model, or bring it up to date.
 
         A model that is already here is checked against its hash and repaired if need be. An
@@ -101,25 +102,17 @@ class Store(BlobStore):
 
         Args:
             name: Any form of a model's name; the path of a file is merely resolved.
-            progress: Called with every step, on the calling thread.
+            progress: Called with every step, on the calling thread; what it raises ends the pull.
+            insecure: Whether a registry elsewhere may be asked without encryption, too.
 
         Raises:
             ModelNotFoundError: There is no such name or file.
             StoreError: It couldn't be fetched, verified or written.
         """
         # Imported here, so that serving a model that is here doesn't load an HTTP client.
-        from caudal.store.pull import Pull, plan_for
+        from caudal.store.pulling import pull_model
 
-        reference = parse_model_name(name)
-        if isinstance(reference, FileReference):
-            return model_file(name, reference.path)
-        plan = plan_for(require_pullable(reference))
-
-        def waiting() -> None:
-            progress(PullProgress(PullStage.WAITING, plan.name))
-
-        with self._writing(), exclusive_lock(self._layout.pull_lock, waiting):
-            return Pull(self, plan, progress).run()
+        return pull_model(self, name, progress, insecure=insecure)
 
     def ensure(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
         """The model if it is here, otherwise pull it.
