@@ -143,6 +143,9 @@ class ChatPreparer:
             conversation.reasoning_effort != "none" or dialect.reasoning_parser != "none"
         )
         ignored = ["reasoning_effort"] if unheard else []
+        ends_for_answer = not conversation.continue_final_message and asked.template.is_go
+        if ends_for_answer and not conversation.add_generation_prompt:
+            ignored.append("add_generation_prompt")
         # A variable that is false is what one is that nobody has set.
         ignored += [
             f"chat_template_kwargs.{name}"
