@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from caudal.loading import packaged
 from caudal.packaging.modelfile import ModelfileError, parse_modelfile
-from caudal.packaging.parameters import parameter_table, read_parameters, without_effect
+from caudal.packaging.parameters import (
+    PARAMETERS,
+    parameter_table,
+    read_parameters,
+    without_effect,
+)
 from caudal.packaging.recipe import Recipe, recipe_of
 from caudal.store.package import PackagedMessage
 
@@ -115,3 +121,7 @@ def test_parameters_are_shown_in_columns() -> None:
         'stop                           "\\n"',
     ]
     assert without_effect(["num_gpu", "top_p", "mirostat"]) == ["num_gpu", "mirostat"]
+
+
+def test_what_has_an_effect_is_what_runs_models_goes_by() -> None:
+    assert set(without_effect(PARAMETERS)) == set(packaged.without_effect(PARAMETERS))

@@ -16,12 +16,14 @@ def cp(
         str, typer.Argument(metavar="NAME", help="The other name.", show_default=False)
     ],
 ) -> None:
-    """Give a model another name, too. Both share its files.
+    """Give a model another name, too.
+
+    Both share its files.
 
     For example:
 
-        caudal cp smollm2 my-model
-        caudal cp my-model registry.example.com/team/my-model:v1
+        caudal cp smollm2 mine
+        caudal cp mine registry.example.com/team/mine:v1
     """
     from caudal.store import Store
 

@@ -50,9 +50,9 @@ def create(
 
     For example:
 
-        printf 'FROM smollm2\nSYSTEM You are a pirate.\n' | caudal create pirate -f -
-        caudal create pirate
-        caudal create my-llama -f ./Modelfile --quantize q4_K_M
+        printf 'FROM smollm2\nSYSTEM Be brief.\n' | caudal create brief -f -
+        caudal create brief                 of ./Modelfile
+        caudal create mine -f ~/x/Modelfile --quantize q4_K_M
     """
     from caudal.cli.create_display import create_display
     from caudal.cli.formatting import format_bytes
@@ -71,12 +71,20 @@ def create(
 
 
 def _read(file: str | None) -> Modelfile:
+    from caudal.errors import ModelLoadError
+    from caudal.packaging.model_paths import model_files_at
     from caudal.packaging.modelfile import MAX_BYTES, ModelfileError, parse_modelfile
 
     if file == _STDIN:
         return parse_modelfile(sys.stdin.buffer.read(MAX_BYTES + 1))
     path = Path(_DEFAULT if file is None else file)
     if file is None and not path.exists():
+        try:
+            model_files_at(Path())
+        except ModelLoadError as error:
+            raise ModelfileError(
+                None, "there is none in this directory, nor a model; name one with -f"
+            ) from error
         return parse_modelfile("FROM .\n")
     try:
         with path.open("rb") as stream:

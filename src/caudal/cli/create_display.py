@@ -59,7 +59,7 @@ class _Bars:
 
     def __call__(self, event: CreateProgress) -> None:
         if event.total is None:
-            self._progress.console.print(event.status, markup=False)
+            self._progress.console.print(event.status, markup=False, soft_wrap=True)
             return
         task = self._tasks.get(event.status)
         if task is None:

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from caudal.errors import ModelNameError
 from caudal.packaging.create_progress import CreateCallback, CreateProgress
 from caudal.store import PullProgress, Store, StoredModel
-from caudal.store.facts import REFERENCE
+from caudal.store.facts import LICENCE, SOURCES
 from caudal.store.names import FileReference, parse_model_name
 from caudal.store.oci import Layer
 from caudal.store.stored import ModelOrigin
+
+_INHERITED = (LICENCE, SOURCES)
+"""What is true of whatever is made of a model's weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class Base:
     Attributes:
         stored: The model.
         layers: All its layers, in order, which say that they are from it.
-        annotations: What its manifest says besides.
+        annotations: What its manifest says besides, as far as it holds for the new model.
     """
 
     stored: StoredModel
@@ -51,6 +54,6 @@ def base_of(store: Store, name: str, progress: CreateCallback) -> Base:
     if stored is None or stored.origin is ModelOrigin.FILE:
         raise ModelNameError(f"{name} is the path of a file, not the name of a model")
     manifest, _ = store.manifest(name)
-    said = {key: text for key, text in manifest.annotations.items() if key != REFERENCE}
+    said = {key: text for key, text in manifest.annotations.items() if key in _INHERITED}
     layers = [replace(layer, from_=stored.ollama_name) for layer in manifest.layers]
     return Base(stored, layers, said)
