@@ -9,7 +9,7 @@ from typing import Protocol
 
 from caudal.errors import CaudalError, ModelNotFoundError
 from caudal.fleet.member import ModelOffer
-from caudal.store import Store, StoredModel
+from caudal.store import ModelOrigin, Store, StoredModel
 from caudal.store.known_models import find_known_model
 from caudal.store.names import FileReference, parse_kept_name, parse_model_name
 from caudal.workers.launcher import ModelSource, ServingOptions
@@ -165,7 +165,8 @@ def _other_names(name: str, stored: StoredModel) -> tuple[str, ...]:
 
 def _kept_names(stored: StoredModel) -> tuple[str, ...]:
     """Other names of a model of the store: in full, as Ollama shows it, and those that we know."""
-    known = find_known_model(stored.name)
+    # What Ollama has under such a name is another model, perhaps.
+    known = find_known_model(stored.name) if stored.origin is ModelOrigin.STORE else None
     aliases = () if known is None else known.aliases
     full = (parse_kept_name(alias).full for alias in aliases)
     names = (stored.full_name, stored.ollama_name, *aliases, *full)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
+from caudal.formats.huggingface.checkpoint import open_checkpoint
 from caudal.formats.model_folder import CONFIG, ModelFolder
 from caudal.store.oci import ImageConfig
 
@@ -84,10 +87,20 @@ def config_of_folder(folder: ModelFolder) -> ImageConfig:
     """What a model that is a folder says of itself; of a damaged one only the format."""
     try:
         family = folder.read_object(CONFIG).get("model_type", str, "")
+        with open_checkpoint(folder) as checkpoint:
+            entries = [checkpoint.entry(name) for name in checkpoint]
     except ModelLoadError:
-        family = ""
-    families = (family,) if family else ()
-    return ImageConfig(model_format="safetensors", model_family=family, model_families=families)
+        return ImageConfig(model_format="safetensors")
+    bytes_by_type = Counter[str]()
+    for entry in entries:
+        bytes_by_type[entry.dtype] += entry.nbytes
+    return ImageConfig(
+        model_format="safetensors",
+        model_family=family,
+        model_families=(family,) if family else (),
+        model_type=weights_in_words(sum(math.prod(entry.shape) for entry in entries)),
+        file_type=max(bytes_by_type, key=bytes_by_type.__getitem__, default="unknown"),
+    )
 
 
 def weights_in_words(count: int) -> str:
