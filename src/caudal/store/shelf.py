@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -230,15 +231,38 @@ class OciShelf:
         path = self.manifests / name.path
         try:
             raw = _read_bounded(path)
-            modified = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
-            manifest = ImageManifest.from_bytes(raw)
+            return self.kept(name, ImageManifest.from_bytes(raw), raw)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except (OSError, ValueError) as error:
             raise StoreError(
                 f"{path} is damaged ({error}). Pull its model again, or delete the file."
             ) from error
-        return KeptModel(name, manifest, raw, modified, self.locate, self.checked, self.origin)
+
+    def kept(self, name: RegistryName, manifest: ImageManifest, raw: bytes) -> KeptModel:
+        """A model of a manifest that is here, or is about to be.
+
+        Args:
+            name: Its name as it is written here.
+            manifest: It.
+            raw: Its bytes.
+
+        Raises:
+            OSError: What the system says of the manifest can't be had.
+        """
+        try:
+            modified = (self.manifests / name.path).stat().st_mtime
+        except FileNotFoundError:
+            modified = time.time()
+        return KeptModel(
+            name,
+            manifest,
+            raw,
+            datetime.fromtimestamp(modified).astimezone(),
+            self.locate,
+            self.checked,
+            self.origin,
+        )
 
     def locate(self, layer: Layer) -> Path:
         """Where a layer's blob lies or would lie."""

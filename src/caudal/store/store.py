@@ -290,6 +290,7 @@ class Store(BlobStore):
             if path.parent != shelf.blobs:
                 link_blob(path, shelf.blob_path(layer.digest))
         name = shelf.place(name)
+        shelf.kept(name, manifest, raw).describe()  # before it takes another's place
         try:
             before = shelf.find(name)
         except StoreError:
@@ -297,9 +298,7 @@ class Store(BlobStore):
         self._incoming.write(shelf.manifests / name.path, raw)
         if before is not None:
             self._drop_unused(before.manifest)
-        stored = shelf.find(name)
-        assert stored is not None
-        return stored.describe()
+        return shelf.kept(name, manifest, raw).describe()
 
     def _drop_unused(self, manifest: ImageManifest) -> None:
         """Delete those blobs that no model has any more."""
