@@ -119,6 +119,7 @@ class Conversation:
         include_reasoning: Whether reasoning is reported; it is told apart from content either way.
         template: A template, Jinja's or Go's, to use instead of the model's.
         template_kwargs: Further variables for the template, e.g. `enable_thinking`.
+        opens: Whether it begins as all of the model's do; not where it goes on from an earlier one.
     """
 
     messages: Sequence[Message]
@@ -131,6 +132,7 @@ class Conversation:
     include_reasoning: bool = True
     template: str | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    opens: bool = True
 
     @property
     def num_characters(self) -> int:

@@ -10,8 +10,18 @@ from typing import Any
 import ollama
 import pytest
 
-from support.fake_model import END, ScriptedExecutor
-from support.running_server import RunningServer, Serve
+from caudal.chat.conversation import Message
+from caudal.chat.packaged import Opening
+from caudal.chat.preparer import ChatPreparer
+from support.fake_model import (
+    END,
+    ByteTokenizer,
+    RoleTemplate,
+    ScriptedExecutor,
+    changed,
+    serve_fake,
+)
+from support.running_server import RunningServer, Serve, running_server
 
 DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
 
@@ -90,6 +100,19 @@ def test_a_conversation_goes_on_from_its_context(serve: Serve):
         generate(server, "And?", context=[65] * 600)
     with pytest.raises(ollama.ResponseError, match="token id"):
         generate(server, "And?", context=[-1])
+
+
+def test_what_all_conversations_begin_with_is_not_said_again():
+    template: Any = RoleTemplate()
+    tokenizer: Any = ByteTokenizer()
+    opening = Opening(messages=[Message(role="user", content="Yo")])
+    chat = ChatPreparer(template, tokenizer, opening=opening)
+    with running_server(changed(serve_fake(ScriptedExecutor(script=b"x")), chat=chat)) as server:
+        answer = generate(server)
+        again = generate(server, "And?", context=answer.context)
+    assert answer.prompt_eval_count == len("user:Yo\nuser:Hi\nassistant:")
+    before = len(answer.context or ())
+    assert again.prompt_eval_count == before + len("user:And?\nassistant:")
 
 
 def test_raw_prompts_are_all_that_the_model_gets(serve: Serve):

@@ -197,6 +197,7 @@ class GenerateRequest(AnswerBody):
             reasoning_effort=self._effort(template),
             template=self.template or None,
             template_kwargs={} if self.template else self._switches(template),
+            opens=not self.preceding,
         )
 
 
