@@ -206,7 +206,6 @@ def split_keys(path: Path) -> Mapping[str, Any]:
         ("FROM m.gguf\nADAPTER n.gguf", "no adapter"),
         ("FROM m.gguf\nADAPTER wrong.gguf", "is it for another model"),
         ("FROM m.gguf\nADAPTER lora.gguf\nADAPTER wrong.gguf", "only one adapter"),
-        ("FROM nowhere/nothing:here", "nothing"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_kept(

@@ -32,7 +32,7 @@ TEXT = (
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "none"))
-    keys = {"tokenizer.ggml.tokens": ["a", "b"], "general.name": "It", "general.file_type": 0}
+    keys = {"tokenizer.ggml.tokens": ["a", "b"], "general.name": "It"}
     model = TinyModel(
         architecture="llama", layers=1, metadata={**keys, "tokenizer.chat_template": JINJA}
     )
@@ -101,7 +101,12 @@ def test_files_outside_the_store_are_described(store: Store, tmp_path: Path) -> 
     folder = TinyBert().write_folder(tmp_path / "bert")
     said = describe_package(store.resolve(str(folder)))
     assert said.capabilities == ["embedding"]
-    assert (said.details.format, said.details.family) == ("safetensors", "bert")
+    details = said.details
+    assert (details.format, details.family, details.quantization_level) == (
+        "safetensors",
+        "bert",
+        "F32",
+    )
 
 
 @pytest.fixture

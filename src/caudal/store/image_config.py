@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from caudal.errors import ModelLoadError
@@ -77,7 +77,12 @@ def config_of_gguf(paths: Sequence[Path]) -> ImageConfig:
                 model_family=file.architecture,
                 model_families=(file.architecture,),
                 model_type=weights_in_words(weights),
-                file_type=_FILE_TYPES.get(-1 if number is None else number, "unknown"),
+                file_type=_FILE_TYPES.get(-1 if number is None else number)
+                or _most(
+                    (tensor.type.name, tensor.nbytes)
+                    for tensor in file.tensors.values()
+                    if len(tensor.shape) > 1
+                ),
             )
     except ModelLoadError:
         return ImageConfig(model_format="gguf")
@@ -91,16 +96,27 @@ def config_of_folder(folder: ModelFolder) -> ImageConfig:
             entries = [checkpoint.entry(name) for name in checkpoint]
     except ModelLoadError:
         return ImageConfig(model_format="safetensors")
-    bytes_by_type = Counter[str]()
-    for entry in entries:
-        bytes_by_type[entry.dtype] += entry.nbytes
+    kind = _most((entry.dtype, entry.nbytes) for entry in entries)
+    weights = sum(math.prod(entry.shape) for entry in entries)
     return ImageConfig(
         model_format="safetensors",
         model_family=family,
         model_families=(family,) if family else (),
-        model_type=weights_in_words(sum(math.prod(entry.shape) for entry in entries)),
-        file_type=max(bytes_by_type, key=bytes_by_type.__getitem__, default="unknown"),
+        # Elements of other types are parts of weights, or several in one.
+        model_type=weights_in_words(weights) if kind in _WEIGHTS else "",
+        file_type=kind,
     )
+
+
+_WEIGHTS = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+
+
+def _most(sizes: Iterable[tuple[str, int]]) -> str:
+    """The type that most bytes have."""
+    sums: Counter[str] = Counter()
+    for name, size in sizes:
+        sums[name] += size
+    return max(sums, key=sums.__getitem__, default="unknown")
 
 
 def weights_in_words(count: int) -> str:
