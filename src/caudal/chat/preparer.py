@@ -21,6 +21,7 @@ from caudal.chat.template_habits import (
 )
 from caudal.chat.template_messages import template_messages
 from caudal.chat.tool_prompt import tool_object, with_tools_in_system
+from caudal.chat.written_calls import written_format
 from caudal.errors import ParameterError
 from caudal.formats.chat_template import ChatTemplate, TemplateOptions
 from caudal.formats.template_workers import TemplateWorkers
@@ -238,6 +239,8 @@ class ChatPreparer:
             "\n".join(template.sources),
             template_takes_tools=takes_tools(template),
             control_tokens=self._tokenizer.special_tokens,
+            written=partial(written_format, template) if template.is_go else lambda: None,
+            thinking_tags=template.thinking_tags,
         )
 
 

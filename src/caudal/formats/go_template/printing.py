@@ -240,6 +240,8 @@ def _integer(value: int, verb: _Verb) -> str:
 
 def _float(value: float, verb: _Verb) -> str:
     letter = verb.letter
+    if letter in "bxX":
+        raise GoError(f"printf: %{letter} of a float is not supported")
     if letter not in "vgGeEfF":
         return _bad(value, verb)
     if letter in "vgG" and verb.precision is None:
