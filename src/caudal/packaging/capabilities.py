@@ -11,19 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from caudal.errors import TemplateError
 from caudal.formats.go_template.detection import is_go_template
-from caudal.formats.go_template.nodes import (
-    Action,
-    Body,
-    Branch,
-    Call,
-    Chain,
-    Field,
-    Operand,
-    Pipeline,
-    Text,
-    Variable,
-)
-from caudal.formats.go_template.template import GoTemplate
+from caudal.formats.go_template.ollama import OllamaTemplate
 from caudal.formats.model_file import ModelFile
 from caudal.store.oci import ImageConfig
 
@@ -63,60 +51,12 @@ def _of_jinja(source: str) -> Iterator[str]:
 
 def _of_go(source: str) -> Iterator[str]:
     try:
-        template = GoTemplate.parse(source)
+        template = OllamaTemplate.compile(source)
     except TemplateError:
         return  # chats will say so
-    names = {name for body in template.trees.values() for name in _names(body)}
-    if "Tools" in names:
+    if "tools" in template.names:
         yield "tools"
-    if "Suffix" in names:
+    if "suffix" in template.names:
         yield "insert"
-    if any(map(_shows_thinking, template.trees.values())):
+    if template.facts.thinking_tags is not None:
         yield "thinking"
-
-
-def _names(body: Body) -> Iterator[str]:
-    """All names that a template looks up."""
-    for node in body:
-        if isinstance(node, Action | Branch | Call) and node.pipeline is not None:
-            yield from _looked_up(node.pipeline)
-        if isinstance(node, Branch):
-            yield from _names(node.body)
-            yield from _names(node.otherwise or ())
-
-
-def _looked_up(pipeline: Pipeline) -> Iterator[str]:
-    for command in pipeline.commands:
-        for operand in command.operands:
-            yield from _in_operand(operand)
-
-
-def _in_operand(operand: Operand) -> Iterator[str]:
-    if isinstance(operand, Field):
-        yield from operand.names
-    elif isinstance(operand, Variable):
-        yield from operand.fields
-    elif isinstance(operand, Chain):
-        yield from _in_operand(operand.operand)
-        yield from operand.fields
-    elif isinstance(operand, Pipeline):
-        yield from _looked_up(operand)
-
-
-def _shows_thinking(body: Body, *, in_messages: bool = False) -> bool:
-    """Whether what was thought is written between two texts, in a loop over the messages."""
-    for node in body:
-        if isinstance(node, Branch):
-            inside = in_messages
-            if node.keyword == "range":
-                inside = "Messages" in set(_looked_up(node.pipeline))
-            for part in (node.body, node.otherwise or ()):
-                if _shows_thinking(part, in_messages=inside):
-                    return True
-        elif isinstance(node, Action) and in_messages and "Thinking" in _looked_up(node.pipeline):
-            return _is_text(body[0]) and _is_text(body[-1])
-    return False
-
-
-def _is_text(node: object) -> bool:
-    return isinstance(node, Text) and bool(node.text.strip())

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from caudal.errors import ParameterError, TemplateError
 from caudal.formats.go_template.detection import is_go_template
-from caudal.formats.go_template.template import GoTemplate
+from caudal.formats.go_template.ollama import OllamaTemplate
 from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
 from caudal.packaging.modelfile import ROLES
 from caudal.packaging.parameters import check_parameter
@@ -50,7 +50,7 @@ def check_template(source: str) -> None:
     """
     if is_go_template(source):
         try:
-            GoTemplate.parse(source)
+            OllamaTemplate.compile(source)
         except TemplateError as error:
             raise TemplateError(f"template error: {error}", "template") from error
         return
