@@ -94,6 +94,7 @@ def test_paths_start_where_the_modelfile_lies(tmp_path: Path) -> None:
         ("FROM .", 1, "neither config.json with a model"),
         ("FROM a\nDRAFT b", 2, "draft models"),
         ("FROM ", 1, "FROM lacks"),
+        (f"FROM ./{'x' * 5000}", 1, "there is no file"),
     ],
 )
 def test_errors_name_the_line(tmp_path: Path, text: str, line: int, words: str) -> None:
