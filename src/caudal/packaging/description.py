@@ -182,7 +182,7 @@ def describe_package(stored: StoredModel, *, verbose: bool = False) -> PackageDe
 
 def _template(stored: StoredModel, file: ModelFile) -> str:
     """The template in force: the package's, or the weights' own."""
-    return stored.package.template or file.get_str(_TEMPLATE, "") or ""
+    return stored.template_beside(file.get_str(_TEMPLATE, None)) or ""
 
 
 def _modelfile(stored: StoredModel, config: ImageConfig) -> str:

@@ -70,6 +70,19 @@ class StoredModel:
     origin: ModelOrigin = ModelOrigin.FILE
     parent: str = ""
 
+    def template_beside(self, own: str | None) -> str | None:
+        """The template that conversations go through; None where neither brings one.
+
+        That is the package's, unless the package names a `renderer`: code of Ollama's, which goes
+        before its template there, and redoes the weights' own.
+
+        Args:
+            own: The weights' template; None where they have none.
+        """
+        packaged = self.package.template
+        renders = self.config is not None and self.config.renderer != ""
+        return own if packaged is None or (renders and own is not None) else packaged
+
     @property
     def folder(self) -> ModelFolder | None:
         """The model's files by their path within its folder; None where it is GGUF."""

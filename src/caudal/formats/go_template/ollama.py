@@ -6,8 +6,8 @@ each turn, and the last time up to its response. Two things are kept that Ollama
 and thoughts of a message that has a neighbour of its role before it, and what a tool's schema has
 beyond the fields that Ollama knows.
 
-A package may name a `renderer`, code of Ollama's own, in place of a template. Such a package has no
-template here, and the model is served with that of its weights, which is what such code redoes.
+A package may name a `renderer`, code of Ollama's own, in place of a template. Its model is served
+with the template of its weights, which is what such code redoes (`StoredModel.template_beside`).
 """
 
 from __future__ import annotations
