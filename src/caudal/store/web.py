@@ -193,8 +193,9 @@ def _fetch(store: Store, source: UrlSource, layers: dict[str, Layer]) -> Fetch:
     def keep(grown: Path, report: Callable[[int], None]) -> None:
         with grown.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
-                grown.unlink()
-                raise StoreError(f"{shown(source.url)} isn't a GGUF file, and was discarded")
+                raise RefusedContentError(
+                    f"{shown(source.url)} isn't a GGUF file, and was discarded"
+                )
         blob = store.add_blob(grown, move=True, report=report)
         title = {oci.TITLE: source.name} if SplitName.parse(source.name) else {}
         layers[source.name] = Layer(oci.MODEL_TYPE, blob.digest, blob.size, title)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from caudal.errors import ModelNotFoundError, StoreError
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +21,21 @@ class HubFile:
     Attributes:
         size: Its bytes.
         sha256: Its hash in hex, which the Hub knows of large files; else empty.
+        git_hash: What git calls the others' content, in hex; empty where nobody says.
     """
 
     size: int
     sha256: str = ""
+    git_hash: str = ""
+
+    def other_git_hash(self, path: Path) -> str | None:
+        """Git's hash of a file, if it isn't what it has to be."""
+        if not self.git_hash:
+            return None
+        content = path.read_bytes()
+        named = b"blob %d\0" % len(content) + content
+        found = hashlib.sha1(named, usedforsecurity=False).hexdigest()
+        return found if found != self.git_hash else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +48,7 @@ class HubRepository:
         files: Its files by path.
         licence: Its licence's name; empty where it doesn't say.
         is_offline: Whether only what is cached can be had.
+        token: What to ask with; empty for nobody in particular.
     """
 
     name: str
@@ -40,6 +56,13 @@ class HubRepository:
     files: Mapping[str, HubFile]
     licence: str = ""
     is_offline: bool = False
+    token: str = field(default="", repr=False)
+
+    def url(self, file: str) -> str:
+        """Where a file is."""
+        from huggingface_hub import hf_hub_url
+
+        return hf_hub_url(self.name, file, revision=self.commit)
 
 
 def look_up(name: str) -> HubRepository:
@@ -49,20 +72,26 @@ def look_up(name: str) -> HubRepository:
         ModelNotFoundError: There is no such repository, or it isn't cached.
         StoreError: The Hub can't be asked, or refuses.
     """
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import HfApi, constants, get_token
 
     if constants.is_offline_mode():
         return _cached(name)
     with explained_hub_errors(name):
         info = HfApi(library_name="caudal").model_info(name, files_metadata=True)
     files = {
-        each.rfilename: HubFile(each.size or 0, each.lfs.sha256 if each.lfs is not None else "")
+        each.rfilename: HubFile(each.size or 0, each.lfs.sha256)
+        if each.lfs is not None
+        else HubFile(each.size or 0, git_hash=each.blob_id or "")
         for each in info.siblings or ()
     }
     card = info.card_data
     licence = card.get("license_name") or card.get("license") if card is not None else ""
     return HubRepository(
-        info.id, info.sha or "", files, licence if isinstance(licence, str) else ""
+        info.id,
+        info.sha or "",
+        files,
+        licence if isinstance(licence, str) else "",
+        token=get_token() or "",
     )
 
 
@@ -82,7 +111,9 @@ def _cached(name: str) -> HubRepository:
             )
             files = {
                 file.file_path.relative_to(newest.snapshot_path).as_posix(): HubFile(
-                    file.size_on_disk
+                    file.size_on_disk,
+                    # Large files are called by their hash.
+                    sha256=name if _SHA256.fullmatch(name := file.blob_path.name) else "",
                 )
                 for file in newest.files
             }

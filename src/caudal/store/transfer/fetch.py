@@ -140,6 +140,9 @@ class Fetches:
             fetch.stage, fetch.completed = PullStage.VERIFYING, 0
             try:
                 await asyncio.to_thread(fetch.keep, fetch.path, self._counter(fetch))
+            except RefusedContentError:
+                forget_partial(fetch.path)
+                raise
             except WrongDigestError as error:
                 forget_partial(fetch.path)
                 if not resumed:
