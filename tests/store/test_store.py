@@ -7,6 +7,7 @@ import pytest
 
 from caudal.errors import ModelNotFoundError, StoreError
 from caudal.store import Store
+from caudal.store.oci import MODEL_TYPE, Layer
 from support.package_index import LocalIndex
 from support.wheels import build_wheel, model_bytes
 
@@ -46,6 +47,20 @@ def test_a_file_is_used_where_it_is(store: Store, tmp_path: Path) -> None:
     assert not store.home.exists()
     with pytest.raises(ModelNotFoundError, match="outside the store"):
         store.remove(str(file))
+
+
+def test_a_path_that_might_be_a_name_is_one_where_there_is_no_such_name(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "models/thing"
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (folder / name).write_bytes(b"{}")
+    monkeypatch.chdir(tmp_path)
+    assert store.resolve("models/thing").folder is not None
+    blob = store.add_blob([model_bytes(64)])
+    store.commit("models/thing", {}, [Layer(MODEL_TYPE, blob.digest, blob.size)])
+    assert store.resolve("models/thing").folder is None
 
 
 def test_any_file_of_a_split_model_stands_for_all(store: Store, tmp_path: Path) -> None:

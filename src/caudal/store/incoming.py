@@ -72,9 +72,7 @@ class Incoming:
         path = Path(name)
         try:
             with os.fdopen(descriptor, "r+b") as file:
-                # Some file systems have no locks; then only its age tells that it is abandoned.
-                with contextlib.suppress(OSError):
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.fchmod(file.fileno(), 0o644)
                 yield path, file
         finally:
@@ -86,8 +84,7 @@ class Incoming:
         path = Path(tempfile.mkdtemp(dir=self._directory))
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield path
         finally:
             os.close(descriptor)

@@ -64,6 +64,12 @@ class KeptModel:
         return self.name.shown
 
     @property
+    def repair(self) -> str:
+        """The command that repairs it, were it damaged."""
+        is_ours = self.origin is ModelOrigin.STORE
+        return repair_command(self.name, self.shown_name, is_ours=is_ours)
+
+    @property
     def blobs(self) -> Sequence[Layer]:
         """Its blobs, each once."""
         layers = self.manifest.blobs if self.inline_config is None else self.manifest.layers
@@ -282,6 +288,17 @@ class OciShelf:
             model = self.find(name)
             if model is not None:
                 yield model
+
+
+def repair_command(name: RegistryName, shown: str, *, is_ours: bool) -> str:
+    """What repairs a damaged model.
+
+    Args:
+        name: The name that it is kept under.
+        shown: What it is called in lists.
+        is_ours: Whether it is in Caudal's own store, and not in Ollama's directory.
+    """
+    return f"caudal pull {shown}" if is_ours else f"ollama pull {name.ollama}"
 
 
 def _file_names(weights: Sequence[Layer]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from caudal.store.oci import ImageManifest, Layer
 from caudal.store.packed import PackedFiles
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
 from caudal.store.pullable import not_here
-from caudal.store.shelf import KeptModel
+from caudal.store.shelf import KeptModel, repair_command
 from caudal.store.stored import CheckedModel, ModelOrigin, StoredModel
 
 _ANNOTATED_OS = {"architecture": "amd64", "os": "linux"}
@@ -72,13 +72,13 @@ class Store(BlobStore):
             return found
         if found is None:
             raise not_here(name)
-        damage = self._find_damage(found, progress, again=False)
-        if damage is not None:
-            raise StoreError(
-                f"{found.shown_name} in the store is damaged: {damage}. Repair it with: "
-                f"{_repair(found)}"
-            )
-        return found.describe()
+        try:
+            return self._whole(found, progress)
+        except StoreError:
+            now = self._lookup.find(name)
+            if isinstance(now, KeptModel) and now.raw == found.raw:
+                raise
+        return self.resolve(name, progress)  # another took its place, and its files are gone
 
     def find(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel | None:
         """The model if it is here; None if it isn't, but a pull may help.
@@ -145,7 +145,8 @@ class Store(BlobStore):
             try:
                 model = shelf.find(each)
             except StoreError as error:
-                yield CheckedModel(each.shown, 0, str(error))
+                repair = repair_command(each, each.shown, is_ours=shelf.is_ours)
+                yield CheckedModel(each.shown, 0, str(error), repair)
                 continue
             if model is not None:
                 yield self._verified(model, progress)
@@ -313,10 +314,19 @@ class Store(BlobStore):
                 path.unlink(missing_ok=True)
                 shelf.checked.forget(path)
 
+    def _whole(self, model: KeptModel, progress: ProgressCallback) -> StoredModel:
+        damage = self._find_damage(model, progress, again=False)
+        if damage is not None:
+            raise StoreError(
+                f"{model.shown_name} in the store is damaged: {damage}. Repair it with: "
+                f"{model.repair}"
+            )
+        return model.describe()
+
     def _verified(self, model: KeptModel, progress: ProgressCallback) -> CheckedModel:
         damage = self._find_damage(model, progress, again=True)
         size = sum(layer.size for layer in model.weights)
-        return CheckedModel(model.shown_name, size, damage)
+        return CheckedModel(model.shown_name, size, damage, model.repair)
 
     def _find_damage(
         self, model: KeptModel, progress: ProgressCallback, *, again: bool
@@ -328,9 +338,3 @@ class Store(BlobStore):
 
         with explained_os_errors(self.home):
             return model.find_damage(again=again, report=report)
-
-
-def _repair(model: KeptModel) -> str:
-    if model.origin is ModelOrigin.OLLAMA:
-        return f"ollama pull {model.name.ollama}"
-    return f"caudal pull {model.shown_name}"

@@ -115,11 +115,13 @@ class CheckedModel:
         name: Its canonical name.
         size: Bytes of its weights' files together.
         damage: What is wrong with it, or None.
+        repair: The command that repairs it, were it damaged.
     """
 
     name: str
     size: int
     damage: str | None
+    repair: str
 
 
 def model_file(name: str, path: Path) -> StoredModel:
