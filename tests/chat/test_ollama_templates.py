@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from caudal.chat.calls.scanner import ToolScanner
-from caudal.chat.conversation import Tool
+from caudal.chat.conversation import Conversation, Message, Tool, ToolCall
 from caudal.chat.event_writer import EventWriter
 from caudal.chat.parser import MarkedAnswerParser
 from caudal.chat.preparer import ChatPreparer
@@ -92,9 +92,23 @@ def test_all_templates_have_been_recorded() -> None:
 @pytest.mark.parametrize("name", DIALECTS)
 def test_dialects(name: str, tokenizer: Tokenizer) -> None:
     template = ChatTemplate(source_of(name), tokenizer, workers=shared_workers())
-    dialect = ChatPreparer(template, tokenizer).dialect
+    preparer = ChatPreparer(template, tokenizer)
+    dialect = preparer.dialect
     assert (dialect.tool_parser, dialect.reasoning_parser) == DIALECTS[name]
     assert learn_habits(template).writes_calls
+    called = [ToolCall(id="call_1", name="weather", arguments='{"city": "Rome"}')]
+    said = [
+        Message(role="system", content="Be brief."),
+        Message(role="user", content="Weather?"),
+        Message(role="assistant", content="Let me see.", tool_calls=called),
+        Message(role="tool", content="Rainy", tool_call_id="call_1"),
+    ]
+    tools = [Tool(name="weather"), Tool(name="now")]
+    prompt = preparer.render(Conversation(messages=said, tools=tools))
+    # Half of these templates leave the calls of a message out that has text, two the text.
+    for text in ("Weather?", "weather", "Rome", "Rainy"):
+        assert text in prompt
+    assert ("Let me see." in prompt) == (name not in ("llama3.1", "nemotron-mini"))
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,8 @@ class ChatPreparer:
             "continue_final_message": conversation.continue_final_message,
             "template_kwargs": {**variables, **conversation.template_kwargs},
         }
-        if not habits.writes_calls and dialect.tools is not None:
+        as_text = not habits.writes_calls or not habits.calls_beside_text
+        if as_text and dialect.tools is not None:
             options["assistant_markers"] = dialect.tools.markers
         return _Asked(template, dialect, messages, words is not None, options)
 
