@@ -285,3 +285,16 @@ def test_a_kill_leaves_what_was_there(
     assert len(blobs(store)) == 3  # weights, system prompt, configuration
     again, _ = make(store, "FROM m.gguf\nSYSTEM New", files)
     assert again.package.system == "New"
+
+
+def test_what_somebody_else_deletes_meanwhile_is_made_again(store: Store, files: Path) -> None:
+    make(store, "FROM m.gguf\nSYSTEM Hi", files, "other")
+
+    def remove_other(event: CreateProgress) -> None:
+        if event.status == "writing manifest" and store.list():
+            store.remove("other")
+
+    recipe = recipe_of(parse_modelfile("FROM m.gguf\nSYSTEM Hi"), files)
+    stored = create_model(store, "made", recipe, remove_other)
+    assert stored.package.system == "Hi"
+    assert [found.damage for found in store.verify()] == [None]

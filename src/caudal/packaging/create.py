@@ -8,6 +8,7 @@ committed: template and parameters, that files are models, that adapters are for
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,12 +28,14 @@ from caudal.packaging.weights import open_weights
 from caudal.store import Store, StoredModel, oci
 from caudal.store.disk import explained_os_errors
 from caudal.store.image_config import config_of
+from caudal.store.incoming import MissingBlobError
 from caudal.store.oci import ImageConfig, Layer
 from caudal.store.stored import model_of_files
 
 _MODELS = (PieceKind.GGUF, PieceKind.FOLDER)
 _ADAPTERS = (PieceKind.ADAPTER, PieceKind.ADAPTER_FOLDER)
 _WEIGHTS = "model.gguf"
+_ATTEMPTS = 3
 
 
 def create_model(
@@ -61,6 +64,14 @@ def create_model(
         StoreError: A blob isn't there, or the store can't be written to, as on a full disk.
     """
     recipe = checked_recipe(name, recipe)
+    for _ in range(_ATTEMPTS - 1):
+        # Who deletes a model meanwhile deletes what it alone had, though it is part of this one.
+        with contextlib.suppress(MissingBlobError):
+            return _create(store, name, recipe, progress)
+    return _create(store, name, recipe, progress)
+
+
+def _create(store: Store, name: str, recipe: Recipe, progress: CreateCallback) -> StoredModel:
     base = None if recipe.from_ is None else base_of(store, recipe.from_, progress)
     pieces = _sorted(store, recipe.files, progress)
     adapters = _sorted(store, recipe.adapters, progress)

@@ -53,6 +53,19 @@ class WrongDigestError(StoreError):
         super().__init__(f"{what} was discarded: {self.reason}")
 
 
+class MissingBlobError(StoreError):
+    """A model isn't stored, as a blob of its isn't here, or was deleted meanwhile.
+
+    Args:
+        model: The model.
+        digest: The blob, `sha256:HEX`.
+    """
+
+    def __init__(self, model: str, digest: str) -> None:
+        self.digest = digest
+        super().__init__(f"{model} was not stored: {digest} is not here")
+
+
 class Incoming:
     """What is being written: files, and directories of them.
 

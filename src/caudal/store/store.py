@@ -13,7 +13,7 @@ from caudal.store import oci
 from caudal.store.blob_store import BlobStore
 from caudal.store.disk import explained_os_errors
 from caudal.store.facts import REFERENCE
-from caudal.store.incoming import link_blob
+from caudal.store.incoming import MissingBlobError, link_blob
 from caudal.store.lookup import Lookup
 from caudal.store.names import (
     FileReference,
@@ -204,16 +204,19 @@ class Store(BlobStore):
 
         Raises:
             ModelNameError: It isn't a name that a model can have.
-            StoreError: A blob isn't here, or has another size; or the store can't be written to.
+            MissingBlobError: A blob isn't here.
+            StoreError: A blob has another size; or the store can't be written to.
         """
-        reference = parse_model_name(name)
+        kept, reference = parse_kept_name(name), parse_model_name(name)
         said = dict(annotations or {})
         if not isinstance(reference, RegistryName | FileReference):
             said[REFERENCE] = reference.name
         content = json.dumps(_ANNOTATED_OS | dict(config)).encode()
-        blob = self.add_blob([content])
-        layer = Layer(oci.CONFIG_TYPE, blob.digest, blob.size)
-        return self.commit_manifest(name, ImageManifest(layer, tuple(layers), said).to_bytes())
+        with self._changing():  # in which nobody deletes what another model has just let go of
+            blob = self.add_blob([content])
+            layer = Layer(oci.CONFIG_TYPE, blob.digest, blob.size)
+            manifest = ImageManifest(layer, tuple(layers), said)
+            return self._commit(kept, manifest, manifest.to_bytes())
 
     def commit_manifest(self, name: str, raw: bytes) -> StoredModel:
         """Make a model of blobs and a manifest that somebody else has written; see `commit`.
@@ -282,7 +285,7 @@ class Store(BlobStore):
         for layer in manifest.blobs:
             path = self.blob(layer.digest)
             if path is None:
-                raise StoreError(f"{name.shown} was not stored: {layer.digest} is not here")
+                raise MissingBlobError(name.shown, layer.digest)
             if path.stat().st_size != layer.size:
                 raise StoreError(
                     f"{name.shown} was not stored: {path} has {path.stat().st_size} bytes "
