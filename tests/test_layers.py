@@ -21,7 +21,7 @@ LAYERS: Sequence[frozenset[str]] = [
         "sampling_params",
         "formats",
         "models store",
-        "backends",
+        "backends conversion",
         "engine",
         "grammars",
         "chat loading packaging",

@@ -6,6 +6,7 @@
 namespace caudal {
 
 void bind_kernels(nanobind::module_& module);
+void bind_conversion(nanobind::module_& module);
 void bind_sampling(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);

@@ -6,6 +6,7 @@
 #include "isa/kernel_table.h"
 #include "kernels/linear.inl"
 #include "kernels/low_rank.inl"
+#include "kernels/quantise.inl"
 #include "kernels/recurrent.inl"
 #include "kernels/sampling.inl"
 #include "kernels/token_ops.inl"
@@ -18,7 +19,8 @@ const KernelTable& kernels() {
                                    token_kernels(),
                                    recurrent_kernels(),
                                    sampling_kernels(),
-                                   low_rank_kernels()};
+                                   low_rank_kernels(),
+                                   quantise_kernels()};
     return table;
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/linear.h"
 #include "kernels/low_rank.h"
+#include "kernels/quantise.h"
 #include "kernels/recurrent.h"
 #include "kernels/sampling.h"
 #include "kernels/token_ops.h"
@@ -19,6 +20,7 @@ struct KernelTable {
     RecurrentKernels recurrent;
     SamplingKernels sampling;
     LowRankKernels low_rank;
+    QuantiseKernels quantise;
 };
 
 // The tables this processor can run, best first.

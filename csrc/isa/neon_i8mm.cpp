@@ -7,6 +7,7 @@
 #include "isa/kernel_table.h"
 #include "kernels/linear.inl"
 #include "kernels/low_rank.inl"
+#include "kernels/quantise.inl"
 #include "kernels/recurrent.inl"
 #include "kernels/sampling.inl"
 #include "kernels/token_ops.inl"
@@ -15,7 +16,8 @@ namespace caudal::neon_i8mm {
 
 const KernelTable& kernels() {
     static const KernelTable table{"neon_i8mm",         linear_kernels(),   token_kernels(),
-                                   recurrent_kernels(), sampling_kernels(), low_rank_kernels()};
+                                   recurrent_kernels(), sampling_kernels(), low_rank_kernels(),
+                                   quantise_kernels()};
     return table;
 }
 

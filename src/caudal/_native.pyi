@@ -54,6 +54,19 @@ class kernels:  # noqa: N801 — a submodule: the kernels one by one, for tests 
         panel_end: int | None = None,
     ) -> None: ...
 
+class conversion:  # noqa: N801 — a submodule: tensors' elements as those of other types
+    @staticmethod
+    def convert(
+        source_type: int,
+        source: NDArray[np.uint8],
+        target_type: int,
+        out: NDArray[np.uint8],
+        threads: int = 1,
+        isa: str = "",
+    ) -> bool: ...
+    @staticmethod
+    def can_convert(target_type: int) -> bool: ...
+
 class sampling:  # noqa: N801 — a submodule: the sampler by itself, for tests and benchmarks
     @staticmethod
     def sample(

@@ -19,7 +19,6 @@ THROUGH_BOTH_DOORS = {
     "test_chat_custom_tools",
     "test_completions",
     "test_embeddings",
-    "test_generate",
     "test_lora",
     "test_messages",
     "test_native_completion",

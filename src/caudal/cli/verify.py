@@ -51,7 +51,8 @@ def verify(
     Console(highlight=False, markup=False).print(table)
     for each in damaged:
         typer.echo(
-            f"caudal: {each.name} is damaged: {each.damage}. Repair it with: {each.repair}",
+            f"caudal: {each.name} is damaged: {each.damage}. Repair it with: caudal pull "
+            f"{each.name}",
             err=True,
         )
     if damaged:

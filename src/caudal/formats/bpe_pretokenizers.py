@@ -208,3 +208,18 @@ def known_pattern(written: str) -> str | None:
     if written in _KNOWN:
         return written
     return _SPELT_OTHERWISE.get(written)
+
+
+def name_of(rules: PreTokenizer, preferred: str = "") -> str | None:
+    """The name that GGUF has for rules; None where it has none.
+
+    Several names may mean the same; the first in the table is taken, or one that begins like
+    `preferred`. Whether BOS begins a prompt doesn't count: files say that themselves.
+    """
+    wanted = replace(rules, add_bos=False)
+    names = [
+        name for name, each in PRE_TOKENIZERS.items() if replace(each, add_bos=False) == wanted
+    ]
+    return next((name for name in names if preferred and name.startswith(preferred)), None) or next(
+        iter(names), None
+    )

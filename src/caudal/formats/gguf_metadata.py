@@ -102,6 +102,10 @@ class TypedMetadata:
         metadata: Values by key.
         types: Names of the types the values have in the file, e.g. `array of uint8`, by key.
 
+    Attributes:
+        metadata: Values by key.
+        types: Names of their types.
+
     Every getter raises `ModelLoadError` naming the key, the type found and the type expected; and
     where the key is missing and no default is given.
     """
@@ -110,7 +114,7 @@ class TypedMetadata:
         self, source: str, metadata: Mapping[str, MetadataValue], types: Mapping[str, str]
     ) -> None:
         self._source = source
-        self._types = types
+        self.types = types
         self.metadata = metadata
 
     @overload
@@ -199,4 +203,4 @@ class TypedMetadata:
         return value
 
     def _mismatch(self, key: str, expected: str) -> ModelLoadError:
-        return ModelLoadError(self._source, f"{key} has type {self._types[key]}, not {expected}")
+        return ModelLoadError(self._source, f"{key} has type {self.types[key]}, not {expected}")

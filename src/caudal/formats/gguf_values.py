@@ -12,9 +12,9 @@ from caudal.formats.gguf_cursor import MAX_ARRAY_STRINGS, U32, U64, Cursor
 from caudal.formats.gguf_metadata import MetadataValue, StringArray
 
 _BOOL = 7
-_STRING = 8
-_ARRAY = 9
-_NUMERIC_TYPES: dict[int, tuple[str, struct.Struct, str]] = {
+STRING = 8
+ARRAY = 9
+NUMERIC_TYPES: dict[int, tuple[str, struct.Struct, str]] = {
     0: ("uint8", struct.Struct("<B"), "<u1"),
     1: ("int8", struct.Struct("<b"), "<i1"),
     2: ("uint16", struct.Struct("<H"), "<u2"),
@@ -36,14 +36,14 @@ def parse_value(cursor: Cursor, key: str) -> tuple[MetadataValue, str]:
         ModelLoadError: The value can't be read safely; names the key.
     """
     type_number = cursor.u32(f"type of {key}")
-    if type_number == _STRING:
+    if type_number == STRING:
         length = cursor.u64(f"length of {key}")
         return cursor.take(length, key).decode(errors="replace"), "string"
-    if type_number == _ARRAY:
+    if type_number == ARRAY:
         return _parse_array(cursor, key)
-    if type_number not in _NUMERIC_TYPES:
+    if type_number not in NUMERIC_TYPES:
         raise cursor.error(f"{key} has unknown value type {type_number}")
-    name, layout, _ = _NUMERIC_TYPES[type_number]
+    name, layout, _ = NUMERIC_TYPES[type_number]
     (value,) = layout.unpack(cursor.take(layout.size, key))
     if type_number != _BOOL:
         return value, name
@@ -55,13 +55,13 @@ def parse_value(cursor: Cursor, key: str) -> tuple[MetadataValue, str]:
 def _parse_array(cursor: Cursor, key: str) -> tuple[MetadataValue, str]:
     type_number = cursor.u32(f"element type of {key}")
     count = cursor.u64(f"length of {key}")
-    if type_number == _STRING:
+    if type_number == STRING:
         return _skip_strings(cursor, key, count), "array of string"
-    if type_number == _ARRAY:
+    if type_number == ARRAY:
         raise cursor.error(f"{key} is an array of arrays, which no model needs")
-    if type_number not in _NUMERIC_TYPES:
+    if type_number not in NUMERIC_TYPES:
         raise cursor.error(f"{key} has unknown array element type {type_number}")
-    name, layout, dtype = _NUMERIC_TYPES[type_number]
+    name, layout, dtype = NUMERIC_TYPES[type_number]
     cursor.check_fits(count, layout.size, f"{key} with {count} elements")
     values: npt.NDArray[np.generic] = np.frombuffer(cursor.take(count * layout.size, key), dtype)
     if type_number == _BOOL:

@@ -99,19 +99,20 @@ def spm_token_bytes(text: str, kind: TokenKind, source: str) -> bytes:
 def read_scores(
     file: ModelFile, vocabulary: Vocabulary
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """A score for each token.
+    """A score for each token, but those that have been left out of the vocabulary as padding.
 
     Raises:
         ModelLoadError: They are missing, of a wrong type or number, or one isn't a number.
     """
     key = "tokenizer.ggml.scores"
     scores = file.get_array(key, "float")
-    if len(scores) != len(vocabulary.texts):
+    tokens = len(file.get_strings("tokenizer.ggml.tokens"))
+    if len(scores) != tokens:
         raise ModelLoadError(
             vocabulary.source,
-            f"{key} has {len(scores)} elements, but tokenizer.ggml.tokens has "
-            f"{len(vocabulary.texts)}",
+            f"{key} has {len(scores)} elements, but tokenizer.ggml.tokens has {tokens}",
         )
+    scores = scores[: len(vocabulary.texts)]
     if np.isnan(scores).any():
         index = int(np.isnan(scores).argmax())
         raise ModelLoadError(vocabulary.source, f"{key}[{index}] is not a number")

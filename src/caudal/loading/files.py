@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from caudal.errors import ModelLoadError
-from caudal.formats import embedding_keys
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.gguf import GGUFFile
-from caudal.formats.huggingface import unigram
+from caudal.formats.huggingface.any_tokenizer import folder_tokenizer
 from caudal.formats.huggingface.model import FolderModel, open_folder
-from caudal.formats.huggingface.tokenizer import read_tokenizer, tokenizer_type
 from caudal.formats.lora.base import AdapterBase
 from caudal.formats.model_file import ModelFile
-from caudal.formats.model_folder import ModelFolder
 from caudal.formats.old_latents import with_latents
 from caudal.formats.tensor_file import TensorFile
 from caudal.formats.tokenizer import Tokenizer
@@ -83,18 +80,10 @@ def open_model(
         if chat_template is not None:
             template = ChatTemplate.given(chat_template, files.tokenizer)
             files = replace(files, chat_template=template)
-        else:
-            files = replace(files, chat_template=_template_of(stored, files))
+        elif stored.package.template is not None:
+            template = ChatTemplate.packaged(stored.package.template, files.tokenizer)
+            files = replace(files, chat_template=template)
         yield files
-
-
-def _template_of(stored: StoredModel, files: ModelFiles) -> ChatTemplate:
-    """The weights' template, or the package's."""
-    own = files.chat_template
-    source = stored.template_beside(None if own.is_default else own.source)
-    if source is None or source == own.source:
-        return own
-    return ChatTemplate.packaged(source, files.tokenizer)
 
 
 @contextlib.contextmanager
@@ -116,19 +105,10 @@ def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
             tokenizer = Tokenizer.from_gguf(file)
         else:
             file = stack.enter_context(open_folder(folder))
-            tokenizer = _folder_tokenizer(folder, file)
+            encoder = file.architecture in ENCODERS
+            tokenizer = folder_tokenizer(folder, file, is_encoder=encoder)
         _leave_padding_out(file, tokenizer.vocab_size)
         yield file, tokenizer
-
-
-def _folder_tokenizer(folder: ModelFolder, file: ModelFile) -> Tokenizer:
-    kind = tokenizer_type(folder)
-    if file.architecture in ENCODERS and kind == unigram.TYPE:
-        return unigram.read_unigram(folder, file.tensor(_EMBEDDING).shape[0])
-    if file.architecture in ENCODERS and kind != "BPE":
-        lowercase = file.get_bool(embedding_keys.LOWERCASE, False)
-        return Tokenizer.from_folder(folder, lowercase=lowercase)
-    return read_tokenizer(folder, file.tensor(_EMBEDDING).shape[0])
 
 
 def _leave_padding_out(file: ModelFile, tokens: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,7 +73,7 @@ def recipe_of(modelfile: Modelfile, directory: Path, quantize: str | None = None
         match each.command:
             case Command.FROM:
                 path = _path(each, directory)
-                if _exists(each, path):
+                if path.exists():
                     _add(files, _files_at(each, path))
                 elif _is_a_path(each.value):
                     raise ModelfileError(each.line, f"there is no file {path}")
@@ -82,7 +81,7 @@ def recipe_of(modelfile: Modelfile, directory: Path, quantize: str | None = None
                     from_ = each.value
             case Command.ADAPTER:
                 path = _path(each, directory)
-                if not _exists(each, path):
+                if not path.exists():
                     raise ModelfileError(each.line, f"there is no file {path}")
                 _add(adapters, _files_at(each, path))
             case Command.DRAFT:
@@ -145,15 +144,6 @@ def _path(instruction: Instruction, directory: Path) -> Path:
         return directory / Path(instruction.value).expanduser()
     except RuntimeError as error:  # nobody's home
         raise ModelfileError(instruction.line, f"{instruction.value}: {error}") from error
-
-
-def _exists(instruction: Instruction, path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            return False
-        raise ModelfileError(instruction.line, f"{path}: {error.strerror}") from error
 
 
 def _files_at(instruction: Instruction, path: Path) -> dict[str, Path]:

@@ -93,6 +93,7 @@ int main(int argc, char** argv) {
         report::report_low_rank(*table, report);
         report::report_token_operations(*table, report);
         report::report_attention(*table, report);
+        report::report_quantising(*table, report);
         report::report_recurrences(*table, report);
         report::report_routing(*table, report);
         report::report_sampling(*table, report);

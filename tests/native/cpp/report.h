@@ -55,6 +55,7 @@ void report_linear(const KernelTable& table, const Report& report);
 void report_low_rank(const KernelTable& table, const Report& report);
 void report_token_operations(const KernelTable& table, const Report& report);
 void report_attention(const KernelTable& table, const Report& report);
+void report_quantising(const KernelTable& table, const Report& report);
 void report_recurrences(const KernelTable& table, const Report& report);
 void report_routing(const KernelTable& table, const Report& report);
 void report_sampling(const KernelTable& table, const Report& report);

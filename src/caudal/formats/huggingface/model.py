@@ -46,6 +46,11 @@ class FolderModel(ModelFile):
         self.left_out = tensors.left_out
         self._rows = tensors.rows
 
+    def with_keys(self, more: Mapping[str, MetadataValue]) -> FolderModel:
+        """The same model, which says more of itself."""
+        tensors = Tensors(self._rows, self.left_out)
+        return FolderModel(self.path, {**self.metadata, **more}, tensors)
+
     def tensor_rows(self, name: str, first: int, count: int) -> npt.NDArray[np.uint8]:
         """The bytes of some rows; see `ModelFile.tensor_rows`."""
         self.tensor(name)

@@ -137,7 +137,7 @@ def _backend(
         ids[unknown] = vocabulary.unk_id
     merges = [
         (left, right)
-        for left, right in _merges(table.source, model)
+        for left, right in read_merges(table.source, model)
         if left in ids and right in ids and left + right in ids
     ]
     with library_errors(table.source, "not a tokenizer"):
@@ -160,8 +160,16 @@ def _backend(
     return backend
 
 
-def _merges(source: str, model: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The merges, of either form: two texts, or both in one with a space between them."""
+def read_merges(source: str, model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The merges, of either form: two texts, or both in one with a space between them.
+
+    Args:
+        source: The file's path, for errors.
+        model: The model of a `tokenizer.json`.
+
+    Raises:
+        ModelLoadError: One isn't of these.
+    """
     merges = model.get("merges")
     if not isinstance(merges, list):
         raise ModelLoadError(source, "model.merges must be a list")

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.types import Scope
 
 from caudal.errors import CaudalError, QueueFullError, UnknownModelError, UnsupportedTaskError
-from caudal.service.words import MAX_MESSAGE, MAX_PARAM, shortened
+from caudal.service.words import MAX_MESSAGE, shortened
 
 _PREFIX = "/api/"
 
@@ -23,12 +23,13 @@ def ollama_status(status: int) -> int:
     return 503 if status == 429 else status
 
 
-def own_words(scope: Scope, error: CaudalError) -> str | None:
-    """What Ollama says of an error, where clients may look for these words.
+def ollama_message(scope: Scope, error: CaudalError, message: str) -> str:
+    """What an error says, in Ollama's words where clients may look for them.
 
     Args:
         scope: Of the request.
         error: What happened.
+        message: What other APIs say of it.
     """
     match error:
         case UnknownModelError():
@@ -42,16 +43,9 @@ def own_words(scope: Scope, error: CaudalError) -> str | None:
                 f"({error.limit}; retry in {error.retry_after} s)"
             )
         case _:
-            return None
+            return message
 
 
-def error_body(message: str, param: str | None = None) -> dict[str, Any]:
-    """An error's body, also sent as a line where a stream fails half-way.
-
-    Args:
-        message: What went wrong.
-        param: The field to blame, of which there is no word but in the message.
-    """
-    if param is not None and param not in message:
-        message = f"{shortened(param, MAX_PARAM)}: {message}"
+def error_body(message: str) -> dict[str, Any]:
+    """An error's body, also sent as a line where a stream fails half-way."""
     return {"error": shortened(message, MAX_MESSAGE)}

@@ -1,1 +1,0 @@
-"""Models from the Hugging Face Hub, by its own library: its settings, tokens and cache hold."""

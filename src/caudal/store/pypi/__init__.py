@@ -1,1 +1,0 @@
-"""Models in packages, from the index that pip is configured for."""
