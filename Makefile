@@ -11,7 +11,7 @@ PORT := 8000
 
 NATIVE_SOURCES := $(shell find csrc tests/native/cpp -type f) CMakeLists.txt pyproject.toml
 
-.PHONY: run test tests test-clients test-references fuzz lint format build bench bench-setup bench-peers wheel clean
+.PHONY: run test tests test-clients test-registry test-references fuzz lint format build bench bench-setup bench-peers wheel clean
 
 run: build
 	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port $(PORT)
@@ -37,6 +37,11 @@ test-clients: build
 	cd tests && ../$(BIN)/python -m support.clients.programs $(CLIENT)
 	$(BIN)/caudal pull smollm2
 	$(OFFLINE) bash -c '$(if $(OFFLINE),ip link set lo up && )exec $(BIN)/pytest -m clients tests/clients/$(if $(CLIENT),test_$(CLIENT).py)'
+
+# Pulls and pushes with Debian's docker-registry, fetched into .clients/ without being installed.
+test-registry: build
+	cd tests && ../$(BIN)/python -m support.docker_registry
+	$(BIN)/pytest -m registry tests/registry
 
 # Families against transformers and llama.cpp, see tests/references/README.md: FAMILY=llama, RECORD=1.
 test-references: build

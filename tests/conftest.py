@@ -40,6 +40,8 @@ def _no_ollama_models() -> Iterator[None]:
     """What Ollama has on this machine is nobody's business here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OLLAMA_MODELS", "/nonexistent")
+        for name in ("OLLAMA_HOST", "CAUDAL_URL"):
+            patch.delenv(name, raising=False)
         yield
 
 

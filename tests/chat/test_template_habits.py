@@ -45,6 +45,15 @@ TABLE = {
         'assistant:Let me see.<|tool_call_start|>[weather(city="Rome", n=[1, true]), now()]'
         "<|tool_call_end|>;tool:Noon;tool:Rain;",
     ),
+    "writes text in place of calls": (
+        template(
+            "{% if m.content %}{{ m.content }}{% else %}{% for call in m.tool_calls %}"
+            + CALLS
+            + "{% endfor %}{% endif %}{{ '<|tool_call_start|>' if false }}"
+        ),
+        'assistant:Let me see.<|tool_call_start|>[weather(city="Rome", n=[1, true]), now()]'
+        "<|tool_call_end|>;tool:Noon;tool:Rain;",
+    ),
     "writes one call": (
         template("{{ m.content }}{% set call = m.tool_calls[0] %}" + CALLS),
         "assistant:Let me see.<weather>;tool:Rain;assistant:<now>;tool:Noon;",

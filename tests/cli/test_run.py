@@ -20,6 +20,7 @@ from caudal.chat.events import ContentDelta
 from caudal.cli import pull_display
 from caudal.cli import run as run_module
 from caudal.cli.app import app
+from caudal.cli.partners import PLAIN_MAX_TOKENS, LocalPartner
 from caudal.errors import ContextOverflowError
 from caudal.loading.options import LoadOptions
 from caudal.sampling_params import NO_RECOMMENDATION
@@ -184,7 +185,7 @@ def test_a_base_model_continues_text(fake_service: type[FakeService]):
     assert result.stdout == "<Once><upon>\n"
     assert FakeService.made.asked == ["Once upon"]
     assert FakeService.made.params is not None
-    assert FakeService.made.params.max_tokens == run_module.PLAIN_MAX_TOKENS
+    assert FakeService.made.params.max_tokens == PLAIN_MAX_TOKENS
 
 
 def test_a_base_model_stops_where_the_context_ends(
@@ -207,7 +208,7 @@ def test_a_refused_question_is_one_line_on_stderr():
 
 def converse(monkeypatch: pytest.MonkeyPatch, *lines: str) -> tuple[FakeService, run_module._Chat]:
     service = FakeService()
-    chat = run_module._Chat(service, 0.7)  # type: ignore[arg-type]
+    chat = run_module._Chat(LocalPartner(service, 0.7))  # type: ignore[arg-type]
     monkeypatch.setattr(run_module, "_lines", lambda: iter(lines))
     run_module._converse(chat, "tiny")
     return service, chat
@@ -242,7 +243,7 @@ def test_what_was_refused_is_not_remembered(
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(monkeypatch: pytest.MonkeyPatch):
     service = FakeService()
-    chat = run_module._Chat(service, 0.7)  # type: ignore[arg-type]
+    chat = run_module._Chat(LocalPartner(service, 0.7))  # type: ignore[arg-type]
     service.interrupt_after = 2
 
     def lines():
@@ -280,7 +281,7 @@ def test_only_thinking_ends_its_line_too(monkeypatch: pytest.MonkeyPatch):
 
 def test_thinking_is_remembered_apart_and_can_be_turned_off(monkeypatch: pytest.MonkeyPatch):
     model = thinker()
-    chat = run_module._Chat(model, 0.0, think="none")
+    chat = run_module._Chat(LocalPartner(model, 0.0), think="none")
     seen = []
     prepare = model.parts.chat.prepare
 
@@ -299,7 +300,7 @@ def test_thinking_is_remembered_apart_and_can_be_turned_off(monkeypatch: pytest.
 def test_an_effort_without_effect_is_said_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    chat = run_module._Chat(FakeService(), 0.7, think="high")  # type: ignore[arg-type]
+    chat = run_module._Chat(LocalPartner(FakeService(), 0.7), think="high")  # type: ignore[arg-type]
     chat.say("one")
     chat.say("two")
     assert capsys.readouterr() == (

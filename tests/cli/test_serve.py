@@ -18,6 +18,7 @@ from caudal.backends.backend import MemoryKinds, PagedKV
 from caudal.backends.facts import ExecutorFacts
 from caudal.cli import pull_display
 from caudal.cli.app import app
+from caudal.cli.ollama_host import read_ollama_host
 from caudal.fleet.durations import FOREVER
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.loading.options import LoadOptions
@@ -335,6 +336,45 @@ def test_a_port_in_use_is_one_line_on_stderr(served: dict[str, Any]):
     assert result.exit_code == 1
     assert result.stderr.startswith(f"caudal: cannot listen on 127.0.0.1:{port}: ")
     assert served == {}
+
+
+def test_ollamas_place_as_well(served: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:0")
+    result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0", "--ollama"])
+    assert result.exit_code == 0, result.output
+    with served["ollama"] as sock:
+        assert re.search(rf"as Ollama +http://127.0.0.1:{sock.getsockname()[1]}\n", result.stdout)
+        monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{sock.getsockname()[1]}")
+        taken = CliRunner().invoke(app, ["serve", "tiny", "--port", "0", "--ollama"])
+    assert taken.exit_code == 1
+    assert "choose one with OLLAMA_HOST, or stop Ollama" in taken.stderr
+    monkeypatch.setenv("OLLAMA_HOST", "0.0.0.0:0")
+    CliRunner().invoke(app, ["serve", "tiny", "--port", "0", "--ollama"])
+    served["ollama"].close()
+    assert served["access"].local_only is False
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:x")
+    wrong = CliRunner().invoke(app, ["serve", "tiny", "--ollama"], env={"COLUMNS": "400"})
+    assert wrong.exit_code == 2
+    assert "OLLAMA_HOST" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("", "http://127.0.0.1:11434"),
+        ("example.org", "http://example.org:11434"),
+        ("1.2.3.4:56", "http://1.2.3.4:56"),
+        (":56", "http://127.0.0.1:56"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("http://example.org", "http://example.org:80"),
+        ("https://example.org/path", "https://example.org:443"),
+        ("https://example.org:1234/path", "https://example.org:1234"),
+        ("::1", "http://[::1]:11434"),
+        ("[::]:1", "http://[::1]:1"),
+    ],
+)
+def test_ollamas_place_is_read_as_ollama_does(text: str, url: str):
+    assert read_ollama_host(text).url == url
 
 
 def test_help_teaches():

@@ -9,7 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from typer.testing import CliRunner
 
+from caudal.cli import ps as ps_module
 from caudal.cli.app import app
+from caudal.cli.server_client import DEFAULT_URL, ollama_url
 
 
 class Stranger(BaseHTTPRequestHandler):
@@ -63,3 +65,28 @@ def test_whoever_else_answers_is_told_apart(
     result = CliRunner().invoke(app, [*command, "--url", url])
     assert result.exit_code == 1
     assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("", None),
+        ("127.0.0.1", "http://127.0.0.1:11434"),
+        ("0.0.0.0:8001", "http://127.0.0.1:8001"),
+        ("[::1]:8001", "http://[::1]:8001"),
+        (":8001", "http://127.0.0.1:8001"),
+        ("http://box", "http://box:80"),
+        ("https://box/there/", "https://box:443/there"),
+    ],
+)
+def test_ollamas_variable_is_read_as_it_does(
+    monkeypatch: pytest.MonkeyPatch, host: str, url: str | None
+):
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    assert ollama_url() == url
+    asked: list[str] = []
+    monkeypatch.setattr(ps_module, "ask_server", lambda url, *_, **__: asked.append(url) or {})
+    CliRunner().invoke(app, ["stop", "tiny"])
+    CliRunner().invoke(app, ["stop", "tiny", "--url", "given"])
+    CliRunner().invoke(app, ["stop", "tiny"], env={"CAUDAL_URL": "ours"})
+    assert asked == [url or DEFAULT_URL, "given", "ours"]

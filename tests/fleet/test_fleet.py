@@ -39,8 +39,9 @@ class Rig:
     def __init__(self, models: dict[str, FakeModel], memory: int = 30, **options: Any) -> None:
         pinned = options.pop("pinned", False)
         self.launcher = FakeLauncher(models)
+        self.catalogue = Offered(offers(list(models), pinned=pinned))
         self.fleet = Fleet(
-            Offered(offers(list(models), pinned=pinned)),
+            self.catalogue,
             self.launcher,
             FleetOptions(memory=memory, **options),
         )
@@ -418,6 +419,46 @@ async def test_nobody_takes_the_room_that_the_first_in_the_line_waits_for():
         await large
         assert not small.done()
         await small
+
+
+@virtually
+async def test_a_model_that_is_made_anew_takes_the_place_of_what_runs():
+    """What runs on the old one ends; who comes meanwhile gets the new one. Nobody need say it."""
+    async with rig({"a": FakeModel()}) as made:
+        running = asyncio.ensure_future(made.ask("a", 10))
+        await asyncio.sleep(2)
+        made.catalogue.change(offers(["a"], version="2"))
+        found = made.fleet.find_now("a")  # beside which it is looked for what has changed
+        assert found is not None
+        found.lease.release()
+        await asyncio.sleep(1)
+        assert made.fleet.find_now("a") is None
+        assert await made.ask("a") == pytest.approx(11.1 - 3 + 0.1 + 1.1)
+        assert running.done()
+        assert made.launcher.started == ["a", "a"]
+        await asyncio.sleep(2)
+        assert await made.ask("a") == 0
+
+
+@virtually
+async def test_a_deleted_model_ends_its_answers_and_is_nobodys():
+    async with rig({"a": FakeModel(), "b": FakeModel(open_seconds=5)}) as made:
+        running = asyncio.ensure_future(made.ask("a", 10))
+        waiting = asyncio.ensure_future(made.ask("b"))
+        await asyncio.sleep(3)
+        made.catalogue.change([])
+        members = await made.fleet.refresh()
+        assert [(each.name, each.deleted) for each in members] == [("a", True), ("b", True)]
+        assert made.loaded == {"a"}
+        for asked in (waiting, made.ask("a"), made.ask("b")):
+            with pytest.raises(UnknownModelError):
+                await asked
+        await running
+        await asyncio.sleep(10)
+        assert made.loaded == set()
+        assert await made.fleet.refresh() == []
+        made.catalogue.change(offers(["a"]))
+        assert await made.ask("a") > 1
 
 
 @virtually

@@ -140,6 +140,10 @@ def test_widths_above_a_million_are_wrong_ones() -> None:
         ("{{- messages | length }}", False),
         ("{% raw %}{{ .Prompt }}{% endraw %}", False),
         ("{{ 'x' if tools else 'y' }}", False),
+        ("{{ ('x' * 3) | join }}", False),
+        ("{{ not (tools) }}", False),
+        ("{{ not .Tools }}", True),
+        ("{{ (index .Messages 0).Role }}", True),
         ("{{ endless }}{{ print_it }}{{ index }}", False),
     ],
 )

@@ -25,6 +25,15 @@ CONVERSATIONS: list[list[dict[str, Any]]] = [
         {"role": "tool", "tool_call_id": "a", "content": "noon"},
     ],
 ]
+TIME: dict[str, Any] = {
+    "type": "object",
+    "required": ["zone"],
+    "properties": {
+        "zone": {"type": ["string", "null"], "enum": ["UTC", None, 3], "default": "UTC"},
+        "options": {"type": "object", "properties": {"b": {"anyOf": [{"type": "number"}]}}},
+        "anything": True,
+    },
+}
 STEPS = 24
 """Tokens that a grammar is followed for."""
 
@@ -52,6 +61,37 @@ def template() -> Iterator[Run]:
                     accepted = True
                 except (TemplateError, ParameterError):
                     continue
+        return accepted
+
+    yield run
+
+
+@contextmanager
+def go_template() -> Iterator[Run]:
+    """A template of Go's, for conversations and for a gap."""
+    from caudal.errors import TemplateError
+    from caudal.formats.chat_messages import normalize_messages
+    from caudal.formats.go_template.ollama import OllamaTemplate
+
+    conversations = [
+        normalize_messages(messages, takes_parts=False, takes_text=True)
+        for messages in CONVERSATIONS
+    ]
+    tools = [{"type": "function", "function": {"name": "time", "parameters": TIME}}]
+    variables: list[dict[str, Any]] = [
+        *({"messages": messages, "tools": tools} for messages in conversations),
+        {"messages": conversations[0], "reasoning_effort": "low"},
+        {"prompt": "def f(", "suffix": "\n"},
+    ]
+
+    def run(data: bytes) -> bool:
+        accepted = False
+        for told in variables:
+            try:
+                OllamaTemplate.compile(data.decode(errors="replace")).render(told)
+                accepted = True
+            except TemplateError:
+                continue
         return accepted
 
     yield run

@@ -18,6 +18,7 @@ TARGETS = {
         Target("adapter", adapter_targets.gguf_adapter),
         Target("peft", adapter_targets.peft_adapter, mutate_json),
         Target("template", request_targets.template),
+        Target("go_template", request_targets.go_template),
         Target("schema", request_targets.schema, mutate_json),
         Target("regex", request_targets.regex),
         Target("grammar", request_targets.grammar),

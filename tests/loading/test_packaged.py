@@ -17,6 +17,7 @@ from caudal.loading.options import LoadOptions
 from caudal.service.model_service import ModelService
 from caudal.service.parts import ServiceParts
 from caudal.store import ProgressCallback, Store, StoredModel
+from caudal.store.oci import ImageConfig
 from caudal.store.package import Package, PackagedMessage
 from support.reference_model import TinyModel
 from support.vocabularies import bpe_metadata
@@ -44,12 +45,14 @@ PACKAGE = Package(
 class PackagedStore(Store):
     """Files, with a package around them."""
 
-    def __init__(self, home: Path, package: Package) -> None:
+    def __init__(self, home: Path, package: Package, renderer: str = "") -> None:
         super().__init__(home)
         self.package = package
+        self.renderer = renderer
 
     def resolve(self, name: str, progress: ProgressCallback | None = None) -> StoredModel:
-        return replace(super().resolve(name), package=self.package)
+        config = ImageConfig(renderer=self.renderer)
+        return replace(super().resolve(name), package=self.package, config=config)
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +65,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model.write(tmp_path_factory.mktemp("packaged") / "tiny.gguf")
 
 
-def loaded(path: Path, package: Package, **options: Any) -> LoadedModel:
-    store = PackagedStore(path.parent, package)
+def loaded(path: Path, package: Package, *, renderer: str = "", **options: Any) -> LoadedModel:
+    store = PackagedStore(path.parent, package, renderer)
     return load_model(str(path), replace(OPTIONS, **options), store=store)
 
 
@@ -122,6 +125,23 @@ def test_conversations_begin_as_the_package_has_it(path: Path):
     assert rendered(path, PACKAGE, said, chat_template=given) == "4"
     no_place = replace(PACKAGE, template=NO_SYSTEM)
     assert rendered(path, no_place, said) == "[user]Be brief.\n\n1+1?[assistant]2[user]2+2?"
+
+
+GO = "{{ if .System }}<{{ .System }}>{{ end }}{{ .Prompt }};{{ .Response }}|"
+
+
+def test_a_packages_template_may_be_gos(path: Path) -> None:
+    said = [("user", "2+2?")]
+    package = replace(PACKAGE, template=GO)
+    assert rendered(path, package, said) == "<Be brief.>1+1?;2|2+2?;"
+    # Where Ollama renders by code of its own, the weights' template goes before the package's.
+    assert rendered(path, package, said, renderer="llama") == "<Be brief.>1+1?;2|2+2?;"
+    own = {"tokenizer.chat_template": TEMPLATE}
+    model = TinyModel(architecture="llama", vocab_size=259, layers=1, metadata=bpe_metadata() | own)
+    speaking = model.write(path.parent / "speaking.gguf")
+    assert rendered(speaking, package, said) == "<Be brief.>1+1?;2|2+2?;"
+    begun = "[system]Be brief.[user]1+1?[assistant]2[user]2+2?"
+    assert rendered(speaking, package, said, renderer="llama") == begun
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from caudal.loading import packaged
 from caudal.packaging.modelfile import ModelfileError, parse_modelfile
-from caudal.packaging.parameters import parameter_table, read_parameters, without_effect
+from caudal.packaging.parameters import (
+    PARAMETERS,
+    parameter_table,
+    read_parameters,
+    without_effect,
+)
 from caudal.packaging.recipe import Recipe, recipe_of
 from caudal.store.package import PackagedMessage
 
@@ -88,6 +94,7 @@ def test_paths_start_where_the_modelfile_lies(tmp_path: Path) -> None:
         ("FROM .", 1, "neither config.json with a model"),
         ("FROM a\nDRAFT b", 2, "draft models"),
         ("FROM ", 1, "FROM lacks"),
+        (f"FROM ./{'x' * 5000}", 1, "there is no file"),
     ],
 )
 def test_errors_name_the_line(tmp_path: Path, text: str, line: int, words: str) -> None:
@@ -115,3 +122,7 @@ def test_parameters_are_shown_in_columns() -> None:
         'stop                           "\\n"',
     ]
     assert without_effect(["num_gpu", "top_p", "mirostat"]) == ["num_gpu", "mirostat"]
+
+
+def test_what_has_an_effect_is_what_runs_models_goes_by() -> None:
+    assert set(without_effect(PARAMETERS)) == set(packaged.without_effect(PARAMETERS))

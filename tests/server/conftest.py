@@ -19,6 +19,7 @@ THROUGH_BOTH_DOORS = {
     "test_chat_custom_tools",
     "test_completions",
     "test_embeddings",
+    "test_generate",
     "test_lora",
     "test_messages",
     "test_native_completion",

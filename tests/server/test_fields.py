@@ -19,6 +19,8 @@ from caudal.reading.fields import (
 )
 from caudal.server.anthropic.schema import MessageRequest
 from caudal.server.llama_cpp.completion_schema import NativeCompletionRequest
+from caudal.server.ollama.embed import EmbedRequest
+from caudal.server.ollama.schema import ChatRequest, GenerateRequest
 from caudal.server.openai.chat_schema import ChatCompletionRequest
 from caudal.server.openai.embeddings import EmbeddingRequest
 from caudal.server.openai.rerank import RerankRequest
@@ -191,8 +193,11 @@ ELSEWHERE = [
     "kind",
     [
         ChatCompletionRequest,
+        ChatRequest,
         CompletionRequest,
+        EmbedRequest,
         EmbeddingRequest,
+        GenerateRequest,
         MessageRequest,
         NativeCompletionRequest,
         RerankRequest,

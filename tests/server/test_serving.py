@@ -75,6 +75,19 @@ def test_a_signal_stops_it_and_running_answers_get_their_last_event(number: sign
         assert errors == ""
 
 
+def test_a_second_address_in_ollamas_place():
+    with server("ollama") as (process, url):
+        assert process.stdout is not None
+        second = f"http://127.0.0.1:{int(process.stdout.readline())}"
+        assert httpx.get(second).text == "Ollama is running"
+        assert httpx.get(url).text.startswith("Caudal is running.")
+        assert process.stdout.readline() == "ready\n"
+        assert httpx.get(f"{second}/api/version").json() == httpx.get(f"{url}/api/version").json()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) == (0, "")
+
+
 def test_a_second_signal_ends_running_answers_at_once():
     with server("patient") as (process, url):
         assert process.stdout is not None

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from caudal.errors import StoreError
-from caudal.store.index import PackageIndex
-from caudal.store.pip_settings import PipSettings
+from caudal.store.pypi.index import PackageIndex
+from caudal.store.pypi.pip_settings import PipSettings
 from support.package_index import LocalIndex
 from support.wheels import build_wheel, model_bytes
 

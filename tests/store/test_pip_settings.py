@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from caudal.errors import StoreError
-from caudal.store.pip_settings import PipSettings, parse_pip_settings, read_pip_settings
+from caudal.store.pypi.pip_settings import PipSettings, parse_pip_settings, read_pip_settings
 from support.pip_environment import clear_pip_configuration
 
 

@@ -499,7 +499,7 @@ def test_a_disk_that_fills_up_while_unpacking(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("caudal.store.pull.extract", full)
+        patch.setattr("caudal.store.pypi.pull.extract", full)
         with pytest.raises(
             StoreError, match=r"no space left in .* it goes on from where it stopped"
         ):

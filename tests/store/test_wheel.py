@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from caudal.errors import StoreError
-from caudal.store.wheel import (
+from caudal.store.pypi.wheel import (
     CarriedModel,
     extract,
     find_models,

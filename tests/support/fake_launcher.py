@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -213,3 +213,10 @@ class Offered(GivenModels):
     """Models of which there may be more later, as in a store."""
 
     grows = True
+
+    def mark(self) -> Hashable:
+        return self.offers()
+
+    def change(self, offers: Sequence[ModelOffer]) -> None:
+        """There are others from now on."""
+        self._offers = tuple(offers)

@@ -57,6 +57,9 @@ class ByteTokenizer:
             return [*self.encode(before), END, *self.encode(after, parse_special=True)]
         return list(text.encode(errors="replace"))
 
+    def without_bos(self, ids: list[int]) -> list[int]:
+        return ids
+
     def framed(self, ids: list[int]) -> list[int]:
         return ids
 

@@ -40,13 +40,17 @@ def main() -> int:
     limits = ServerLimits(drain_seconds=600 if "patient" in sys.argv else 0.3)
     sock = serving.listen("127.0.0.1", 0)
     print(sock.getsockname()[1], flush=True)
+    ollama = None
+    if "ollama" in sys.argv:
+        ollama = serving.listen("127.0.0.1", 0)
+        print(ollama.getsockname()[1], flush=True)
     models = ModelRegistry()
 
     async def start() -> None:
         models.add(await asyncio.to_thread(load))
 
     try:
-        serving.serve(sock, models, start, limits=limits, on_ready=ready)
+        serving.serve(sock, models, start, limits=limits, ollama=ollama, on_ready=ready)
     except CaudalError as error:
         print(f"caudal: {error}", file=sys.stderr)
         return 1

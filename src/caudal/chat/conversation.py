@@ -117,8 +117,9 @@ class Conversation:
         continue_final_message: Let the model go on with the last message, the assistant's, instead.
         reasoning_effort: How much the model should think; None leaves it to the template.
         include_reasoning: Whether reasoning is reported; it is told apart from content either way.
-        template: A Jinja template to use instead of the model's.
+        template: A template, Jinja's or Go's, to use instead of the model's.
         template_kwargs: Further variables for the template, e.g. `enable_thinking`.
+        opens: Whether it begins as all of the model's do; not where it goes on from an earlier one.
     """
 
     messages: Sequence[Message]
@@ -131,6 +132,7 @@ class Conversation:
     include_reasoning: bool = True
     template: str | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    opens: bool = True
 
     @property
     def num_characters(self) -> int:

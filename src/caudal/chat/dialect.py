@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from caudal.chat.calls.formats import HERMES, TOOL_FORMATS, ToolFormat
@@ -17,6 +17,8 @@ NONE_KNOWN = "none known"
 
 _TOOL_SIGNS = (
     ("deepseek_v31", ("<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>", "thinking")),
+    ("deepseek_v31", ("<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>{{ .Function.Arguments")),
+    ("deepseek_v31", ("<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>{{.Function.Arguments")),
     ("deepseek_v3", ("<｜tool▁calls▁begin｜>",)),
     ("mistral_args", ("[TOOL_CALLS]", "[ARGS]")),
     ("mistral", ("[TOOL_CALLS]",)),
@@ -45,6 +47,9 @@ _TOOL_SIGNS = (
     ("llama3_json", ("<|python_tag|>",)),
 )
 """Texts in a template that give a format away; the first that has all of its texts counts."""
+
+_UNMARKED = (NONE_KNOWN, "llama3_json")
+"""What a template comes to in which no markers are found."""
 
 _TOKEN_SIGNS = (("lfm2", "<|tool_call_start|>"), ("phi4_mini", "<|/tool_call|>"))
 """Control tokens that do where the template doesn't."""
@@ -130,6 +135,8 @@ def choose_dialect(
     control_tokens: Container[str] = frozenset(),
     tool_parser: str = "auto",
     reasoning_parser: str = "auto",
+    written: Callable[[], ToolFormat | None] = lambda: None,
+    thinking_tags: tuple[str, str] | None = None,
 ) -> Dialect:
     """The formats that a template shows, or that a user names instead.
 
@@ -140,17 +147,21 @@ def choose_dialect(
         control_tokens: Names of the model's control tokens.
         tool_parser: One of `TOOL_PARSERS`.
         reasoning_parser: One of `REASONING_PARSERS`.
+        written: Says how the template writes calls; asked where its text shows no markers of any.
+        thinking_tags: What the template's syntax shows around thoughts, where its text has no
+            markers of any.
 
     Raises:
         ParameterError: There is no format of that name.
     """
     _check_name("tool_parser", tool_parser, TOOL_PARSERS)
     _check_name("reasoning_parser", reasoning_parser, REASONING_PARSERS)
-    written = (known.name for known in MESSAGE_FORMATS.values() if _all_in(template, known.signs))
-    shown = next(written, "")
-    if tool_parser == "auto":
+    signed = (known.name for known in MESSAGE_FORMATS.values() if _all_in(template, known.signs))
+    shown = next(signed, "")
+    chooses_tools, chooses_reasoning = tool_parser == "auto", reasoning_parser == "auto"
+    if chooses_tools:
         tool_parser = shown or _tools_of(template, template_takes_tools, control_tokens)
-    if reasoning_parser == "auto":
+    if chooses_reasoning:
         reasoning_parser = shown or _reasoning_of(template)
     tool_parser = _TOOL_ALIASES.get(tool_parser, tool_parser)
     reasoning_parser = _REASONING_ALIASES.get(reasoning_parser, reasoning_parser)
@@ -163,9 +174,16 @@ def choose_dialect(
                 message_tools=tool_parser != "none",
                 message_reasoning=reasoning_parser != "none",
             )
+    tools = TOOL_FORMATS.get(tool_parser)
+    if chooses_tools and tool_parser in _UNMARKED and (found := written()) is not None:
+        tools, tool_parser = found, found.name
+    reasoning = REASONING_FORMATS.get(reasoning_parser)
+    if chooses_reasoning and reasoning is None and thinking_tags is not None:
+        begin, end = thinking_tags
+        reasoning = ReasoningFormat("tags", (begin,), end)
     return Dialect(
-        tools=TOOL_FORMATS.get(tool_parser),
-        reasoning=REASONING_FORMATS.get(reasoning_parser),
+        tools=tools,
+        reasoning=reasoning,
         unknown_tools=tool_parser == NONE_KNOWN,
     )
 

@@ -32,7 +32,7 @@ class Opening:
             takes_system: Says whether the template has a place for system messages; where it
                 hasn't, what the model is to be told stands before what it is asked first.
         """
-        if not self.messages and self.system is None:
+        if not conversation.opens or (not self.messages and self.system is None):
             return conversation
         said = conversation.messages
         told = next((i for i, each in enumerate(said) if each.role not in _INSTRUCTS), len(said))

@@ -21,6 +21,7 @@ from caudal.chat.template_habits import (
 )
 from caudal.chat.template_messages import template_messages
 from caudal.chat.tool_prompt import tool_object, with_tools_in_system
+from caudal.chat.written_calls import written_format
 from caudal.errors import ParameterError
 from caudal.formats.chat_template import ChatTemplate, TemplateOptions
 from caudal.formats.template_workers import TemplateWorkers
@@ -143,6 +144,9 @@ class ChatPreparer:
             conversation.reasoning_effort != "none" or dialect.reasoning_parser != "none"
         )
         ignored = ["reasoning_effort"] if unheard else []
+        ends_for_answer = not conversation.continue_final_message and asked.template.is_go
+        if ends_for_answer and not conversation.add_generation_prompt:
+            ignored.append("add_generation_prompt")
         # A variable that is false is what one is that nobody has set.
         ignored += [
             f"chat_template_kwargs.{name}"
@@ -205,7 +209,8 @@ class ChatPreparer:
             "continue_final_message": conversation.continue_final_message,
             "template_kwargs": {**variables, **conversation.template_kwargs},
         }
-        if not habits.writes_calls and dialect.tools is not None:
+        as_text = not habits.writes_calls or not habits.calls_beside_text
+        if as_text and dialect.tools is not None:
             options["assistant_markers"] = dialect.tools.markers
         return _Asked(template, dialect, messages, words is not None, options)
 
@@ -235,6 +240,8 @@ class ChatPreparer:
             "\n".join(template.sources),
             template_takes_tools=takes_tools(template),
             control_tokens=self._tokenizer.special_tokens,
+            written=partial(written_format, template) if template.is_go else lambda: None,
+            thinking_tags=template.thinking_tags,
         )
 
 

@@ -37,6 +37,7 @@ class TemplateHabits:
 
     Attributes:
         writes_calls: It writes an assistant's calls; else they have to be part of its content.
+        calls_beside_text: It writes calls whose message has text; else they have to be part of it.
         several_calls: It writes all calls of one message.
         text_beside_calls: It writes text and calls of one message in this order, or leaves the text
             out; else it refuses them together, or puts the text behind the calls.
@@ -48,6 +49,7 @@ class TemplateHabits:
     """
 
     writes_calls: bool = True
+    calls_beside_text: bool = True
     several_calls: bool = True
     text_beside_calls: bool = True
     thought_before_calls: bool = True
@@ -92,6 +94,7 @@ def learn_habits(template: ChatTemplate) -> TemplateHabits:
     beside = probe.ask(calls=1, text=_TEXT, thought=_THOUGHT)
     return replace(
         habits,
+        calls_beside_text=beside is None or _TEXT not in beside or _FIRST in beside,
         several_calls=two is not None and _in_order(two, _FIRST, _SECOND, *_RESULTS),
         text_beside_calls=beside is not None
         and (_TEXT not in beside or _in_order(beside, _TEXT, _FIRST)),

@@ -160,13 +160,15 @@ class _MessageMaker:
 
     def _calls_are_text(self, message: Message) -> bool:
         habits = self.habits
-        return bool(message.tool_calls) and not habits.writes_calls and self.tool_format is not None
+        takes = habits.writes_calls and (habits.calls_beside_text or not text_of(message))
+        return bool(message.tool_calls) and not takes and self.tool_format is not None
 
     def _text_is_thought(self, message: Message) -> bool:
         """Whether a message's text goes with its thoughts, the only ones that may precede calls."""
         habits = self.habits
         return (
             bool(message.tool_calls)
+            and habits.calls_beside_text
             and not habits.text_beside_calls
             and habits.thought_before_calls
         )

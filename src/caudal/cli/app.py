@@ -17,11 +17,14 @@ import typer
 from typer.core import TyperGroup
 
 from caudal.cli import bench
+from caudal.cli.cp import cp
+from caudal.cli.create import create
 from caudal.cli.launch import launch
 from caudal.cli.list import list_models
 from caudal.cli.prune import prune
 from caudal.cli.ps import ps, stop
 from caudal.cli.pull import pull
+from caudal.cli.push import push
 from caudal.cli.rm import rm
 from caudal.cli.run import run
 from caudal.cli.serve import serve
@@ -146,9 +149,12 @@ app.command()(launch)
 app.command()(ps)
 app.command()(stop)
 app.command()(pull)
+app.command()(push)
 app.command("list")(list_models)
 app.command()(show)
 app.command()(verify)
+app.command()(create)
+app.command()(cp)
 app.command()(rm)
 app.command()(prune)
 app.add_typer(bench.app, name="bench")

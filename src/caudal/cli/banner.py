@@ -13,8 +13,25 @@ if TYPE_CHECKING:
     from caudal.service.service import Service
 
 
-def banner(fleet: Fleet, routes: Routes, home: Path, address: str, *, needs_key: bool) -> str:
-    """All of it, in a few lines."""
+def banner(
+    fleet: Fleet,
+    routes: Routes,
+    home: Path,
+    address: str,
+    *,
+    ollama: str | None = None,
+    needs_key: bool,
+) -> str:
+    """All of it, in a few lines.
+
+    Args:
+        fleet: The models.
+        routes: Names that lead to them.
+        home: Where models are kept.
+        address: The server's.
+        ollama: Its other one, in Ollama's place.
+        needs_key: Whether requests need one.
+    """
     if fleet.serves_one:
         [served] = fleet.services
         lines = _about_one(served)
@@ -26,6 +43,8 @@ def banner(fleet: Fleet, routes: Routes, home: Path, address: str, *, needs_key:
     for each in routes.definitions:
         lines[each.name] = f"leads to {', '.join(each.targets)}"
     lines["address"] = f"{address}/v1"
+    if ollama is not None:
+        lines["as Ollama"] = ollama
     width = max(map(len, lines))
     table = [f"  {name:<{width}}  {value}" for name, value in lines.items()]
     key = " -H 'Authorization: Bearer YOUR_KEY'" if needs_key else ""

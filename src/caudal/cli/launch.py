@@ -97,7 +97,10 @@ def launch(
     typer.echo(f"{known.title} asks {target.model} at {target.url}.", err=True)
     sys.stdout.flush()
     command = [program, *setup.arguments, *(arguments or [])]
-    os.execve(program, command, {**os.environ, **setup.environment})
+    try:
+        os.execve(program, command, {**os.environ, **setup.environment})
+    except OSError as error:  # its interpreter has gone, or the arguments are too long
+        raise ServerError(f"can't start {program}: {error.strerror}") from error
 
 
 def _show(agents: Sequence[Agent]) -> None:

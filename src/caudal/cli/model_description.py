@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from caudal.backends.backend import MemoryKinds, MemoryPlan, WeightMemory
 from caudal.backends.registry import find_backend
@@ -22,6 +22,7 @@ from caudal.loading.options import LoadOptions
 from caudal.loading.planning import plan_run
 from caudal.models import build_program
 from caudal.models.program import Program
+from caudal.packaging.description import model_capabilities, model_details
 from caudal.store import StoredModel
 
 
@@ -92,6 +93,8 @@ class ModelDescription:
         weights: What its weights take where it is served; None if it can't be.
         kv_memory: None if the model can't be served, or keeps no keys and values.
         obstacle: Why the model can't be served as things are, or None if it can.
+        quantisation: What the weights as a whole are quantised to, e.g. `Q4_K_M`, or `unknown`.
+        capabilities: What it can do, in Ollama's words; none where it can't be read.
         left_out: Modules that aren't loaded, because they aren't for text.
     """
 
@@ -113,6 +116,8 @@ class ModelDescription:
     weights: WeightMemory | None
     kv_memory: DefaultMemory | None
     obstacle: str | None
+    quantisation: str = "unknown"
+    capabilities: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
@@ -123,6 +128,18 @@ def describe_model(model: StoredModel) -> ModelDescription:
         ModelLoadError: The file is damaged. A sound file of an unsupported kind is described, and
             its `obstacle` says what isn't supported.
     """
+    description = _describe_files(model)
+    try:
+        return replace(
+            description,
+            quantisation=model_details(model).quantization_level or "unknown",
+            capabilities=tuple(model_capabilities(model)),
+        )
+    except ModelLoadError:
+        return description
+
+
+def _describe_files(model: StoredModel) -> ModelDescription:
     folder = model.folder
     if folder is not None:
         return _describe_folder(model, folder)
@@ -149,7 +166,8 @@ def describe_model(model: StoredModel) -> ModelDescription:
             tensor_types=_tensor_types(file.tensors.values()),
             tokenizer=_tokenizer(file),
             vocabulary=len(tokens) if isinstance(tokens, StringArray) else None,
-            chat_template="tokenizer.chat_template" in file.metadata,
+            chat_template=model.package.template is not None
+            or "tokenizer.chat_template" in file.metadata,
             embedding=_embedding(program),
             generates=program is None or not program.is_encoder,
             weights=None if plan is None else plan.weights,

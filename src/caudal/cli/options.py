@@ -67,8 +67,8 @@ ChatTemplate = Annotated[
     typer.Option(
         parser=_chat_template,
         metavar="FILE",
-        help="A Jinja template that turns conversations into prompts, to be used instead of the "
-        "model's own.",
+        help="A template, Jinja's or Go's as in Ollama's packages, that turns conversations into "
+        "prompts, to be used instead of the model's own.",
         rich_help_panel=_MODEL,
         show_default=False,
     ),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from caudal.cli import options
+from caudal.cli.partners import LocalPartner, Partner
+from caudal.cli.server_client import ApiKey, AskedUrl, base_url
 from caudal.errors import CaudalError
 
 if TYPE_CHECKING:
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
     from caudal.chat.events import Answer
     from caudal.loading.load import LoadedModel
     from caudal.service.service import Service
-
-PLAIN_MAX_TOKENS = 256
-"""Most tokens of a continuation by a base model, which seldom ends by itself."""
-
-
-_TEMPERATURE = 0.7
 
 Think = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -67,6 +62,8 @@ def run(
     chat_template: options.ChatTemplate = None,
     threads: options.Threads = None,
     packed_size: options.PackedSize = None,
+    url: AskedUrl = None,
+    api_key: ApiKey = None,
 ) -> None:
     """Ask a model something, or talk with it.
 
@@ -81,6 +78,9 @@ def run(
     A chat: /clear forgets what was said, Ctrl-C stops an answer, Ctrl-D or /bye ends it:
 
         caudal run smollm2
+
+    The model runs in this process; or in a server, which may be Ollama's, where `--url`, CAUDAL_URL
+    or OLLAMA_HOST names one.
 
     What a model thinks before it answers goes to standard error, dimmed at a terminal.
 
@@ -101,6 +101,25 @@ def run(
     question = "\n\n".join(part for part in (prompt, piped) if part)
     if not question and piped is not None:
         raise typer.BadParameter("there is no question: it is neither an argument nor piped in")
+    if url is not None:
+        from caudal.cli.partners import ServerPartner
+
+        for option, given in (
+            ("--lora", lora),
+            ("--max-model-len", max_model_len),
+            ("--chat-template", chat_template),
+            ("--threads", threads),
+        ):
+            if given is not None:
+                raise typer.BadParameter("goes with a model that runs here", param_hint=option)
+        _talk(
+            ServerPartner(base_url(url), api_key, model, temperature),
+            model,
+            question,
+            think=think,
+            hide_thinking=hide_thinking,
+        )
+        return
     ensure_with_display(Store(), model)
     loaded = load_model(
         model,
@@ -114,11 +133,24 @@ def run(
         adapters={} if lora is None else {lora: lora},
     )
     with _served(loaded) as service:
-        chat = _Chat(service, temperature, think=think, hide_thinking=hide_thinking)
-        if question:
-            chat.say(question)
-        else:
-            _converse(chat, model)
+        _talk(
+            LocalPartner(service, temperature),
+            model,
+            question,
+            think=think,
+            hide_thinking=hide_thinking,
+        )
+
+
+def _talk(
+    partner: Partner, name: str, question: str, *, think: Think | None, hide_thinking: bool
+) -> None:
+    """Ask one question, or talk where there is none."""
+    chat = _Chat(partner, think=think, hide_thinking=hide_thinking)
+    if question:
+        chat.say(question)
+    else:
+        _converse(chat, name)
 
 
 @contextlib.contextmanager
@@ -142,28 +174,16 @@ class _Chat:
     """A conversation so far; or, with a base model, single texts to continue.
 
     Args:
-        service: The model.
-        temperature: Of its answers; None: as the model's maker recommends.
+        partner: Who answers.
         think: How much it is to think; None leaves it to its template.
         hide_thinking: Whether what it thinks isn't shown.
     """
 
     def __init__(
-        self,
-        service: Service,
-        temperature: float | None,
-        *,
-        think: Think | None = None,
-        hide_thinking: bool = False,
+        self, partner: Partner, *, think: Think | None = None, hide_thinking: bool = False
     ) -> None:
-        from caudal.sampling_params import RecommendedSampling, SamplingParams
-
-        self._service = service
-        service.check_task("generate")
-        self.is_plain = not service.has_chat_template
-        defaults = service.facts.loaded.sampling.over(RecommendedSampling(temperature=_TEMPERATURE))
-        chosen = {} if temperature is None else {"temperature": temperature}
-        self._params = SamplingParams(**defaults.with_limit(chosen, None))
+        self._partner = partner
+        self.is_plain = partner.is_plain
         self._think = think
         self._hide_thinking = hide_thinking
         self._messages: list[Message] = []
@@ -208,39 +228,29 @@ class _Chat:
         """Print the answer, and note it in `answer`, as it comes."""
         from caudal.chat.events import ContentDelta, ReasoningDelta
         from caudal.cli.answer_display import AnswerDisplay
-        from caudal.service.work import ChatWork
+        from caudal.cli.partners import NoEffect
 
-        generation = await self._service.chat(
-            ChatWork(conversation=conversation, params=self._params)
-        )
-        if generation.ignored:
-            self._say_no_effect()
         with AnswerDisplay(with_thinking=not self._hide_thinking) as display:
-            async with contextlib.aclosing(generation.deltas()) as stream:
-                async for deltas in stream:
-                    for delta in deltas:
-                        answer.add(delta.events)
-                        for event in delta.events:
-                            match event:
-                                case ContentDelta(text):
-                                    display.show(text)
-                                case ReasoningDelta(text):
-                                    display.show_thinking(text)
+            async with contextlib.aclosing(self._partner.answer(conversation)) as events:
+                async for event in events:
+                    match event:
+                        case NoEffect():
+                            self._say_no_effect()
+                            continue
+                        case ContentDelta(text):
+                            display.show(text)
+                        case ReasoningDelta(text):
+                            display.show_thinking(text)
+                    answer.add([event])
 
     async def _continue(self, text: str) -> None:
         """Print how a text goes on, as it comes."""
         from caudal.cli.answer_display import AnswerDisplay
-        from caudal.service.work import CompletionWork
 
-        # If there is no room, that is what is refused.
-        remaining = self._service.max_model_len - len((await self._service.tokenize(text)).ids)
-        params = replace(self._params, max_tokens=max(1, min(PLAIN_MAX_TOKENS, remaining)))
-        [generation] = await self._service.complete(CompletionWork(prompts=[text], params=params))
         with AnswerDisplay() as display:
-            async with contextlib.aclosing(generation.deltas()) as stream:
-                async for deltas in stream:
-                    for delta in deltas:
-                        display.show(delta.text)
+            async with contextlib.aclosing(self._partner.go_on(text)) as pieces:
+                async for piece in pieces:
+                    display.show(piece)
 
     def _say_no_effect(self) -> None:
         """Say, once, of the one thing that can be asked for in vain."""

@@ -24,6 +24,7 @@ def serve(
     model: serve_options.Models = None,
     host: serve_options.Host = "127.0.0.1",
     port: serve_options.Port = 8000,
+    ollama: serve_options.Ollama = False,
     served_model_name: serve_options.ServedModelName = None,
     api_key: serve_options.ApiKey = None,
     strict_fields: serve_options.StrictFields = False,
@@ -65,7 +66,7 @@ def serve(
     embedding_batch_size: options.EmbeddingBatchSize = None,
     embedding_queue_delay: options.EmbeddingQueueDelay = None,
 ) -> None:
-    """Serve models over HTTP, with the APIs that OpenAI's and Anthropic's clients speak.
+    """Serve models over HTTP, with the APIs that OpenAI's, Anthropic's and Ollama's clients speak.
 
     The quickest start, on this machine alone:
 
@@ -91,6 +92,10 @@ def serve(
 
         caudal serve smollm2 --lora sql=./sql-lora --lora poet=./poet.gguf
 
+    In Ollama's place, for programs that look for it on port 11434:
+
+        caudal serve --ollama
+
     Then point any OpenAI client at http://127.0.0.1:8000/v1, or any of Anthropic's at
     http://127.0.0.1:8000. GET /health, /metrics (Prometheus) and /openapi.json are there too;
     `caudal ps` shows what is loaded.
@@ -100,6 +105,7 @@ def serve(
     from caudal.chat.dialect import REASONING_PARSERS, TOOL_PARSERS
     from caudal.cli.banner import banner
     from caudal.cli.environment import count, count_or_default, flag, from_environment
+    from caudal.cli.ollama_host import ollama_host
     from caudal.cli.pull_display import ensure_with_display
     from caudal.fleet.catalogue import Catalogue, GivenModels, StoredModels, given_offer
     from caudal.fleet.durations import FOREVER, keep_alive_seconds
@@ -119,7 +125,9 @@ def serve(
     ):
         if name not in known:
             raise typer.BadParameter(f"must be one of {', '.join(known)}", param_hint=option)
-    access = _access(host, api_key, allowed_host or [], allow_origin or [])
+    place = ollama_host() if ollama else None
+    hosts = [host] if place is None else [host, place.host]
+    access = _access(hosts, api_key, allowed_host or [], allow_origin or [])
     named = list(dict.fromkeys(model or []))
     if not all(named):
         raise typer.BadParameter("must not be empty", param_hint="MODEL")
@@ -218,6 +226,12 @@ def serve(
     models = RoutedModels(fleet, given_routes)
     sock = serving.listen(host, port)
     address = _url(*sock.getsockname()[:2])
+    ollama_sock = None
+    if place is not None:
+        ollama_sock = serving.listen(
+            place.host, place.port, choose="OLLAMA_HOST, or stop Ollama", where="OLLAMA_HOST"
+        )
+    ollama_address = None if ollama_sock is None else _url(*ollama_sock.getsockname()[:2])
     if named:
         typer.echo(f"Loading {' and '.join(named)} …")
     names = [served_model_name[0]] if served_model_name else named
@@ -228,7 +242,15 @@ def serve(
 
     def show_banner() -> None:
         needs_key = api_key is not None
-        typer.echo(banner(fleet, given_routes, store.home, address, needs_key=needs_key))
+        said = banner(
+            fleet,
+            given_routes,
+            store.home,
+            address,
+            ollama=ollama_address,
+            needs_key=needs_key,
+        )
+        typer.echo(said)
 
     serving.serve(
         sock,
@@ -238,6 +260,7 @@ def serve(
         limits=ServerLimits(max_connections=max_connections, drain_seconds=drain_timeout),
         strict_fields=strict_fields,
         allow_runtime_lora=allow_runtime_lora,
+        ollama=ollama_sock,
         on_ready=show_banner,
     )
     typer.echo("Stopped.")
@@ -255,7 +278,7 @@ def _launcher(in_process: bool) -> Launcher:
 
 
 def _access(
-    host: str, api_key: str | None, allowed_hosts: Sequence[str], origins: Sequence[str]
+    hosts: Sequence[str], api_key: str | None, allowed_hosts: Sequence[str], origins: Sequence[str]
 ) -> Access:
     """Who may use the server; an option that would let in others than was meant is an error."""
     from caudal.server.auth import Access, checked_key
@@ -269,12 +292,14 @@ def _access(
         if key is not None:
             checked_key(key)
         option = "--allowed-host"
-        names = own_names(host) | {checked_name(name) for name in allowed_hosts}
+        names = frozenset(checked_name(name) for name in allowed_hosts).union(
+            *map(own_names, hosts)
+        )
         option = "--allow-origin"
         checked = frozenset(map(checked_origin, origins))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
-    return Access(api_key, names, reaches_this_machine_only(host), checked)
+    return Access(api_key, names, all(map(reaches_this_machine_only, hosts)), checked)
 
 
 def _url(host: str, port: int) -> str:

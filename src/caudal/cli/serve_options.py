@@ -42,6 +42,14 @@ Host = Annotated[
 Port = Annotated[
     int, typer.Option(min=0, max=65535, help="0 picks a free one.", rich_help_panel=_SERVER)
 ]
+Ollama = Annotated[
+    bool,
+    typer.Option(
+        "--ollama",
+        help="Listen where Ollama does as well: on 127.0.0.1:11434, or where OLLAMA_HOST says.",
+        rich_help_panel=_SERVER,
+    ),
+]
 ServedModelName = Annotated[
     list[str] | None,
     typer.Option(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -10,10 +13,61 @@ from caudal.errors import CaudalError
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
+_OLLAMA_PORTS = {"": 11434, "http": 80, "https": 443}
+_ANY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}
+
+
+def ollama_url() -> str | None:
+    """Where the server is that `OLLAMA_HOST` names, as Ollama reads it; None where it isn't set.
+
+    Raises:
+        typer.BadParameter: It can't be read.
+    """
+    text = os.environ.get("OLLAMA_HOST", "").strip().strip("\"'")
+    if not text:
+        return None
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        scheme, rest = "", text
+    if scheme not in _OLLAMA_PORTS:
+        raise typer.BadParameter(f"{scheme}:// is not known", param_hint="OLLAMA_HOST")
+    try:
+        parts = urlsplit(f"//{rest}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}", param_hint="OLLAMA_HOST") from error
+    host = _ANY_ADDRESS.get(host, f"[{host}]" if ":" in host else host)
+    path = parts.path.rstrip("/")
+    return f"{scheme or 'http'}://{host}:{port or _OLLAMA_PORTS[scheme]}{path}"
+
+
+def _or_ollama_url(context: typer.Context, param: typer.CallbackParam, given: str | None) -> Any:
+    source = context.get_parameter_source(param.name or "")
+    if source is not None and source.name != "DEFAULT":  # by its name, for Typer brings its own
+        return given
+    return ollama_url() or given
+
+
 Url = Annotated[
     str,
     typer.Option(
-        envvar="CAUDAL_URL", metavar="URL", help="Where the server is.", show_default=True
+        envvar="CAUDAL_URL",
+        metavar="URL",
+        help="Where the server is.  [default: what OLLAMA_HOST says, else " + DEFAULT_URL + "]",
+        show_default=False,
+        callback=_or_ollama_url,
+    ),
+]
+AskedUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="CAUDAL_URL",
+        metavar="URL",
+        help="Ask a server that runs already.  [default: the one that OLLAMA_HOST names, if that "
+        "is set]",
+        show_default=False,
+        callback=_or_ollama_url,
     ),
 ]
 ApiKey = Annotated[
@@ -35,6 +89,22 @@ class NoServerError(ServerError):
 def base_url(url: str) -> str:
     """A server's address as users write it, with its scheme, and without /v1 at its end."""
     return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+
+
+def headers_of(api_key: str | None) -> dict[str, str]:
+    """What a request needs besides its body."""
+    return {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+
+
+def refusal(url: str, status: int, body: bytes) -> ServerError:
+    """Why a server refuses, in its own words where these can be read."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    found = answer.get("error") if isinstance(answer, dict) else None
+    message = found.get("message") if isinstance(found, dict) else found  # a text at Ollama's
+    return ServerError(str(message or f"{url} answered {status}"))
 
 
 def ask_server(
@@ -62,7 +132,7 @@ def ask_server(
     import httpx2
 
     base = base_url(url)
-    headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+    headers = headers_of(api_key)
     try:
         response = httpx2.request(method, base + path, json=body, headers=headers, timeout=None)
         answer = response.json()
@@ -71,9 +141,7 @@ def ask_server(
     except ValueError as error:
         raise ServerError(_stranger(base)) from error
     if response.status_code >= 400:
-        found = answer.get("error") if isinstance(answer, dict) else None
-        message = found.get("message") if isinstance(found, dict) else None
-        raise ServerError(str(message or f"{base}{path} answered {response.status_code}"))
+        raise refusal(base + path, response.status_code, response.content)
     if not isinstance(answer, dict) or has not in answer:
         raise ServerError(_stranger(base))
     return answer

@@ -11,6 +11,10 @@ from caudal.cli.formatting import format_bytes, format_count
 
 if TYPE_CHECKING:
     from caudal.cli.model_description import ModelDescription
+    from caudal.store.package import Package
+
+_LINE = 72
+"""Characters of a text that are shown among facts."""
 
 
 def show(
@@ -25,20 +29,51 @@ def show(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all facts as one JSON object.")
     ] = False,
+    modelfile: Annotated[
+        bool, typer.Option("--modelfile", help="Print a Modelfile that makes the same model.")
+    ] = False,
+    template: Annotated[
+        bool, typer.Option("--template", help="Print the template of its prompts.")
+    ] = False,
+    parameters: Annotated[bool, typer.Option("--parameters", help="Print its parameters.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Print its system prompt.")] = False,
+    license_: Annotated[
+        bool, typer.Option("--license", help="Print the texts of its licences.")
+    ] = False,
 ) -> None:
     """Show what a model is and what serving it takes, without loading it.
 
-    Says which architecture, tokenizer and tensor types its file has, how much memory each token
-    of a conversation needs, and how many conversations have room on this machine.
+    Says which architecture, tokenizer and tensor types its file has, what travels with it, how much
+    memory each token of a conversation needs, and how many conversations have room on this machine.
 
     For example:
 
         caudal show smollm2
         caudal show ./model.gguf --json
+        caudal show smollm2 --modelfile > Modelfile
     """
     from caudal.store import Store
 
+    parts = {
+        "modelfile": modelfile,
+        "template": template,
+        "parameters": parameters,
+        "system": system,
+        "licence": license_,
+    }
+    asked = [name for name, wanted in {**parts, "json": as_json}.items() if wanted]
+    if len(asked) > 1:
+        raise typer.BadParameter(
+            "only one of --json, --modelfile, --template, --parameters, --system and --license "
+            "can be asked for"
+        )
     stored = Store().resolve(model)
+    if asked and not as_json:
+        from caudal.packaging.description import describe_package
+
+        text = str(getattr(describe_package(stored), asked[0]))
+        typer.echo(text, nl=not text.endswith("\n"))
+        return
     from caudal.cli.model_description import describe_model  # loads much more
 
     description = describe_model(stored)
@@ -53,8 +88,11 @@ def show(
         typer.echo(f"  {description.description}")
     for heading, facts in (
         ("Model", list(_model_facts(description))),
+        ("Package", list(_package_facts(stored.package))),
         ("Memory", list(_memory_facts(description))),
     ):
+        if not facts:
+            continue
         typer.echo(f"\n{heading}")
         width = max(len(name) for name, _ in facts)
         for name, value in facts:
@@ -76,6 +114,9 @@ def _model_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:
             "" if number else "tensor types",
             f"{name:<6} {percent:5.1f} % of the bytes, {share.tensors} {tensors}",
         )
+    yield "quantisation", model.quantisation
+    if model.capabilities:
+        yield "capabilities", ", ".join(model.capabilities)
     if model.tokenizer:
         size = "" if model.vocabulary is None else f", {model.vocabulary:,} tokens"
         yield "tokenizer", model.tokenizer + size
@@ -90,6 +131,29 @@ def _model_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:
         yield "from", ", ".join(model.sources)
     for number, path in enumerate(model.paths):
         yield "" if number else "file", path
+
+
+def _package_facts(package: Package) -> Iterator[tuple[str, str]]:
+    """What travels with the weights, each in a line."""
+    from caudal.packaging.parameters import parameter_lines
+
+    for name, text in (("template", package.template), ("system", package.system)):
+        if text is not None:
+            yield name, _in_a_line(text)
+    for number, (name, value) in enumerate(parameter_lines(package.parameters)):
+        yield "" if number else "parameters", f"{name} {_in_a_line(value)}"
+    for number, message in enumerate(package.messages):
+        yield "" if number else "messages", f"{message.role}: {_in_a_line(message.content)}"
+    for name, paths in (("adapter", package.adapters), ("projector", package.projectors)):
+        for path in paths:
+            yield name, str(path)
+    for number, licence in enumerate(package.licences):
+        yield "" if number else "licences", _in_a_line(licence)
+
+
+def _in_a_line(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _LINE else f"{words[:_LINE]}…"
 
 
 def _memory_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:

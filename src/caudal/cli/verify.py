@@ -51,8 +51,7 @@ def verify(
     Console(highlight=False, markup=False).print(table)
     for each in damaged:
         typer.echo(
-            f"caudal: {each.name} is damaged: {each.damage}. Repair it with: caudal pull "
-            f"{each.name}",
+            f"caudal: {each.name} is damaged: {each.damage}. Repair it with: {each.repair}",
             err=True,
         )
     if damaged:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Protocol
 
-from caudal.errors import ModelNotFoundError
+from caudal.errors import CaudalError, ModelNotFoundError
 from caudal.fleet.member import ModelOffer
-from caudal.store import Store, StoredModel
+from caudal.store import ModelOrigin, Store, StoredModel
 from caudal.store.known_models import find_known_model
-from caudal.store.names import FileReference, parse_model_name
+from caudal.store.names import FileReference, parse_kept_name, parse_model_name
 from caudal.workers.launcher import ModelSource, ServingOptions
+
+MAX_NAME_LENGTH = 512
+"""Longer names are nobody's."""
 
 
 class Catalogue(Protocol):
-    """The models that there are. Both methods may read the disk, so they are run in threads."""
+    """The models that there are.
+
+    `offers` and `mark` may read the disk, so they are run in threads.
+    """
 
     @property
     def grows(self) -> bool:
@@ -23,6 +30,12 @@ class Catalogue(Protocol):
 
     def offers(self) -> Sequence[ModelOffer]:
         """All of them, as of now. Raises `StoreError` where that can't be known."""
+
+    def mark(self) -> Hashable:
+        """What is another when there are others; it costs less than `offers`."""
+
+    def full_name(self, name: str) -> str | None:
+        """A name with all that may be left out of it, in lower case; None where it has no more."""
 
 
 class GivenModels:
@@ -40,6 +53,14 @@ class GivenModels:
     def offers(self) -> Sequence[ModelOffer]:
         """See `Catalogue`."""
         return self._offers
+
+    def mark(self) -> Hashable:
+        """See `Catalogue`."""
+        return None
+
+    def full_name(self, name: str) -> str | None:
+        """See `Catalogue`."""
+        return _full_name(name) if len(name) <= MAX_NAME_LENGTH else None
 
 
 class StoredModels:
@@ -60,18 +81,28 @@ class StoredModels:
         """See `Catalogue`."""
         return [self._offer(model) for model in self._store.list()]
 
+    def mark(self) -> Hashable:
+        """See `Catalogue`."""
+        return self._store.mark()
+
+    def full_name(self, name: str) -> str | None:
+        """See `Catalogue`."""
+        return _full_name(name) if len(name) <= MAX_NAME_LENGTH else None
+
     def _offer(self, model: StoredModel) -> ModelOffer:
+        others = _kept_names(model)
         return ModelOffer(
             source=ModelSource(
                 name=model.name,
-                names=(model.name, *_known_aliases(model.name)),
+                names=(model.name, *others),
                 home=str(self._store.home),
                 serving=self._serving,
             ),
             names=(model.name,),
-            other_names=_known_aliases(model.name),
+            other_names=others,
             size=model.size,
             created=int(model.modified.timestamp()),
+            version=model.digest,
         )
 
 
@@ -116,6 +147,7 @@ def given_offer(
         created=int(stored.modified.timestamp()),
         pinned=pinned,
         keep_alive=keep_alive,
+        version=stored.digest,
     )
 
 
@@ -128,9 +160,22 @@ def _other_names(name: str, stored: StoredModel) -> tuple[str, ...]:
     if isinstance(reference, FileReference):
         path = PurePath(name)
         return (path.name, path.stem) if path.suffix.lower() == ".gguf" else (path.name,)
-    return (stored.name, *_known_aliases(stored.name))
+    return (stored.name, *_kept_names(stored))
 
 
-def _known_aliases(name: str) -> tuple[str, ...]:
-    known = find_known_model(name)
-    return () if known is None else known.aliases
+def _kept_names(stored: StoredModel) -> tuple[str, ...]:
+    """Other names of a model of the store: in full, as Ollama shows it, and those that we know."""
+    # What Ollama has under such a name is another model, perhaps.
+    known = find_known_model(stored.name) if stored.origin is ModelOrigin.STORE else None
+    aliases = () if known is None else known.aliases
+    full = (parse_kept_name(alias).full for alias in aliases)
+    names = (stored.full_name, stored.ollama_name, *aliases, *full)
+    return tuple(name for name in dict.fromkeys(names) if name and name != stored.name)
+
+
+@lru_cache(1024)
+def _full_name(name: str) -> str | None:
+    try:
+        return parse_kept_name(name).key
+    except CaudalError:
+        return None

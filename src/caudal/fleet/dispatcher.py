@@ -46,7 +46,7 @@ class Dispatcher:
         self._bounds = options.bounds
         self._timer: asyncio.TimerHandle | None = None
         self._lifecycle = Lifecycle(
-            launcher, options, roster, on_change=self._review, on_idle=self._on_idle
+            launcher, options, roster, on_change=self.review, on_idle=self._on_idle
         )
 
     # Waiting
@@ -76,7 +76,7 @@ class Dispatcher:
         waiter = Waiter(loop.time(), loop.create_future(), modest=modest)
         member.waiters[waiter] = None
         member.sent_away = False
-        self._review()
+        self.review()
         timer = asyncio.timeout(seconds)
         try:
             async with timer:
@@ -97,7 +97,7 @@ class Dispatcher:
             lease.result().release()
         if waiter in member.waiters:
             del member.waiters[waiter]
-            self._review()
+            self.review()
 
     # Sending away
 
@@ -109,14 +109,14 @@ class Dispatcher:
         elif member.stay is not None:
             member.told_to_go = True
             stay = member.stay
-            self._review()
+            self.review()
             while member.stay is stay:
                 await member.changed.wait()
 
     async def _stop_loading(self, member: Member) -> None:
         member.fail(ModelUnavailableError(member.name, "was told to stop while it was loaded"))
         if member.task is None:
-            self._review()  # it has been read, and nobody waits for it any more
+            self.review()  # it has been read, and nobody waits for it any more
         else:
             self._lifecycle.interrupt(member)
         if member.task is not None:  # not until a stage: it may be loaded for others right away
@@ -137,12 +137,12 @@ class Dispatcher:
         """The last request on a model has ended; mostly there is nothing to be done."""
         look_at = math.inf if self._timer is None else self._timer.when()
         if member.keep_until < look_at or member.told_to_go or self._somebody_waits():
-            self._review()
+            self.review()
 
     def _somebody_waits(self) -> bool:
         return any(member.waiters for member in self._roster.members)
 
-    def _review(self) -> None:
+    def review(self) -> None:
         """Look at everything, and begin what is to be done."""
         if self.refusal is not None:
             return
@@ -184,7 +184,7 @@ class Dispatcher:
             self._timer.cancel()
             self._timer = None
         if time < math.inf:
-            self._timer = asyncio.get_running_loop().call_at(time, self._review)
+            self._timer = asyncio.get_running_loop().call_at(time, self.review)
 
     def _need(self, member: Member) -> MemoryNeed | None:
         return None if member.plan is None else self._options.need(member.plan)

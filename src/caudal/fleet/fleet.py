@@ -44,9 +44,12 @@ class Fleet(Models):
 
     def __init__(self, catalogue: Catalogue, launcher: Launcher, options: FleetOptions) -> None:
         self.options = options
-        self._roster = Roster(catalogue, options.keep_alive)
+        self._roster = Roster(catalogue, options.keep_alive, self._on_outdated)
         self._dispatcher = Dispatcher(self._roster, launcher, options)
         self._started = False
+
+    def _on_outdated(self) -> None:
+        self._dispatcher.review()
 
     # What there is
 
@@ -127,6 +130,7 @@ class Fleet(Models):
         self, name: str | None, task: Task | None = None, *, keep_alive: float | None = None
     ) -> Found | None:
         """See `Models`; raises nothing that `resolve` wouldn't."""
+        self._roster.look_soon()
         member = self._roster.known(name)
         stay = None if member is None else member.open_stay
         if member is None or stay is None or self._dispatcher.refusal is not None:
@@ -222,6 +226,7 @@ class Fleet(Models):
 
     async def shutdown(self) -> None:
         """End everything that runs. Safe to call twice, and to be given up half-way."""
+        self._roster.close()
         await self._dispatcher.shutdown()
 
 

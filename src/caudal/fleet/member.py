@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from caudal.errors import CaudalError, WorkerEndedError
+from caudal.errors import CaudalError, UnknownModelError, WorkerEndedError
 from caudal.fleet.policy import HOLDS_MEMORY, MemoryNeed, ModelState, Stage
 from caudal.service.service import Service
 from caudal.workers.launcher import (
@@ -36,6 +36,7 @@ class ModelOffer:
         created: Unix time of its files, in seconds.
         pinned: It is loaded at the start, and makes way for nobody.
         keep_alive: Seconds that it stays where nobody says otherwise; None for the fleet's default.
+        version: What is another where the model is another, though its name be the same.
     """
 
     source: ModelSource
@@ -45,6 +46,7 @@ class ModelOffer:
     created: int = 0
     pinned: bool = False
     keep_alive: float | None = None
+    version: str = ""
 
     @property
     def name(self) -> str:
@@ -184,6 +186,7 @@ class Member:
         closed: It takes no new requests.
         told_to_go: Somebody asked for it to be unloaded, and it is still there.
         sent_away: Somebody asked for that, and nobody has asked for it to be there since.
+        deleted: There is no such model any more; what runs on it ends.
         waiters: Who waits for it, the first first.
         trouble: What went wrong last.
         task: What brings it from one stage to the next.
@@ -204,6 +207,7 @@ class Member:
         self.closed = False
         self.told_to_go = False
         self.sent_away = False
+        self.deleted = False
         self.waiters: dict[Waiter, None] = {}
         self.trouble: Trouble | None = None
         self.task: asyncio.Task[None] | None = None
@@ -292,6 +296,35 @@ class Member:
         self.closed = self.told_to_go = False
         self.keep_alive = self.default_keep_alive
         self.move(Stage.UNLOADED)
+
+    def become(self, offer: ModelOffer) -> bool:
+        """Be what it is now: it may have been made anew, or deleted and made again.
+
+        Returns:
+            Whether what is loaded, or being loaded, is another and has to go. What runs on it ends
+            first, and who comes meanwhile waits for what takes its place.
+        """
+        changed = offer.version != self.offer.version
+        self.offer = offer
+        self.deleted = False
+        if not changed:
+            return False
+        self.trouble = None
+        self.adapters = offer.source.adapters
+        if self.stage is Stage.UNLOADED:
+            self.plan = None
+            return False
+        self.told_to_go = True
+        return True
+
+    def delete(self, others: Sequence[str]) -> None:
+        """There is no such model any more.
+
+        Args:
+            others: Names of those that there are.
+        """
+        self.deleted = self.told_to_go = True
+        self.fail(UnknownModelError(self.name, others))
 
     def fail(self, error: CaudalError) -> None:
         """Tell all who wait that they wait in vain."""

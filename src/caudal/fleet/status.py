@@ -51,4 +51,6 @@ def status_of(member: Member, now: float) -> ModelStatus:
         progress=progress,
         process_id=None if stay is None else stay.running.process_id,
         trouble=trouble.reason if trouble is not None and state == "unloaded" else None,
+        deleted=member.deleted,
+        source=member.offer.source.name,
     )

@@ -1,4 +1,4 @@
-"""From chat messages to a prompt, by the Jinja template in the model's file."""
+"""From chat messages to a prompt, by the template in the model's file, package or request."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Self, TypedDict, Unpack
 from caudal.errors import ContextOverflowError, ParameterError, TemplateError
 from caudal.formats.chat_messages import normalize_messages
 from caudal.formats.default_templates import choose_default_template
+from caudal.formats.go_template.detection import is_go_template
 from caudal.formats.marked_template import MarkedTemplate
 from caudal.formats.model_file import ModelFile
 from caudal.formats.template_guard import Marks, choose_marks, map_strings
@@ -51,12 +52,17 @@ class ChatTemplate:
     tokens. The exceptions are what the template looks for in an assistant's content, such as the
     `</think>` behind its reasoning, and `assistant_markers`.
 
+    A template is Jinja's, or Go's as in the packages of Ollama, which is told by its text; what
+    Ollama does around such a template is done here, too. It is told `enable_thinking` and
+    `reasoning_effort` where it names `.Think` and `.ThinkLevel`, and can't leave out what begins an
+    assistant's message.
+
     Templates are strangers' programs: they are compiled and run by `TemplateWorkers`, in other
     processes. That happens when one is first used, so that a broken one refuses chats and not the
     whole model; every use of it raises `TemplateError` then.
 
     Args:
-        source: The Jinja template.
+        source: The template.
         tokenizer: The model's tokenizer.
         tool_source: Another template, used instead where a request has tools.
         origin: Where the template is from, for the start-up message.
@@ -65,7 +71,8 @@ class ChatTemplate:
         workers: What runs it; by default workers of its own.
 
     Attributes:
-        source: The Jinja template.
+        source: The template.
+        is_go: It is Go's, and not Jinja's.
         origin: Where the template is from, for the start-up message.
         is_default: The model came with no template, so that it may not be made for chats.
     """
@@ -82,6 +89,7 @@ class ChatTemplate:
         workers: TemplateWorkers | None = None,
     ) -> None:
         self.source = source
+        self.is_go = is_go_template(source)
         self.origin = origin
         self.is_default = is_default
         self._workers = workers or TemplateWorkers()
@@ -169,8 +177,24 @@ class ChatTemplate:
         return "tools" in self._for_tools.facts.variables
 
     @property
+    def supports_suffix(self) -> bool:
+        """Whether it can be told what follows the text that is to be written.
+
+        Raises:
+            TemplateError: The template is wrong.
+        """
+        return self.is_go and "suffix" in self._default.facts.variables
+
+    @property
+    def thinking_tags(self) -> tuple[str, str] | None:
+        """What it writes around thoughts, where its syntax shows that; None where it is wrong."""
+        with contextlib.suppress(TemplateError):
+            return self._default.facts.thinking_tags
+        return None
+
+    @property
     def sources(self) -> tuple[str, ...]:
-        """The Jinja source, and that for requests with tools where there is another."""
+        """The source, and that for requests with tools where there is another."""
         return (self.source,) if self._tool_source is None else (self.source, self._tool_source)
 
     @cached_property
@@ -251,11 +275,34 @@ class ChatTemplate:
         `ContextOverflowError` says so.
         """
         template, text, marks = self._render(messages, **options)
+        return self._tokenize(template, text, marks, "messages", max_tokens)
+
+    def encode_gap(self, prompt: str, suffix: str, *, max_tokens: int | None = None) -> list[int]:
+        """The tokens of a prompt for what is missing between two texts; see `encode`.
+
+        Raises:
+            ParameterError: The template has no place for a suffix.
+            ContextOverflowError: They have more than `max_tokens` for sure.
+            TemplateError: The template failed.
+        """
+        if not self.supports_suffix:
+            raise ParameterError("suffix", "this model's template has no place for a suffix.")
+        template = self._default
+        texts = [without_surrogates(prompt), without_surrogates(suffix)]
+        marks = choose_marks(texts)
+        guarded = [template.guard_text(text, marks) for text in texts]
+        variables = dict(zip(("prompt", "suffix"), guarded, strict=True))
+        text = self._run(template, variables, marks)
+        return self._tokenize(template, text, marks, "prompt", max_tokens)
+
+    def _tokenize(
+        self, template: MarkedTemplate, text: str, marks: Marks, param: str, max_tokens: int | None
+    ) -> list[int]:
         if max_tokens is not None and len(text) > COUNTED_CHARS:
             length = len(marks.remove_from(text))
             least = surely_exceeds(self._tokenizer, length, max_tokens)
             if least is not None:
-                raise ContextOverflowError("messages", max_tokens, least, at_least=True)
+                raise ContextOverflowError(param, max_tokens, least, at_least=True)
         return self._tokenizer.with_bos(template.tokenize(text, marks, self._tokenizer))
 
     def _render(
@@ -301,14 +348,18 @@ class ChatTemplate:
             "tools": guarded["tools"],
             "add_generation_prompt": add_generation_prompt and not continue_final_message,
         }
+        text = self._run(template, variables, marks)
+        return template, _cut_at_end(text, marks) if continue_final_message else text, marks
+
+    def _run(self, template: MarkedTemplate, variables: Mapping[str, Any], marks: Marks) -> str:
+        """What a template writes, with marks still in it."""
         try:
-            text = marks.restore_in(self._workers.render(template.source, variables))
+            return marks.restore_in(self._workers.render(template.source, variables))
         except TemplateFailure as failure:
             words = marks.remove_from(marks.restore_in(failure.words))
             if failure.refused:
                 raise TemplateError(words) from None
             raise TemplateError(f"{self._name} {words}", self._field) from None
-        return template, _cut_at_end(text, marks) if continue_final_message else text, marks
 
 
 def _digest_text(source: str) -> str:

@@ -1,4 +1,4 @@
-"""One Jinja source with what is needed to tell its special tokens from typed ones."""
+"""One template with what is needed to tell its special tokens from typed ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MarkedTemplate:
     """One template, compiled.
 
     Args:
-        source: The Jinja source.
+        source: Its source.
         facts: What compiling it has shown.
         tokenizer: The model's.
     """
@@ -77,6 +77,10 @@ class MarkedTemplate:
                     message["content"], guard_assistant, kept_keys=self._kept_keys
                 )
         return guarded
+
+    def guard_text(self, text: str, marks: Marks) -> str:
+        """A text with guards."""
+        return self._rules.guard(text, marks.guard)
 
     def tokenize(self, text: str, marks: Marks, tokenizer: Tokenizer) -> list[int]:
         """Token ids of a rendered text that still has its marks, without BOS added."""

@@ -21,6 +21,7 @@ class TemplateFacts:
             `</think>` of `content.split('</think>')`.
         joins_arguments: It joins a call's arguments to other texts, so that they have to be one.
         choices: Literals that each of `variables` is compared with.
+        thinking_tags: What it writes around thoughts; None where the tree doesn't show it.
     """
 
     variables: frozenset[str]
@@ -30,6 +31,7 @@ class TemplateFacts:
     inspected_strings: frozenset[str]
     joins_arguments: bool
     choices: Mapping[str, frozenset[str]]
+    thinking_tags: tuple[str, str] | None = None
 
     def to_json(self) -> str:
         """For another process."""
@@ -42,6 +44,7 @@ class TemplateFacts:
                 "inspected_strings": sorted(self.inspected_strings),
                 "joins_arguments": self.joins_arguments,
                 "choices": {name: sorted(texts) for name, texts in self.choices.items()},
+                "thinking_tags": self.thinking_tags,
             }
         )
 
@@ -52,4 +55,6 @@ class TemplateFacts:
         for name in ("variables", "names", "inspected_strings"):
             facts[name] = frozenset(facts[name])
         facts["choices"] = {name: frozenset(texts) for name, texts in facts["choices"].items()}
+        if (tags := facts["thinking_tags"]) is not None:
+            facts["thinking_tags"] = (tags[0], tags[1])
         return cls(**facts)

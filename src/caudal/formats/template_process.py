@@ -16,11 +16,17 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any, Protocol
 
 import jinja2
 
+from caudal.formats.go_template.detection import is_go_template
+from caudal.formats.go_template.errors import GoTemplateError
+from caudal.formats.go_template.ollama import OllamaTemplate
 from caudal.formats.template_environment import TemplateEnvironment
+from caudal.formats.template_facts import TemplateFacts
 from caudal.formats.template_protocol import (
     MEMORY,
     Kind,
@@ -36,6 +42,15 @@ MAX_WORDS = 2000
 """Characters of an error that a template raises; the rest is cut."""
 
 
+class _Template(Protocol):
+    """A compiled template of either kind."""
+
+    @property
+    def facts(self) -> TemplateFacts: ...
+
+    def render(self, variables: Mapping[str, Any]) -> str: ...
+
+
 class _Renderer:
     """Answers questions, one after the other."""
 
@@ -48,6 +63,8 @@ class _Renderer:
             template = self._compiled(source)
         except jinja2.TemplateSyntaxError as error:
             return Kind.FAILED, f"is wrong in line {error.lineno}: {_words(error)}"
+        except GoTemplateError as error:
+            return Kind.FAILED, f"is wrong in {_words(error)}"
         except (RecursionError, SyntaxError):
             return Kind.FAILED, "is nested too deeply"
         except MemoryError:
@@ -57,17 +74,22 @@ class _Renderer:
         if not variables:
             return Kind.FACTS, template.facts.to_json()
         try:
-            text = self._environment.render_limited(template.compiled, json.loads(variables))
+            text = template.render(json.loads(variables))
         except MemoryError:
             raise
+        except GoTemplateError as error:
+            return Kind.FAILED, f"failed in {_words(error)}"
         except Exception as error:  # a template's code can raise anything
             if type(error) is jinja2.TemplateError:  # which is what raise_exception raises
                 return Kind.REFUSED, _words(error)
             return Kind.FAILED, f"failed: {_words(error)}"
         return Kind.TEXT, text
 
-    def _compile(self, source: bytes) -> TemplateSource:
-        return TemplateSource.compile(self._environment, source.decode("utf-8", "surrogatepass"))
+    def _compile(self, source: bytes) -> _Template:
+        text = source.decode("utf-8", "surrogatepass")
+        if is_go_template(text):
+            return OllamaTemplate.compile(text)
+        return TemplateSource.compile(self._environment, text)
 
 
 def _words(error: Exception) -> str:

@@ -1,8 +1,10 @@
-"""Compiles a chat template, and reads off it what can be told without running it."""
+"""Compiles a chat template of Jinja's, and reads off it what can be told without running it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jinja2
 from jinja2 import meta, nodes
@@ -47,6 +49,16 @@ class TemplateSource:
             choices=_choices(tree, variables),
         )
         return cls(compiled, facts)
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        """What the template makes of variables.
+
+        Raises:
+            Exception: Whatever the template, which is a stranger's code, brings about.
+        """
+        environment = self.compiled.environment
+        assert isinstance(environment, TemplateEnvironment)
+        return environment.render_limited(self.compiled, dict(variables))
 
 
 def _names(tree: nodes.Template) -> frozenset[str]:

@@ -259,6 +259,10 @@ class Tokenizer:
             return [self.bos_id, *ids]
         return ids
 
+    def without_bos(self, ids: Sequence[int]) -> Sequence[int]:
+        """The ids without a BOS in front, for text that goes on from other text."""
+        return ids[1:] if self.bos_id is not None and ids[:1] == [self.bos_id] else ids
+
     def framed(self, ids: list[int]) -> list[int]:
         """The ids with BOS in front and EOS behind, where the model wants them; neither twice."""
         ids = self.with_bos(ids)

@@ -15,7 +15,7 @@ class ChatOptions(TypedDict, total=False):
     """How conversations are answered; what is None or not there asks for nothing.
 
     Attributes:
-        chat_template: A Jinja template to use instead of the model's.
+        chat_template: A template, Jinja's or Go's, to use instead of the model's.
         add_generation_prompt: Begin an answer after the last message, which is the default.
         continue_final_message: Continue the last message instead.
         tools: What the model may call, in the form of OpenAI's chat API.

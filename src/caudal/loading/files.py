@@ -80,10 +80,18 @@ def open_model(
         if chat_template is not None:
             template = ChatTemplate.given(chat_template, files.tokenizer)
             files = replace(files, chat_template=template)
-        elif stored.package.template is not None:
-            template = ChatTemplate.packaged(stored.package.template, files.tokenizer)
-            files = replace(files, chat_template=template)
+        else:
+            files = replace(files, chat_template=_template_of(stored, files))
         yield files
+
+
+def _template_of(stored: StoredModel, files: ModelFiles) -> ChatTemplate:
+    """The weights' template, or the package's."""
+    own = files.chat_template
+    source = stored.template_beside(None if own.is_default else own.source)
+    if source is None or source == own.source:
+        return own
+    return ChatTemplate.packaged(source, files.tokenizer)
 
 
 @contextlib.contextmanager

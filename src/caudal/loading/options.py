@@ -41,7 +41,7 @@ class LoadOptions(BackendOptions):
         embedding_queue_delay: See `EngineConfig`.
         packed_size: Most bytes of packed weights on the disk, those of all models together; 0 keeps
             none. Default: half of what is free there.
-        chat_template: A Jinja template to use instead of the model's.
+        chat_template: A template, Jinja's or Go's, to use instead of the model's.
         generation_config: `auto`: what the model's maker recommends for sampling holds for requests
             that don't say otherwise; `none`: it doesn't.
         for_all: These are meant for whatever model is loaded: what one of them can't have, for it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ def recipe_of(modelfile: Modelfile, directory: Path, quantize: str | None = None
         match each.command:
             case Command.FROM:
                 path = _path(each, directory)
-                if path.exists():
+                if _exists(each, path):
                     _add(files, _files_at(each, path))
                 elif _is_a_path(each.value):
                     raise ModelfileError(each.line, f"there is no file {path}")
@@ -81,7 +82,7 @@ def recipe_of(modelfile: Modelfile, directory: Path, quantize: str | None = None
                     from_ = each.value
             case Command.ADAPTER:
                 path = _path(each, directory)
-                if not path.exists():
+                if not _exists(each, path):
                     raise ModelfileError(each.line, f"there is no file {path}")
                 _add(adapters, _files_at(each, path))
             case Command.DRAFT:
@@ -144,6 +145,15 @@ def _path(instruction: Instruction, directory: Path) -> Path:
         return directory / Path(instruction.value).expanduser()
     except RuntimeError as error:  # nobody's home
         raise ModelfileError(instruction.line, f"{instruction.value}: {error}") from error
+
+
+def _exists(instruction: Instruction, path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        raise ModelfileError(instruction.line, f"{path}: {error.strerror}") from error
 
 
 def _files_at(instruction: Instruction, path: Path) -> dict[str, Path]:

@@ -28,6 +28,9 @@ from caudal.server.llama_cpp import completion as llama_cpp_completion
 from caudal.server.llama_cpp import loading as llama_cpp_loading
 from caudal.server.metrics import merged_figures
 from caudal.server.ollama import about as ollama_about
+from caudal.server.ollama import chat as ollama_chat
+from caudal.server.ollama import embed as ollama_embed
+from caudal.server.ollama import generate as ollama_generate
 from caudal.server.openai import (
     chat,
     completions,
@@ -65,6 +68,9 @@ _ROUTERS = (
     (embeddings.router, OPENAI_FAILURES),
     (rerank.router, OPENAI_FAILURES),
     (conversations.router, OPENAI_FAILURES),
+    (ollama_chat.router, OLLAMA_FAILURES),
+    (ollama_generate.router, OLLAMA_FAILURES),
+    (ollama_embed.router, OLLAMA_FAILURES),
     (llama_cpp_completion.router, OPENAI_FAILURES),
     (models_routes.router, OPENAI_FAILURES),
     (tokenize.router, OPENAI_FAILURES),
@@ -118,6 +124,7 @@ def create_app(
     limits: ServerLimits | None = None,
     strict_fields: bool = False,
     allow_runtime_lora: bool = False,
+    ollama_port: int | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -127,6 +134,7 @@ def create_app(
         limits: What a request may cost.
         strict_fields: Refuse requests with fields that would have no effect.
         allow_runtime_lora: Requests may load adapters from this machine's files, and unload them.
+        ollama_port: Where the server stands in for Ollama, and says what clients look for there.
     """
     access = access or Access()
     limits = limits or ServerLimits()
@@ -150,9 +158,12 @@ def create_app(
 
     # Before the others: these are asked for all the time.
     @app.get("/", response_class=PlainTextResponse)
-    async def root() -> Response:
+    async def root(request: Request) -> Response:
         """Says that there is a server; needs no key, and no model to be loaded."""
-        return PlainTextResponse("Caudal is running. Its APIs are under /v1.\n")
+        asked_at = request.scope.get("server")
+        if ollama_port is not None and asked_at is not None and asked_at[1] == ollama_port:
+            return PlainTextResponse("Ollama is running")
+        return PlainTextResponse("Caudal is running. Its APIs are under /v1 and /api.\n")
 
     @app.get("/health", responses=NOT_HEALTHY)
     async def health() -> Response:

@@ -93,16 +93,24 @@ class AskReader(BodyReader[B]):
         super().__init__(kind)
         self._task = task
 
-    async def __call__(self, request: Request) -> Asked[B]:  # type: ignore[override]
+    async def __call__(self, request: Request) -> Any:
         """Read the body and find the model.
 
         Raises:
             BodyError: See `BodyReader`.
-            UnknownModelError, UnsupportedTaskError: See `Models.resolve`.
-            ParameterError: It asks for an adapter that isn't there.
+            UnknownModelError, UnsupportedTaskError, ParameterError: See `ask`.
         """
         body: Any = await super().__call__(request)
         set_field_names(request.scope, body.field_names())
+        return await self.ask(request, body)
+
+    async def ask(self, request: Request, body: Any) -> Any:
+        """What the route is given: an `Asked`, unless a subclass says otherwise.
+
+        Raises:
+            UnknownModelError, UnsupportedTaskError: See `Models.resolve`.
+            ParameterError: It asks for an adapter that isn't there.
+        """
         context = replace(body.context(), arrived=request.scope[ARRIVED])
         try:
             found = await self._find(request, body, body.model, context)

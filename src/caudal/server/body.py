@@ -16,6 +16,7 @@ from caudal.server.body_error import BodyError
 from caudal.server.bounded_schema import bounded_validator
 from caudal.server.ignored import note_ignored
 from caudal.server.json_bounds import find_excess
+from caudal.server.ollama.errors import speaks_ollama
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class BodyReader(Generic[T]):
         Raises:
             BodyError: It is no JSON, or not what the route takes.
         """
-        if not _is_json(request.headers.get("content-type", "")):
+        if not (_is_json(request.headers.get("content-type", "")) or _may_be_untyped(request)):
             raise BodyError("Send a JSON body with Content-Type: application/json.")
         # Not `request.body()`, which keeps it.
         data = b"".join([piece async for piece in request.stream()])
@@ -78,6 +79,15 @@ def _is_json(content_type: str) -> bool:
     return kind == "application/json" or (
         kind.startswith("application/") and kind.endswith("+json")
     )
+
+
+def _may_be_untyped(request: Request) -> bool:
+    """Whether a body is JSON though it doesn't say so, as Ollama's users write it with curl.
+
+    A web page must say so: only then does a browser ask whether the page may.
+    """
+    from_page = "origin" in request.headers or "sec-fetch-site" in request.headers
+    return speaks_ollama(request.scope) and not from_page
 
 
 def _parse(data: bytes) -> Any:

@@ -138,7 +138,7 @@ def error_response(
         )
     if ollama.speaks_ollama(scope):
         return JSONReply(
-            ollama.error_body(message), ollama.ollama_status(status), dict(headers or {})
+            ollama.error_body(message, param), ollama.ollama_status(status), dict(headers or {})
         )
     body = envelope(message, kind or _kind(status), param=param, code=code)
     return JSONReply(body, status, dict(headers or {}))
@@ -197,7 +197,9 @@ def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
         names = field_names(scope)
         message, param = names.message(error), names.of(error.param)
     if ollama.speaks_ollama(scope):
-        message = ollama.ollama_message(scope, error, message)
+        words = ollama.own_words(scope, error)
+        if words is not None:
+            message, param = words, None
     elif isinstance(error, UnsupportedTaskError):
         routes = ", ".join(_ROUTES[each] for each in error.tasks)
         message = f"{error.verdict} It serves {routes}."

@@ -51,8 +51,14 @@ class ListenError(CaudalError):
     """The server cannot listen where it was told to."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open the listening socket.
+def listen(host: str, port: int, *, choose: str = "--port", where: str = "--host") -> socket.socket:
+    """Open a listening socket.
+
+    Args:
+        host: The address.
+        port: The port; 0 for a free one.
+        choose: What another port is chosen with.
+        where: What another address is chosen with.
 
     Raises:
         ListenError: The port is taken, or the address is not one of this machine's.
@@ -63,11 +69,11 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = str(error)
         if error.errno == errno.EADDRINUSE:
-            reason = "another program is using that port; choose one with --port"
+            reason = f"another program is using that port; choose one with {choose}"
         elif error.errno == errno.EACCES:
-            reason = "ports below 1024 need special rights; choose another with --port"
+            reason = f"ports below 1024 need special rights; choose another with {choose}"
         elif isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            reason = "this machine has no such address; choose one with --host"
+            reason = f"this machine has no such address; choose one with {where}"
         raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
@@ -143,6 +149,7 @@ def serve(
     limits: ServerLimits | None = None,
     strict_fields: bool = False,
     allow_runtime_lora: bool = False,
+    ollama: socket.socket | None = None,
     on_ready: Callable[[], None],
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. What then does not end in time ends the process; and
@@ -156,6 +163,7 @@ def serve(
         limits: What clients may cost.
         strict_fields: See `create_app`.
         allow_runtime_lora: See `create_app`.
+        ollama: Another one, where Ollama would listen.
         on_ready: Called once requests can be answered.
 
     Raises:
@@ -168,6 +176,7 @@ def serve(
         limits=limits,
         strict_fields=strict_fields,
         allow_runtime_lora=allow_runtime_lora,
+        ollama_port=None if ollama is None else ollama.getsockname()[1],
     )
     config = ServerConfig(app, limits)
     last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
@@ -192,7 +201,7 @@ def serve(
     async def run() -> None:
         beginning = asyncio.ensure_future(begin())
         try:
-            await server.serve(sockets=[sock])
+            await server.serve(sockets=[sock] if ollama is None else [sock, ollama])
             if not beginning.done():
                 last_resort.hurry()  # there is nothing left to wait for
                 await models.shutdown()

@@ -36,7 +36,7 @@ class TemplateInfo:
     """A model's chat template.
 
     Attributes:
-        sources: The Jinja source, and that for requests with tools where there is another.
+        sources: The source, and that for requests with tools where there is another.
         variables: What it reads that makes a difference; empty for a model that doesn't chat.
         can_think: Whether the model thinks before it answers, as far as the template shows.
         is_default: The model came without one, and this was chosen for it.

@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -130,10 +131,14 @@ class ModelService(Service):
             if self.parts.strict and prompt.ignored:
                 field = prompt.ignored[0]
                 raise ParameterError(field, f"{field} would have no effect on this server.")
+            tokens: Sequence[int] = prompt.tokens
+            if work.preceding:
+                tokens = [*work.preceding, *self.parts.tokenizer.without_bos(tokens)]
             generation = await self._submit(
-                prompt.tokens,
+                tokens,
                 planned.params,
                 context,
+                context_length=work.context_length,
                 visible_tokens=prompt.visible_tokens,
                 thinking=prompt.thinking_limit(work.thinking_budget),
                 show_ids=work.show_prompt_ids,
@@ -162,6 +167,7 @@ class ModelService(Service):
                             prompt,
                             work.params,
                             context,
+                            context_length=work.context_length,
                             show_ids=work.show_prompt_ids,
                             show_text=work.show_prompt_text,
                         )
@@ -309,6 +315,7 @@ class ModelService(Service):
         params: SamplingParams,
         context: RequestContext,
         *,
+        context_length: int | None,
         visible_tokens: Collection[int] = (),
         thinking: ThinkingLimit | None = None,
         show_ids: bool = False,
@@ -317,6 +324,8 @@ class ModelService(Service):
         parts = self.parts
         metrics = parts.metrics
         observer = None if metrics is None else metrics.observer(context)
+        if context_length is not None:
+            params = _within(context_length, len(prompt), params)
         self._check_length(len(prompt), params)
         request = Request(
             request_id=f"{self._id}-{next(self._numbers)}",
@@ -338,3 +347,21 @@ class ModelService(Service):
             visible_tokens=visible_tokens,
             prompt=self._texts.shown_prompt(prompt, ids=show_ids, text=show_text),
         )
+
+
+def _within(context_length: int, prompt_tokens: int, params: SamplingParams) -> SamplingParams:
+    """The parameters, with no more tokens than there is room for.
+
+    Raises:
+        ParameterError: There is none; blames `context_length`.
+    """
+    room = context_length - prompt_tokens
+    if room < 1:
+        raise ParameterError(
+            "context_length",
+            f"context_length is {context_length} tokens, but your prompt has {prompt_tokens} and "
+            "needs room for at least one more.",
+        )
+    if params.max_tokens is not None and params.max_tokens <= room:
+        return params
+    return replace(params, max_tokens=room)

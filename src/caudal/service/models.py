@@ -81,6 +81,8 @@ class ModelStatus:
         process_id: Of the process that it is in; None where it is in this one, or in none.
         trouble: What went wrong last, where it hasn't been loaded since.
         leads_to: Of a route, the names of the models that answer.
+        deleted: There is no such model any more; it is only still running.
+        source: The name or path that the store resolves to its files; empty for a route.
     """
 
     names: Sequence[str]
@@ -100,6 +102,8 @@ class ModelStatus:
     process_id: int | None = None
     trouble: str | None = None
     leads_to: Sequence[str] = ()
+    deleted: bool = False
+    source: str = ""
 
 
 class Models(Protocol):

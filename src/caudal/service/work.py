@@ -26,12 +26,17 @@ class ChatWork:
         thinking_budget: Most tokens that the model may think for; at the last, its thinking is
             ended.
         show_prompt_ids: Tell the prompt's token ids.
+        preceding: Tokens that the prompt goes on from, an earlier prompt and its answer say.
+        context_length: Most tokens of the prompt, what precedes it, and the answer; None for as
+            many as the model has room for.
     """
 
     conversation: Conversation
     params: SamplingParams
     thinking_budget: int | None = None
     show_prompt_ids: bool = False
+    preceding: Sequence[int] = ()
+    context_length: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,8 @@ class CompletionWork:
         truncation: How much of each is read; None for all.
         show_prompt_ids: Tell the prompts' token ids, as they were read.
         show_prompt_text: Tell what these say, in this form.
+        context_length: Most tokens of each with its answer; None for as many as the model has room
+            for.
     """
 
     prompts: Sequence[str | Sequence[int | str]]
@@ -72,6 +79,7 @@ class CompletionWork:
     truncation: Truncation | None = None
     show_prompt_ids: bool = False
     show_prompt_text: PromptForm | None = None
+    context_length: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ def explained_os_errors(home: Path) -> Iterator[None]:
         if error.errno in _FULL:
             message = (
                 f"no space left in {home}. Free some, or set CAUDAL_HOME to a directory on a "
-                "larger disk, then pull again: it goes on from where it stopped."
+                "larger disk, then try again: of a pull, it goes on from where it stopped."
             )
         elif error.errno in _REFUSED:
             message = (

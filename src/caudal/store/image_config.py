@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
+from caudal.formats.huggingface.checkpoint import open_checkpoint
 from caudal.formats.model_folder import CONFIG, ModelFolder
 from caudal.store.oci import ImageConfig
 
@@ -74,7 +77,12 @@ def config_of_gguf(paths: Sequence[Path]) -> ImageConfig:
                 model_family=file.architecture,
                 model_families=(file.architecture,),
                 model_type=weights_in_words(weights),
-                file_type=_FILE_TYPES.get(-1 if number is None else number, "unknown"),
+                file_type=_FILE_TYPES.get(-1 if number is None else number)
+                or _most(
+                    (tensor.type.name, tensor.nbytes)
+                    for tensor in file.tensors.values()
+                    if len(tensor.shape) > 1
+                ),
             )
     except ModelLoadError:
         return ImageConfig(model_format="gguf")
@@ -84,10 +92,31 @@ def config_of_folder(folder: ModelFolder) -> ImageConfig:
     """What a model that is a folder says of itself; of a damaged one only the format."""
     try:
         family = folder.read_object(CONFIG).get("model_type", str, "")
+        with open_checkpoint(folder) as checkpoint:
+            entries = [checkpoint.entry(name) for name in checkpoint]
     except ModelLoadError:
-        family = ""
-    families = (family,) if family else ()
-    return ImageConfig(model_format="safetensors", model_family=family, model_families=families)
+        return ImageConfig(model_format="safetensors")
+    kind = _most((entry.dtype, entry.nbytes) for entry in entries)
+    weights = sum(math.prod(entry.shape) for entry in entries)
+    return ImageConfig(
+        model_format="safetensors",
+        model_family=family,
+        model_families=(family,) if family else (),
+        # Elements of other types are parts of weights, or several in one.
+        model_type=weights_in_words(weights) if kind in _WEIGHTS else "",
+        file_type=kind,
+    )
+
+
+_WEIGHTS = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+
+
+def _most(sizes: Iterable[tuple[str, int]]) -> str:
+    """The type that most bytes have."""
+    sums: Counter[str] = Counter()
+    for name, size in sizes:
+        sums[name] += size
+    return max(sums, key=sums.__getitem__, default="unknown")
 
 
 def weights_in_words(count: int) -> str:

@@ -6,9 +6,10 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -52,8 +53,23 @@ class WrongDigestError(StoreError):
         super().__init__(f"{what} was discarded: {self.reason}")
 
 
+class MissingBlobError(StoreError):
+    """A model isn't stored, as a blob of its isn't here, or was deleted meanwhile.
+
+    Args:
+        model: The model.
+        digest: The blob, `sha256:HEX`.
+    """
+
+    def __init__(self, model: str, digest: str) -> None:
+        self.digest = digest
+        super().__init__(f"{model} was not stored: {digest} is not here")
+
+
 class Incoming:
-    """Files that are being written. Their writers hold locks, which the system releases.
+    """What is being written: files, and directories of them.
+
+    Their writers hold locks, which the system releases.
 
     Args:
         directory: Where they lie, on the file system of the blobs.
@@ -69,13 +85,23 @@ class Incoming:
         path = Path(name)
         try:
             with os.fdopen(descriptor, "r+b") as file:
-                # Some file systems have no locks; then only its age tells that it is abandoned.
-                with contextlib.suppress(OSError):
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.fchmod(file.fileno(), 0o644)
                 yield path, file
         finally:
             path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def directory(self) -> Iterator[Path]:
+        """A new directory; what is in it at the end is deleted with it."""
+        path = Path(tempfile.mkdtemp(dir=self._directory))
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield path
+        finally:
+            os.close(descriptor)
+            shutil.rmtree(path, ignore_errors=True)
 
     def write(self, path: Path, content: bytes, modified: float | None = None) -> None:
         """Put a small file elsewhere on the file system: readers see the old one or this, whole.
@@ -98,13 +124,18 @@ class Incoming:
         removed = []
         youngest = time.time() - _YOUNG_SECONDS
         for path in self._directory.glob("*"):
-            with contextlib.suppress(OSError), path.open("rb") as file:
+            with contextlib.suppress(OSError), _opened(path) as descriptor:
                 status = path.stat()
                 if status.st_mtime > youngest:
                     continue
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
-                removed.append((path, status.st_size))
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                size = status.st_size
+                if path.is_dir():
+                    size = sum(each.stat().st_size for each in path.glob("*"))
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+                removed.append((path, size))
         return removed
 
 
@@ -115,6 +146,7 @@ def write_blob(
     digest: str | None,
     *,
     move: bool,
+    report: Callable[[int], None] = lambda _: None,
 ) -> BlobInfo:
     """Write a blob under its hash; see `Store.add_blob`.
 
@@ -125,7 +157,7 @@ def write_blob(
     if isinstance(source, Path) and move:
         with source.open("r+b") as file:
             os.fsync(file.fileno())
-        found = sha256_of(source, lambda _: None)
+        found = sha256_of(source, report)
         size = source.stat().st_size
         if digest is not None and digest != f"sha256:{found}":
             source.unlink()
@@ -134,7 +166,10 @@ def write_blob(
         move_into_place(source, blobs / f"sha256-{found}")
         return BlobInfo(f"sha256:{found}", size)
     with incoming.file() as (path, file):
-        found = _copy(source, file, path) if isinstance(source, Path) else _write(source, file)
+        if isinstance(source, Path):
+            found = _copy(source, file, path, report)
+        else:
+            found = _write(source, file, report)
         _sync(file)
         size = path.stat().st_size
         if digest is not None and digest != f"sha256:{found}":
@@ -169,23 +204,34 @@ def checked_digest(digest: str) -> str:
         raise StoreError(str(error)) from error
 
 
-def _copy(source: Path, file: BinaryIO, path: Path) -> str:
+def _copy(source: Path, file: BinaryIO, path: Path, report: Callable[[int], None]) -> str:
     with source.open("rb") as original:
         size = os.fstat(original.fileno()).st_size
         try:
             fcntl.ioctl(file.fileno(), _CLONE, original.fileno())
         except OSError:
             require_free_space(path.parent, size, f"copying {source.name}")
-            return _write(iter(lambda: original.read(CHUNK_BYTES), b""), file)
-    return sha256_of(path, lambda _: None)
+            return _write(iter(lambda: original.read(CHUNK_BYTES), b""), file, report)
+    return sha256_of(path, report)
 
 
-def _write(chunks: Iterable[bytes], file: BinaryIO) -> str:
+def _write(chunks: Iterable[bytes], file: BinaryIO, report: Callable[[int], None]) -> str:
     sha256 = hashlib.sha256()
     for chunk in chunks:
         sha256.update(chunk)
         file.write(chunk)
+        report(file.tell())
     return sha256.hexdigest()
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A file or a directory, to be locked."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _sync(file: BinaryIO) -> None:

@@ -249,10 +249,7 @@ def parse_model_name(text: str) -> ModelReference:
     if host.lower() in _HUB_HOSTS and rest:
         return _parse_hub(text, rest)
     if host.lower() == _PACKAGE_HOST and rest.startswith(f"{_PACKAGE_NAMESPACE}/"):
-        # A name that a store has for a package; those of files in it say nothing by themselves.
-        package, _, version = rest.removeprefix(f"{_PACKAGE_NAMESPACE}/").partition(":")
-        latest = version in ("", DEFAULT_TAG)
-        return _parse_package(f"pypi:{package}" + ("" if latest else f"=={version}"))
+        return _package_or_name(text)
     if text.lower().endswith(".gguf") or text.count("/") > 2:
         return FileReference(Path(text).expanduser())
     return _parse_registry_name(text, text, "https")
@@ -287,6 +284,16 @@ def _parse_registry_name(text: str, rest: str, scheme: str) -> RegistryName:
     if fault is not None:
         raise ModelNameError(f"{text!r} is not a model name: {fault}. {_FORMS}")
     return name
+
+
+def _package_or_name(text: str) -> PackageReference | RegistryName:
+    """What a name means that a store has for a package; of a file in one it is a name only."""
+    name = _parse_registry_name(text, text, "https")
+    version = "" if name.tag == DEFAULT_TAG else f"=={name.tag}"
+    try:
+        return _parse_package(f"pypi:{name.model}{version}")
+    except ModelNameError:
+        return name
 
 
 def _parse_url(text: str, scheme: str, rest: str) -> UrlReference | RegistryName:

@@ -59,12 +59,14 @@ class Layer:
         digest: `sha256:HEX`.
         size: Its bytes.
         annotations: What else is said of it.
+        from_: The model that it was taken from, as Ollama notes it; empty where nobody did.
     """
 
     media_type: str
     digest: str
     size: int
     annotations: Mapping[str, str] = field(default_factory=dict)
+    from_: str = ""
 
     @property
     def sha256(self) -> str:
@@ -97,7 +99,10 @@ class Layer:
             raise ValueError("a layer's `digest` must be a string")
         if type(size) is not int or not 0 <= size < 2**63:
             raise ValueError("a layer's `size` must be a number of bytes")
-        return cls(media_type, parse_digest(digest), size, _annotations(content))
+        from_ = content.get("from", "")
+        if not isinstance(from_, str):
+            raise ValueError("a layer's `from` must be a string")
+        return cls(media_type, parse_digest(digest), size, _annotations(content), from_)
 
     def to_json(self) -> dict[str, Any]:
         """As manifests have it."""
@@ -106,6 +111,8 @@ class Layer:
             "digest": self.digest,
             "size": self.size,
         }
+        if self.from_:
+            content["from"] = self.from_
         return content | ({"annotations": dict(self.annotations)} if self.annotations else {})
 
 

@@ -18,7 +18,6 @@ from caudal.errors import ModelNameError
 from caudal.formats.model_folder import CONFIG
 from caudal.store import oci
 from caudal.store.facts import REFERENCE, PackageSource, annotations_of
-from caudal.store.image_config import config_of
 from caudal.store.incoming import BlobInfo, Incoming, write_blob
 from caudal.store.names import (
     FileReference,
@@ -151,6 +150,9 @@ class OldShelf:
         pulled_at = manifest.pulled_at.timestamp()
         if place.exists() and place.stat().st_mtime >= pulled_at:
             return
+        # Imported here, so that a store that has moved doesn't load what reads models' files.
+        from caudal.store.image_config import config_of
+
         files = {layer.title or "": self._shelf.locate(layer) for layer in manifest.layers}
         content = json.dumps(config_of(files).to_mapping()).encode()
         config = write_blob(incoming, self._shelf.blobs, [content], None, move=False)

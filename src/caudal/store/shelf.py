@@ -6,9 +6,11 @@ manifests/HOST/NAMESPACE/NAME/TAG
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -60,6 +62,12 @@ class KeptModel:
         except ModelNameError:
             pass
         return self.name.shown
+
+    @property
+    def repair(self) -> str:
+        """The command that repairs it, were it damaged."""
+        is_ours = self.origin is ModelOrigin.STORE
+        return repair_command(self.name, self.shown_name, is_ours=is_ours)
 
     @property
     def blobs(self) -> Sequence[Layer]:
@@ -149,6 +157,7 @@ class KeptModel:
             config=config,
             package=package,
             origin=self.origin,
+            parent=weights[-1].from_ if weights else "",
         )
 
 
@@ -204,6 +213,15 @@ class OciShelf:
         )
         return sorted((name for name in found if name is not None), key=lambda name: name.key)
 
+    def mark(self) -> Hashable:
+        """What is another when there are other models, or one has been made anew."""
+        found = []
+        for path in self.manifests.glob("*/*/*/*"):
+            with contextlib.suppress(OSError):  # it has just gone
+                status = path.stat()
+                found.append((str(path), status.st_mtime_ns, status.st_ino, status.st_size))
+        return frozenset(found)
+
     def place(self, name: RegistryName) -> RegistryName:
         """The name as it is written here, where there is one that differs in case only."""
         if (self.manifests / name.path).is_file():
@@ -219,15 +237,38 @@ class OciShelf:
         path = self.manifests / name.path
         try:
             raw = _read_bounded(path)
-            modified = datetime.fromtimestamp(path.stat().st_mtime).astimezone()
-            manifest = ImageManifest.from_bytes(raw)
+            return self.kept(name, ImageManifest.from_bytes(raw), raw)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except (OSError, ValueError) as error:
             raise StoreError(
                 f"{path} is damaged ({error}). Pull its model again, or delete the file."
             ) from error
-        return KeptModel(name, manifest, raw, modified, self.locate, self.checked, self.origin)
+
+    def kept(self, name: RegistryName, manifest: ImageManifest, raw: bytes) -> KeptModel:
+        """A model of a manifest that is here, or is about to be.
+
+        Args:
+            name: Its name as it is written here.
+            manifest: It.
+            raw: Its bytes.
+
+        Raises:
+            OSError: What the system says of the manifest can't be had.
+        """
+        try:
+            modified = (self.manifests / name.path).stat().st_mtime
+        except FileNotFoundError:
+            modified = time.time()
+        return KeptModel(
+            name,
+            manifest,
+            raw,
+            datetime.fromtimestamp(modified).astimezone(),
+            self.locate,
+            self.checked,
+            self.origin,
+        )
 
     def locate(self, layer: Layer) -> Path:
         """Where a layer's blob lies or would lie."""
@@ -247,6 +288,17 @@ class OciShelf:
             model = self.find(name)
             if model is not None:
                 yield model
+
+
+def repair_command(name: RegistryName, shown: str, *, is_ours: bool) -> str:
+    """What repairs a damaged model.
+
+    Args:
+        name: The name that it is kept under.
+        shown: What it is called in lists.
+        is_ours: Whether it is in Caudal's own store, and not in Ollama's directory.
+    """
+    return f"caudal pull {shown}" if is_ours else f"ollama pull {name.ollama}"
 
 
 def _file_names(weights: Sequence[Layer]) -> tuple[str, ...]:

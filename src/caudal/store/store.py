@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from caudal.errors import StoreError
 from caudal.store import oci
 from caudal.store.blob_store import BlobStore
-from caudal.store.disk import exclusive_lock, explained_os_errors
+from caudal.store.disk import explained_os_errors
 from caudal.store.facts import REFERENCE
-from caudal.store.incoming import link_blob
+from caudal.store.incoming import MissingBlobError, link_blob
 from caudal.store.lookup import Lookup
 from caudal.store.names import (
     FileReference,
@@ -24,9 +24,9 @@ from caudal.store.names import (
 from caudal.store.oci import ImageManifest, Layer
 from caudal.store.packed import PackedFiles
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
-from caudal.store.pullable import not_here, require_pullable
-from caudal.store.shelf import KeptModel
-from caudal.store.stored import CheckedModel, ModelOrigin, StoredModel, model_file
+from caudal.store.pullable import not_here
+from caudal.store.shelf import KeptModel, repair_command
+from caudal.store.stored import CheckedModel, ModelOrigin, StoredModel
 
 _ANNOTATED_OS = {"architecture": "amd64", "os": "linux"}
 """What the specification of images asks for, and Ollama writes, though models run anywhere."""
@@ -72,13 +72,13 @@ class Store(BlobStore):
             return found
         if found is None:
             raise not_here(name)
-        damage = self._find_damage(found, progress, again=False)
-        if damage is not None:
-            raise StoreError(
-                f"{found.shown_name} in the store is damaged: {damage}. Repair it with: "
-                f"{_repair(found)}"
-            )
-        return found.describe()
+        try:
+            return self._whole(found, progress)
+        except StoreError:
+            now = self._lookup.find(name)
+            if isinstance(now, KeptModel) and now.raw == found.raw:
+                raise
+        return self.resolve(name, progress)  # another took its place, and its files are gone
 
     def find(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel | None:
         """The model if it is here; None if it isn't, but a pull may help.
@@ -89,11 +89,12 @@ class Store(BlobStore):
         """
         found = self._lookup.find(name)
         if found is None:
-            require_pullable(parse_model_name(name))
             return None
         return found if isinstance(found, StoredModel) else self.resolve(name, progress)
 
-    def pull(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
+    def pull(
+        self, name: str, progress: ProgressCallback = ignore_progress, *, insecure: bool = False
+    ) -> StoredModel:
         """Fetch a model, or bring it up to date.
 
         A model that is already here is checked against its hash and repaired if need be. An
@@ -101,25 +102,17 @@ class Store(BlobStore):
 
         Args:
             name: Any form of a model's name; the path of a file is merely resolved.
-            progress: Called with every step, on the calling thread.
+            progress: Called with every step, on the calling thread; what it raises ends the pull.
+            insecure: Whether a registry elsewhere may be asked without encryption, too.
 
         Raises:
             ModelNotFoundError: There is no such name or file.
             StoreError: It couldn't be fetched, verified or written.
         """
         # Imported here, so that serving a model that is here doesn't load an HTTP client.
-        from caudal.store.pull import Pull, plan_for
+        from caudal.store.pulling import pull_model
 
-        reference = parse_model_name(name)
-        if isinstance(reference, FileReference):
-            return model_file(name, reference.path)
-        plan = plan_for(require_pullable(reference))
-
-        def waiting() -> None:
-            progress(PullProgress(PullStage.WAITING, plan.name))
-
-        with self._writing(), exclusive_lock(self._layout.pull_lock, waiting):
-            return Pull(self, plan, progress).run()
+        return pull_model(self, name, progress, insecure=insecure)
 
     def ensure(self, name: str, progress: ProgressCallback = ignore_progress) -> StoredModel:
         """The model if it is here, otherwise pull it.
@@ -152,7 +145,8 @@ class Store(BlobStore):
             try:
                 model = shelf.find(each)
             except StoreError as error:
-                yield CheckedModel(each.shown, 0, str(error))
+                repair = repair_command(each, each.shown, is_ours=shelf.is_ours)
+                yield CheckedModel(each.shown, 0, str(error), repair)
                 continue
             if model is not None:
                 yield self._verified(model, progress)
@@ -174,6 +168,11 @@ class Store(BlobStore):
             if model is not None:
                 models.append(model.outline())
         return sorted(models, key=lambda model: model.name)
+
+    def mark(self) -> Hashable:
+        """What is another when `list` says something else; looking costs little."""
+        shelves = (self._layout.shelf, *self._layout.ollama_shelves())
+        return tuple(shelf.mark() for shelf in shelves)
 
     def manifest(self, name: str) -> tuple[ImageManifest, bytes]:
         """What a model consists of: its manifest, and the bytes that its digest is of.
@@ -205,16 +204,19 @@ class Store(BlobStore):
 
         Raises:
             ModelNameError: It isn't a name that a model can have.
-            StoreError: A blob isn't here, or has another size; or the store can't be written to.
+            MissingBlobError: A blob isn't here.
+            StoreError: A blob has another size; or the store can't be written to.
         """
-        reference = parse_model_name(name)
+        kept, reference = parse_kept_name(name), parse_model_name(name)
         said = dict(annotations or {})
         if not isinstance(reference, RegistryName | FileReference):
             said[REFERENCE] = reference.name
         content = json.dumps(_ANNOTATED_OS | dict(config)).encode()
-        blob = self.add_blob([content])
-        layer = Layer(oci.CONFIG_TYPE, blob.digest, blob.size)
-        return self.commit_manifest(name, ImageManifest(layer, tuple(layers), said).to_bytes())
+        with self._changing():  # in which nobody deletes what another model has just let go of
+            blob = self.add_blob([content])
+            layer = Layer(oci.CONFIG_TYPE, blob.digest, blob.size)
+            manifest = ImageManifest(layer, tuple(layers), said)
+            return self._commit(kept, manifest, manifest.to_bytes())
 
     def commit_manifest(self, name: str, raw: bytes) -> StoredModel:
         """Make a model of blobs and a manifest that somebody else has written; see `commit`.
@@ -283,7 +285,7 @@ class Store(BlobStore):
         for layer in manifest.blobs:
             path = self.blob(layer.digest)
             if path is None:
-                raise StoreError(f"{name.shown} was not stored: {layer.digest} is not here")
+                raise MissingBlobError(name.shown, layer.digest)
             if path.stat().st_size != layer.size:
                 raise StoreError(
                     f"{name.shown} was not stored: {path} has {path.stat().st_size} bytes "
@@ -292,6 +294,7 @@ class Store(BlobStore):
             if path.parent != shelf.blobs:
                 link_blob(path, shelf.blob_path(layer.digest))
         name = shelf.place(name)
+        shelf.kept(name, manifest, raw).describe()  # before it takes another's place
         try:
             before = shelf.find(name)
         except StoreError:
@@ -299,9 +302,7 @@ class Store(BlobStore):
         self._incoming.write(shelf.manifests / name.path, raw)
         if before is not None:
             self._drop_unused(before.manifest)
-        stored = shelf.find(name)
-        assert stored is not None
-        return stored.describe()
+        return shelf.kept(name, manifest, raw).describe()
 
     def _drop_unused(self, manifest: ImageManifest) -> None:
         """Delete those blobs that no model has any more."""
@@ -316,10 +317,19 @@ class Store(BlobStore):
                 path.unlink(missing_ok=True)
                 shelf.checked.forget(path)
 
+    def _whole(self, model: KeptModel, progress: ProgressCallback) -> StoredModel:
+        damage = self._find_damage(model, progress, again=False)
+        if damage is not None:
+            raise StoreError(
+                f"{model.shown_name} in the store is damaged: {damage}. Repair it with: "
+                f"{model.repair}"
+            )
+        return model.describe()
+
     def _verified(self, model: KeptModel, progress: ProgressCallback) -> CheckedModel:
         damage = self._find_damage(model, progress, again=True)
         size = sum(layer.size for layer in model.weights)
-        return CheckedModel(model.shown_name, size, damage)
+        return CheckedModel(model.shown_name, size, damage, model.repair)
 
     def _find_damage(
         self, model: KeptModel, progress: ProgressCallback, *, again: bool
@@ -331,9 +341,3 @@ class Store(BlobStore):
 
         with explained_os_errors(self.home):
             return model.find_damage(again=again, report=report)
-
-
-def _repair(model: KeptModel) -> str:
-    if model.origin is ModelOrigin.OLLAMA:
-        return f"ollama pull {model.name.ollama}"
-    return f"caudal pull {model.shown_name}"

@@ -48,6 +48,8 @@ class StoredModel:
         config: What it says of itself; None for files outside, or where that can't be read.
         package: What travels with the weights.
         origin: Where it lies.
+        parent: The model that it was made from, as Ollama shows its name; empty where that isn't
+            known.
     """
 
     name: str
@@ -66,6 +68,20 @@ class StoredModel:
     config: ImageConfig | None = None
     package: Package = NO_PACKAGE
     origin: ModelOrigin = ModelOrigin.FILE
+    parent: str = ""
+
+    def template_beside(self, own: str | None) -> str | None:
+        """The template that conversations go through; None where neither brings one.
+
+        That is the package's, unless the package names a `renderer`: code of Ollama's, which goes
+        before its template there, and redoes the weights' own.
+
+        Args:
+            own: The weights' template; None where they have none.
+        """
+        packaged = self.package.template
+        renders = self.config is not None and self.config.renderer != ""
+        return own if packaged is None or (renders and own is not None) else packaged
 
     @property
     def folder(self) -> ModelFolder | None:
@@ -99,11 +115,13 @@ class CheckedModel:
         name: Its canonical name.
         size: Bytes of its weights' files together.
         damage: What is wrong with it, or None.
+        repair: The command that repairs it, were it damaged.
     """
 
     name: str
     size: int
     damage: str | None
+    repair: str
 
 
 def model_file(name: str, path: Path) -> StoredModel:
@@ -120,7 +138,7 @@ def model_file(name: str, path: Path) -> StoredModel:
         folder = ModelFolder.scan(path)
         if folder.is_complete:
             first = WEIGHTS if WEIGHTS in folder else WEIGHTS_INDEX
-            return _outside(name, {first: folder.path(first), **folder.files})
+            return model_of_files(name, {first: folder.path(first), **folder.files})
         inside = ", ".join(sorted(file.name for file in path.glob("*.gguf"))[:5])
         raise ModelNotFoundError(
             f"{name} is a directory, but not a model's: it lacks config.json, tokenizer.json, or "
@@ -139,10 +157,16 @@ def model_file(name: str, path: Path) -> StoredModel:
             + ", ".join(missing[:5])
             + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         )
-    return _outside(name, {path.name: path for path in paths})
+    return model_of_files(name, {path.name: path for path in paths})
 
 
-def _outside(name: str, files: Mapping[str, Path]) -> StoredModel:
+def model_of_files(name: str, files: Mapping[str, Path]) -> StoredModel:
+    """A model outside the store.
+
+    Args:
+        name: What it is called.
+        files: Where its files lie, by their names within it, the one to open first.
+    """
     paths = tuple(files.values())
     size = sum(file.stat().st_size for file in paths)
     return StoredModel(

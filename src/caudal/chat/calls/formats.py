@@ -242,6 +242,31 @@ def _gemma(name: str, begin: str, end: str, quote: str) -> ToolFormat:
     )
 
 
+def json_format(begin: str, end: str, *, in_list: bool, name: str, arguments: str) -> ToolFormat:
+    """Calls in JSON behind a text, as a template is seen to write them.
+
+    Args:
+        begin: The text; where it is empty, calls begin an answer.
+        end: What follows them, which may be missing.
+        in_list: They are in a list.
+        name: The key of a call's tool.
+        arguments: The key of its arguments.
+    """
+    head = f'{{"{name}": "NAME", "{arguments}": '
+    if in_list:
+        syntax = CallSyntax(begin=f"{begin}[", head=head, tail="}", separator=", ", end=f"]{end}")
+    else:
+        syntax = CallSyntax(head=begin + head, tail=f"}}{end}", separator="\n")
+    return ToolFormat(
+        name="json",
+        read=tagged(end) if end else read_calls,
+        begins=(begin,) if begin else (),
+        bare="" if begin else "[" if in_list else "{",
+        markers=tuple(filter(None, (begin, end))),
+        syntax=syntax,
+    )
+
+
 HERMES = _tagged(
     "hermes",
     "<tool_call>",

@@ -22,7 +22,7 @@ MAX_DEPTH = 64
 """Levels of nesting that arguments may have, as in messages."""
 
 ARGUMENT_KEYS = ("arguments", "parameters")
-_NAME_KEYS = ("name", "tool_name")
+NAME_KEYS = ("name", "tool_name")
 _OTHER_KEYS = ("id", "type")
 
 _WORD_CHARACTERS = frozenset("-+.0123456789Eaeflnrstu")  # of numbers, true, false and null
@@ -162,7 +162,7 @@ def read_call(chars: Chars, context: CallContext) -> Reading[None]:
         yield from chars.space()
         yield from chars.literal(":")
         first = yield from chars.space()
-        if key in _NAME_KEYS and name is None:
+        if key in NAME_KEYS and name is None:
             name = context.check_name(parse_json((yield from read_json(chars))))
             yield CallName(name)
         elif key in ARGUMENT_KEYS and first == "<" and context.takes_plain_text(name):

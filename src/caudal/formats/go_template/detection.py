@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 _GO = re.compile(
-    r"\{\{(?:-[ \t\r\n])?\s*"
-    r"(?:\.|\$|/\*|\(|(?:if|with|range|block|define|template)\s|(?:end|else|break|continue)\b"
-    r"|(?:and|or|not|len|index|slice|printf?|println|html|js|urlquery|call|eq|ne|lt|le|gt|ge|json"
-    r"|toTypeScriptType)\s+[.$(\"`]|(?:currentDate|yesterdayDate)\b)"
+    r"\{\{(?:-[ \t\r\n])?[\s(]*"
+    r"(?:\.|\$|/\*|(?:if|with|range|block|define|template)\s|(?:end|else|break|continue)\b"
+    r"|(?:and|or|len|index|slice|printf?|println|html|js|urlquery|call|eq|ne|lt|le|gt|ge|json"
+    r"|toTypeScriptType)\s+[.$(\"`]|not\s+[.$]|(?:currentDate|yesterdayDate)\b)"
 )
 
 

@@ -252,13 +252,15 @@ class Run:
     def _fields(
         self, value: Any, names: tuple[str, ...], operand: Operand, has_arguments: bool
     ) -> Any:
+        holder = value
         try:
             for name in names:
+                holder = value
                 method = method_of(value, name)
                 value = method(value) if method is not None else field_of(value, name)
         except GoError as error:
             self._fail(str(error), operand.position)
-        if has_arguments:
+        if has_arguments and holder is not None:
             self._fail(f"{names[-1]} has arguments but is no function", operand.position)
         return value
 

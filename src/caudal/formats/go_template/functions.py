@@ -179,7 +179,10 @@ def _length(item: Any) -> int:
 
 def _plain_text(values: Sequence[Any]) -> str:
     """The text that `html` and the like work on."""
-    return joined([printed(v) if isinstance(v, GoStruct) else v for v in values])
+    shown = (value is None or value is NIL or isinstance(value, GoStruct) for value in values)
+    return joined(
+        [printed(v) if as_shown else v for v, as_shown in zip(values, shown, strict=True)]
+    )
 
 
 def _html(*values: Any) -> str:

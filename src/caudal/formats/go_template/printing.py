@@ -30,8 +30,9 @@ def printed(value: Any) -> str:
         return value
     if value is None or value is NIL:
         return "<no value>"
-    # An action prints what a pointer points to.
-    return _text(value, _PLAIN, 1 if isinstance(value, GoStruct) else 0)
+    if isinstance(value, GoStruct) and value.to_text() is None:
+        return _struct(value, _PLAIN, 0)  # also of a pointer: what it points to
+    return _text(value, _PLAIN, 0)
 
 
 def joined(values: Sequence[Any]) -> str:
@@ -182,15 +183,17 @@ def _text(value: Any, verb: _Verb, depth: int) -> str:
     if isinstance(value, GoList):
         return f"[{' '.join(_text(item, verb, inner) for item in value)}]"
     assert isinstance(value, GoStruct)
-    if value.is_pointer and depth > 1:
+    if value.is_pointer and depth:
         return _POINTER
+    return ("&" if value.is_pointer else "") + _struct(value, verb, depth)
+
+
+def _struct(value: GoStruct, verb: _Verb, depth: int) -> str:
     texts = (
-        f"{name}:{_text(item, verb, inner + 1)}"
-        if "+" in verb.flags
-        else _text(item, verb, inner + 1)
+        (f"{name}:" if "+" in verb.flags else "") + _text(item, verb, depth + 1)
         for name, item in value.fields.items()
     )
-    return f"{'&' if value.is_pointer and depth == 0 else ''}{{{' '.join(texts)}}}"
+    return f"{{{' '.join(texts)}}}"
 
 
 def _bad(value: Any, verb: _Verb) -> str:
@@ -237,6 +240,8 @@ def _integer(value: int, verb: _Verb) -> str:
 
 def _float(value: float, verb: _Verb) -> str:
     letter = verb.letter
+    if letter in "bxX":
+        raise GoError(f"printf: %{letter} of a float is not supported")
     if letter not in "vgGeEfF":
         return _bad(value, verb)
     if letter in "vgG" and verb.precision is None:

@@ -28,7 +28,7 @@ class ConversationFields(ThinkingFields):
     parallel_tool_calls: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    chat_template: str | None = Field(None, description="A Jinja template instead of the model's.")
+    chat_template: str | None = Field(None, description="A template instead of the model's.")
     chat_template_kwargs: dict[str, Any] | None = None
 
     def without_effect(self) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.types import Scope
 
 from caudal.errors import CaudalError, QueueFullError, UnknownModelError, UnsupportedTaskError
-from caudal.service.words import MAX_MESSAGE, shortened
+from caudal.service.words import MAX_MESSAGE, MAX_PARAM, shortened
 
 _PREFIX = "/api/"
 
@@ -23,13 +23,12 @@ def ollama_status(status: int) -> int:
     return 503 if status == 429 else status
 
 
-def ollama_message(scope: Scope, error: CaudalError, message: str) -> str:
-    """What an error says, in Ollama's words where clients may look for them.
+def own_words(scope: Scope, error: CaudalError) -> str | None:
+    """What Ollama says of an error, where clients may look for these words.
 
     Args:
         scope: Of the request.
         error: What happened.
-        message: What other APIs say of it.
     """
     match error:
         case UnknownModelError():
@@ -43,9 +42,16 @@ def ollama_message(scope: Scope, error: CaudalError, message: str) -> str:
                 f"({error.limit}; retry in {error.retry_after} s)"
             )
         case _:
-            return message
+            return None
 
 
-def error_body(message: str) -> dict[str, Any]:
-    """An error's body, also sent as a line where a stream fails half-way."""
+def error_body(message: str, param: str | None = None) -> dict[str, Any]:
+    """An error's body, also sent as a line where a stream fails half-way.
+
+    Args:
+        message: What went wrong.
+        param: The field to blame, of which there is no word but in the message.
+    """
+    if param is not None and param not in message:
+        message = f"{shortened(param, MAX_PARAM)}: {message}"
     return {"error": shortened(message, MAX_MESSAGE)}

@@ -1,4 +1,4 @@
-"""Answers as JSON lines, and how they end where something goes wrong half-way."""
+"""Answers as JSON lines, or as one object, and how they end where something goes wrong half-way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from caudal.errors import CaudalError, ParameterError, TemplateError
 from caudal.server.field_names import field_names
-from caudal.server.ollama.errors import error_body, ollama_message
+from caudal.server.ollama.errors import error_body, own_words
 from caudal.server.streaming import encode_line
 
 logger = logging.getLogger("caudal.server")
@@ -31,10 +31,10 @@ async def encoded_lines(
             async for line in lines:
                 yield line if isinstance(line, bytes) else encode_line(line)
     except CaudalError as error:
-        message = str(error)
+        message = own_words(scope, error) or str(error)
         if isinstance(error, ParameterError | TemplateError):
             message = field_names(scope).message(error)
-        yield encode_line(error_body(ollama_message(scope, error, message)))
+        yield encode_line(error_body(message))
     except Exception:
         logger.exception("A stream failed.")
         yield encode_line(error_body("Internal server error."))

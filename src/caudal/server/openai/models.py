@@ -23,7 +23,8 @@ router = APIRouter()
 @router.get("/v1/models")
 async def list_models(request: Request) -> dict[str, Any]:
     """The names that requests may use. In Anthropic's shape, where `anthropic-version` is sent."""
-    statuses = list(_with_adapters(await served_models(request).statuses()))
+    there = [each for each in await served_models(request).statuses() if not each.deleted]
+    statuses = list(_with_adapters(there))
     if speaks_anthropic(request.scope):
         return model_page(statuses, request.query_params)
     cards = [_card(status, name) for status in statuses for name in status.names]

@@ -150,7 +150,7 @@ class InputFields(ModelRequestBody):
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextConfig | None = None
-    chat_template: str | None = Field(None, description="A Jinja template instead of the model's.")
+    chat_template: str | None = Field(None, description="A template instead of the model's.")
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="As in vLLM.")
 
     def field_names(self) -> FieldNames:

@@ -13,8 +13,8 @@ import httpx2
 
 from caudal.errors import StoreError
 from caudal.store.disk import move_into_place, require_free_space, sha256_of
-from caudal.store.index import WheelLink
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage
+from caudal.store.pypi.index import WheelLink
 
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 _LONGEST_PAUSE_SECONDS = 10.0

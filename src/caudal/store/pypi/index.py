@@ -19,7 +19,7 @@ from unearth.fetchers import Fetcher
 from unearth.fetchers.sync import PyPIClient
 
 from caudal.errors import StoreError
-from caudal.store.pip_settings import PipSettings
+from caudal.store.pypi.pip_settings import PipSettings
 
 
 @dataclass(frozen=True, slots=True)

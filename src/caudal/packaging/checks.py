@@ -1,0 +1,61 @@
+"""What can be said of a recipe before anything of it is looked for."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+from caudal.errors import ParameterError, TemplateError
+from caudal.formats.go_template.detection import is_go_template
+from caudal.formats.go_template.ollama import OllamaTemplate
+from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
+from caudal.packaging.modelfile import ROLES
+from caudal.packaging.parameters import check_parameter
+from caudal.packaging.recipe import Recipe
+from caudal.store.names import parse_kept_name
+
+
+def checked_recipe(name: str, recipe: Recipe) -> Recipe:
+    """A recipe whose parameters have the types that they are kept with.
+
+    Args:
+        name: What the model is to be called.
+        recipe: The recipe.
+
+    Raises:
+        ModelNameError: It isn't a name that a model can have.
+        ParameterError: Something in it can't be; names it.
+        TemplateError: The template can't be parsed; names the line.
+    """
+    parse_kept_name(name)
+    if recipe.from_ is None and not recipe.files:
+        raise ParameterError("from", "neither 'from' or 'files' was specified")
+    for message in recipe.messages:
+        if message.role not in ROLES:
+            raise ParameterError(
+                "messages",
+                f"a message's role must be one of {', '.join(ROLES)}, not {message.role!r:.80}",
+            )
+    if recipe.template:
+        check_template(recipe.template)
+    parameters = {key: check_parameter(key, value) for key, value in recipe.parameters.items()}
+    return replace(recipe, parameters=parameters)
+
+
+def check_template(source: str) -> None:
+    """Parse a template, Go's or Jinja's.
+
+    Raises:
+        TemplateError: It is wrong; names the line.
+    """
+    if is_go_template(source):
+        try:
+            OllamaTemplate.compile(source)
+        except TemplateError as error:
+            raise TemplateError(f"template error: {error}", "template") from error
+        return
+    try:
+        with contextlib.closing(TemplateWorkers(1)) as workers:
+            workers.inspect(source)
+    except TemplateFailure as error:
+        raise TemplateError(f"template error: it {error.words}", "template") from error

@@ -1,0 +1,1 @@
+"""Models in packages, from the index that pip is configured for."""

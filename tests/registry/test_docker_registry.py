@@ -1,0 +1,99 @@
+"""Debian's `docker-registry`: push, pull, and both killed and gone on with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from caudal.errors import StoreError
+from caudal.store import PullProgress, PullStage, Store
+from caudal.store.names import parse_kept_name
+from caudal.store.oci import MODEL_TYPE, Layer
+from caudal.store.registry.push import push_image
+from support.docker_registry import PASSWORD, USER, docker_registry
+
+SIZE = 400 << 20
+TAKE = """
+import sys
+from pathlib import Path
+from caudal.store import Store
+from caudal.store.names import parse_kept_name
+from caudal.store.registry.push import push_image
+store, name = Store(Path(sys.argv[1])), sys.argv[2]
+if sys.argv[3] == "push":
+    push_image(store, parse_kept_name(name))
+else:
+    store.pull(name)
+"""
+
+
+def keep(store: Store, name: str, size: int) -> str:
+    """Make a model of so many bytes; returns their hash in hex."""
+    generator = random.Random(size)
+    blob = store.add_blob(generator.randbytes(1 << 20) for _ in range(size >> 20))
+    store.commit(name, {"model_format": "gguf"}, [Layer(MODEL_TYPE, blob.digest, blob.size)])
+    return blob.digest.removeprefix("sha256:")
+
+
+def sha256_of(store: Store, name: str) -> str:
+    with store.resolve(name).path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def kill_after(seconds: float, store: Store, name: str, action: str) -> bool:
+    """Start a pull or push, and kill it; returns whether it was still at it."""
+    process = subprocess.Popen([sys.executable, "-c", TAKE, str(store.home), name, action])
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+def test_with_name_and_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    store, other = Store(tmp_path / "one"), Store(tmp_path / "two")
+    with docker_registry(tmp_path, locked=True) as host:
+        name = f"{host}/me/tiny:q8"
+        sha256 = keep(store, name, 5 << 20)
+        with pytest.raises(StoreError, match="docker login"):
+            push_image(store, parse_kept_name(name))
+        login = {host: {"username": USER, "password": PASSWORD}}
+        (tmp_path / "config.json").write_text(json.dumps({"auths": login}))
+        push_image(store, parse_kept_name(name))
+        other.pull(name)
+        assert sha256_of(other, name) == sha256
+        assert other.manifest(name)[1] == store.manifest(name)[1]
+        store.copy(name, f"{host}/you/tiny")
+        sent: list[PullProgress] = []
+        push_image(store, parse_kept_name(f"{host}/you/tiny"), sent.append)
+        assert other.pull(f"{host}/you/tiny").digest == other.manifest(name)[0].digest
+
+
+def test_killed_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    store, other = Store(tmp_path / "one"), Store(tmp_path / "two")
+    moments = random.Random(1)
+    with docker_registry(tmp_path, locked=False) as host:
+        name = f"{host}/me/large"
+        sha256 = keep(store, name, SIZE)
+        killed = [kill_after(moments.uniform(0.5, 1.5), store, name, "push") for _ in range(4)]
+        first: list[PullProgress] = []
+        push_image(store, parse_kept_name(name), first.append)
+        print("pushes killed:", killed, "then began at", max(e.completed for e in first[:3]))
+        killed = [kill_after(moments.uniform(0.5, 1.2), other, name, "pull") for _ in range(4)]
+        for path in (other.home / "blobs").glob("*"):
+            with path.open("rb") as file:
+                assert path.name == f"sha256-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        events: list[PullProgress] = []
+        other.pull(name, events.append)
+        begins = next(e.completed for e in events if e.stage is PullStage.DOWNLOADING)
+        print("pulls killed:", killed, "then began at", begins)
+        assert sha256_of(other, name) == sha256
+        assert not list((other.home / "downloads").glob("*.partial*"))
