@@ -148,6 +148,7 @@ def test_templates_of_one_turn(tokenizer: Tokenizer) -> None:
 def test_texts_around_a_gap(tokenizer: Tokenizer) -> None:
     gap = template_of(GAP, tokenizer)
     assert gap.supports_suffix
+    assert not gap.reads("suffix")
     ids = gap.encode_gap("def f(<SUF>", "return")
     assert specials(tokenizer, ids) == ["<PRE>", "<SUF>", "<MID>"]
     assert tokenizer.decode(ids, skip_special_tokens=False) == "<PRE>def f(<SUF><SUF>return<MID>"

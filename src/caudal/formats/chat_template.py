@@ -183,7 +183,7 @@ class ChatTemplate:
         Raises:
             TemplateError: The template is wrong.
         """
-        return self.is_go and "suffix" in self._default.facts.variables
+        return self._default.facts.takes_suffix
 
     @property
     def thinking_tags(self) -> tuple[str, str] | None:

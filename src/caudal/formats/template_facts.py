@@ -22,6 +22,7 @@ class TemplateFacts:
         joins_arguments: It joins a call's arguments to other texts, so that they have to be one.
         choices: Literals that each of `variables` is compared with.
         thinking_tags: What it writes around thoughts; None where the tree doesn't show it.
+        takes_suffix: It can be told what follows the text that is to be written.
     """
 
     variables: frozenset[str]
@@ -32,6 +33,7 @@ class TemplateFacts:
     joins_arguments: bool
     choices: Mapping[str, frozenset[str]]
     thinking_tags: tuple[str, str] | None = None
+    takes_suffix: bool = False
 
     def to_json(self) -> str:
         """For another process."""
@@ -45,6 +47,7 @@ class TemplateFacts:
                 "joins_arguments": self.joins_arguments,
                 "choices": {name: sorted(texts) for name, texts in self.choices.items()},
                 "thinking_tags": self.thinking_tags,
+                "takes_suffix": self.takes_suffix,
             }
         )
 

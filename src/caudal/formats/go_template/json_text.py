@@ -2,6 +2,7 @@ r"""JSON as Go's encoding/json writes it: no spaces, keys of maps in order, `<` 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -70,7 +71,9 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _number(value: float) -> str:
-    """A float as JavaScript writes it."""
+    """A float as JavaScript writes it; null for those that JSON doesn't have."""
+    if not math.isfinite(value):
+        return "null"
     size = abs(value)
     if size and (size < 1e-6 or size >= 1e21):
         sign, digits, exponent = shortest_digits(value)

@@ -26,7 +26,7 @@ from caudal.formats.go_template.identifiers import (
     thinking_tags,
     up_to_response,
 )
-from caudal.formats.go_template.nodes import Action, Body
+from caudal.formats.go_template.nodes import Action
 from caudal.formats.go_template.ollama_values import KEYS, Message, Messages, Tool, Tools
 from caudal.formats.go_template.parser import MAIN
 from caudal.formats.go_template.template import GoTemplate
@@ -36,7 +36,7 @@ from caudal.formats.template_facts import TemplateFacts
 DEFAULT_LEVEL = "medium"
 """How much a model thinks that is to think, where nobody says how much."""
 
-_SWITCHES = ("enable_thinking", "thinking")
+_SWITCH = "enable_thinking"
 _LEVEL = "reasoning_effort"
 
 
@@ -75,11 +75,9 @@ class OllamaTemplate:
         if {"tools", "messages"} <= self.names:
             variables.add("tools")
         if self.names & {"think", "isthinkset"}:
-            variables.add(_SWITCHES[0])
+            variables.add(_SWITCH)
         if "thinklevel" in self.names:
             variables.add(_LEVEL)
-        if "suffix" in self.names:
-            variables.add("suffix")
         levels = compared_texts(trees, "ThinkLevel") - {""}
         return TemplateFacts(
             variables=frozenset(variables),
@@ -90,6 +88,7 @@ class OllamaTemplate:
             joins_arguments=False,
             choices={_LEVEL: levels} if levels else {},
             thinking_tags=self._thinking_tags,
+            takes_suffix="suffix" in self.names,
         )
 
     def render(self, variables: Mapping[str, Any]) -> str:
@@ -105,7 +104,7 @@ class OllamaTemplate:
         thinking = self._thinking(variables)
         if "messages" not in variables:
             gap = {"Prompt": variables["prompt"], "Suffix": variables["suffix"]}
-            return self._run(self.template.trees, {**gap, "Response": "", **thinking})
+            return self._run(GoMap({**gap, "Response": "", **thinking}))
         system, messages = _collate(variables["messages"])
         if "messages" not in self.names:
             return self._render_turns(messages, thinking)
@@ -117,17 +116,16 @@ class OllamaTemplate:
             "Response": "",
             **thinking,
         }
-        return self._run(self.template.trees, values)
+        return self._run(GoMap(values))
 
-    def _run(self, trees: Mapping[str, Body], values: Mapping[str, Any]) -> str:
-        return Run(self.template.source, trees).render(MAIN, GoMap(values))
+    def _run(self, values: GoMap) -> str:
+        return Run(self.template.source, self.template.trees).render(MAIN, values)
 
     def _thinking(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         """What is said of thinking: a model that knows how does unless it is told not to."""
-        level = variables.get(_LEVEL)
-        switches = [variables[name] for name in _SWITCHES if variables.get(name) is not None]
-        is_set = bool(switches) or isinstance(level, str)
-        thinks = bool(switches[0]) if switches else is_set or self._knows_thinking
+        level, switch = variables.get(_LEVEL), variables.get(_SWITCH)
+        is_set = switch is not None or isinstance(level, str)
+        thinks = is_set or self._knows_thinking if switch is None else bool(switch)
         if level == "none":
             thinks = False
         level = level if isinstance(level, str) else DEFAULT_LEVEL
@@ -152,27 +150,31 @@ class OllamaTemplate:
         """For a template of one turn: a prompt, perhaps with a system's message, and a response."""
         parts: list[str] = []
         turn = _Turn()
-
-        def write(trees: Mapping[str, Body]) -> None:
-            parts.append(self._run(trees, {**turn.values(), **thinking}))
-
         for message in messages:
             role, content = message["role"], message["content"]
             if role == "system":
                 if turn.prompt or turn.response:
-                    write(self.template.trees)
+                    parts.append(self._run(GoMap({**turn.values(), **thinking})))
                     turn = _Turn()
                 turn.system = content
             elif role == "user":
                 if turn.response:
-                    write(self.template.trees)
+                    parts.append(self._run(GoMap({**turn.values(), **thinking})))
                     turn = _Turn()
                 turn.prompt = content
             elif role == "assistant":
                 turn.response = content
         trees = self.template.trees
-        write({**trees, MAIN: up_to_response(trees[MAIN])})
+        last = Run(self.template.source, {**trees, MAIN: up_to_response(trees[MAIN])})
+        parts.append(last.render(MAIN, _LastTurn({**turn.values(), **thinking})))
         return "".join(parts)
+
+
+class _LastTurn(GoMap):
+    """What the last turn is filled with: Ollama leaves out there that missing keys are zeros."""
+
+    def missing(self) -> Any:
+        return None
 
 
 @dataclass
