@@ -11,10 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from caudal.errors import CaudalError, StoreError
 from caudal.formats.gguf import GGUFFile
+from caudal.formats.lora.base import AdapterBase
+from caudal.formats.lora.reading import read_adapter
 from caudal.formats.tensor_types import TensorType
 from caudal.packaging.create import create_model
 from caudal.packaging.create_progress import CreateProgress
@@ -22,9 +25,10 @@ from caudal.packaging.modelfile import parse_modelfile
 from caudal.packaging.recipe import Recipe, recipe_of
 from caudal.store import Store, StoredModel, oci
 from caudal.store.package import PackagedMessage
-from support.adapter_writer import random_factors, write_gguf_adapter
+from support.adapter_writer import random_factors, write_gguf_adapter, write_peft
 from support.gguf_writer import write_gguf
 from support.reference_model import TinyModel
+from support.tiny_folder import write_tiny_folder
 
 Q = "blk.0.attn_q.weight"
 FACTORS = random_factors(Q, (64, 64))
@@ -159,6 +163,31 @@ def test_files_of_several_kinds(store: Store, files: Path) -> None:
     assert (stored.parent, added.parent) == ("", "made:latest")
 
 
+def test_an_adapter_in_a_folder_becomes_a_file(store: Store, files: Path) -> None:
+    a, b = random_factors("q", (64, 64))
+    module = "model.layers.0.self_attn.q_proj"
+    write_peft(files / "lora", {module: (a, b)})
+    with GGUFFile.open(files / "m.gguf") as model:
+        base = AdapterBase.of(model)
+    stored, said = make(store, "FROM m.gguf\nADAPTER ./lora", files)
+    assert "converting adapter" in said
+    before, after = (
+        read_adapter(path, base).matrices[Q]
+        for path in (files / "lora", stored.package.adapters[0])
+    )
+    assert np.array_equal(before.a, after.a)
+    assert np.array_equal(before.b, after.b)
+    assert before.scale == after.scale == 1.5
+    # Changes that are scaled in different ways share no alpha.
+    other = "model.layers.0.self_attn.o_proj"
+    pattern = {"alpha_pattern": {other: 24}}
+    write_peft(files / "two", {module: (a, b), other: (a, b)}, pattern)
+    stored, _ = make(store, "FROM m.gguf\nADAPTER ./two/adapter_model.safetensors", files)
+    output = read_adapter(stored.package.adapters[0], base).matrices["blk.0.attn_output.weight"]
+    assert output.scale == 1.0
+    assert np.array_equal(output.b, 6 * b)
+
+
 def test_files_by_digest_are_those_of_the_store(store: Store, files: Path) -> None:
     weights = (files / "m.gguf").read_bytes()
     digest = store.add_blob([weights]).digest
@@ -186,11 +215,39 @@ def test_split_models_stay_split(store: Store, files: Path) -> None:
     assert stored.names == tuple(names)
     with GGUFFile.open(stored.path, stored.paths) as file:
         assert len(file.tensors) == len(tensors)
+    whole, _ = make(store, "FROM made", files, "whole", quantize="f16")
+    assert len(whole.paths) == 1
+    with GGUFFile.open(whole.path) as file:
+        assert len(file.tensors) == len(tensors)
 
 
 def split_keys(path: Path) -> Mapping[str, Any]:
     with GGUFFile.open(path) as file:
         return dict(file.metadata)
+
+
+def test_weights_are_quantised(store: Store, files: Path) -> None:
+    stored, said = make(store, "FROM m.gguf", files, quantize="q8_0")
+    assert "quantizing F32 model to Q8_0" in said
+    assert stored.config is not None
+    assert stored.config.file_type == "Q8_0"
+    with GGUFFile.open(stored.path) as file:
+        assert file.tensor(Q).type is TensorType.Q8_0
+    same, said = make(store, "FROM made\nSYSTEM Hi", files, "same", quantize="Q8_0")
+    assert same.paths == stored.paths
+    with pytest.raises(CaudalError, match="Q8_0"):
+        make(store, "FROM made", files, "other", quantize="q4_0")
+    with pytest.raises(CaudalError, match="q4_X"):
+        make(store, "FROM made", files, "other", quantize="q4_X")
+
+
+def test_a_folder_becomes_a_file(store: Store, files: Path) -> None:
+    write_tiny_folder(files / "hf")
+    stored, said = make(store, "FROM ./hf", files)
+    assert "converting model" in said
+    assert stored.folder is None
+    with GGUFFile.open(stored.path) as file:
+        assert file.architecture == "llama"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +328,9 @@ create_model(Store(Path(sys.argv[1])), "made", recipe, die)
 """
 
 
-@pytest.mark.parametrize(("moment", "quantize"), [("copying", ""), ("writing manifest", "")])
+@pytest.mark.parametrize(
+    ("moment", "quantize"), [("copying", ""), ("writing manifest", ""), ("verifying", "q8_0")]
+)
 def test_a_kill_leaves_what_was_there(
     store: Store, files: Path, moment: str, quantize: str
 ) -> None:

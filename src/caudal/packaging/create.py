@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from caudal.conversion import ConversionProgress, convert_model, find_mix
 from caudal.errors import ModelLoadError, StoreError
+from caudal.formats.gguf import GGUFFile
 from caudal.formats.lora.base import AdapterBase
 from caudal.models import build_program
 from caudal.packaging.adapter_files import adapter_file
@@ -32,6 +34,8 @@ from caudal.store.incoming import MissingBlobError
 from caudal.store.oci import ImageConfig, Layer
 from caudal.store.stored import model_of_files
 
+_WHOLE_MODEL = "0" * 19
+"""What Ollama counts the quantising of a model under."""
 _MODELS = (PieceKind.GGUF, PieceKind.FOLDER)
 _ADAPTERS = (PieceKind.ADAPTER, PieceKind.ADAPTER_FOLDER)
 _WEIGHTS = "model.gguf"
@@ -59,6 +63,7 @@ def create_model(
         ModelNameError: It isn't a name that a model can have.
         ModelNotFoundError: What the recipe builds on isn't there, nor can it be pulled.
         ModelLoadError: A file isn't what it should be; names it, and what is wrong.
+        ConversionError: The weights can't become what they should.
         ParameterError: A parameter can't be; names it.
         TemplateError: The template can't be parsed; names the line.
         StoreError: A blob isn't there, or the store can't be written to, as on a full disk.
@@ -207,15 +212,24 @@ class _Creation:
 
     def _converted(self, source: StoredModel) -> Path | None:
         """The weights in another form; None where they stay as they are."""
-        wanted = None if self._recipe.quantize is None else self._recipe.quantize.upper()
+        wanted = None if self._recipe.quantize is None else find_mix(self._recipe.quantize).name
         now = config_of(dict(zip(source.names, source.paths, strict=True))).file_type
         is_folder = source.folder is not None
         if wanted == now and not is_folder:
             return None
         if wanted is None and (self._base is not None or not is_folder):
             return None
-        what = "folders" if is_folder else "GGUF files"
-        raise ModelLoadError(self._name, f"{what} can't be converted here; make it of a GGUF file")
+        words = "converting model" if is_folder else f"quantizing {now} model to {wanted}"
+
+        def report(done: ConversionProgress) -> None:
+            self._progress(CreateProgress(words, _WHOLE_MODEL, done.completed, done.total))
+
+        self._progress(CreateProgress(words))
+        path = self._directory / _WEIGHTS
+        convert_model(source, path, wanted, report)
+        self._progress(CreateProgress("verifying conversion"))
+        with GGUFFile.open(path):
+            return path
 
     def _weights(self, source: StoredModel, converted: Path | None) -> Iterator[Layer]:
         if converted is not None:
