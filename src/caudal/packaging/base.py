@@ -45,8 +45,7 @@ def base_of(store: Store, name: str, progress: CreateCallback) -> Base:
     """
 
     def report(event: PullProgress) -> None:
-        status = f"{event.stage} {event.item}".rstrip()
-        progress(CreateProgress(status, event.item, event.completed, event.total))
+        progress(CreateProgress(event.status, event.digest, event.completed, event.total))
 
     stored = None
     if not isinstance(parse_model_name(name), FileReference):

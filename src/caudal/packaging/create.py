@@ -16,6 +16,7 @@ from pathlib import Path
 from caudal.conversion import ConversionProgress, convert_model, find_mix
 from caudal.errors import ModelLoadError, StoreError
 from caudal.formats.gguf import GGUFFile
+from caudal.formats.huggingface.model import FolderModel
 from caudal.formats.lora.base import AdapterBase
 from caudal.models import build_program
 from caudal.packaging.adapter_files import adapter_file
@@ -188,6 +189,9 @@ class _Creation:
             self._progress(CreateProgress(f"without effect in Caudal: {', '.join(idle)}"))
         if self._base is None:
             with open_weights(source) as file:
+                if isinstance(file, FolderModel) and file.left_out:
+                    what = ", ".join(file.left_out)
+                    self._progress(CreateProgress(f"left out, as only text is kept: {what}"))
                 try:
                     build_program(file)
                 except ModelLoadError as error:
