@@ -39,6 +39,26 @@ def gguf() -> Iterator[Run]:
 
 
 @contextmanager
+def modelfile() -> Iterator[Run]:
+    """A Modelfile: read, printed and read again, and made into a recipe."""
+    from caudal.packaging.modelfile import ModelfileError, parse_modelfile
+    from caudal.packaging.recipe import recipe_of
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(data: bytes) -> bool:
+            try:
+                read = parse_modelfile(data)
+                assert parse_modelfile(read.to_text()) == read
+                recipe_of(read, Path(folder))
+            except ModelfileError:
+                return False
+            return True
+
+        yield run
+
+
+@contextmanager
 def hyperparameters() -> Iterator[Run]:
     """Metadata as a JSON object, laid over that of a sound model of the architecture it names."""
     from caudal.models import SUPPORTED_ARCHITECTURES

@@ -19,6 +19,7 @@ TARGETS = {
         Target("peft", adapter_targets.peft_adapter, mutate_json),
         Target("template", request_targets.template),
         Target("go_template", request_targets.go_template),
+        Target("modelfile", model_targets.modelfile),
         Target("schema", request_targets.schema, mutate_json),
         Target("regex", request_targets.regex),
         Target("grammar", request_targets.grammar),
