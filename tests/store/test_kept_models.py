@@ -81,7 +81,7 @@ def test_a_model_of_layers_is_what_its_layers_say(store: Store) -> None:
 def test_layers_that_make_no_sense_are_refused(store: Store) -> None:
     for kind, content in ((oci.PARAMS_TYPE, b"[1]"), (oci.MESSAGES_TYPE, b"{"), ("x", b"y")):
         weights = [] if kind == "x" else [add(store, MODEL)]
-        with pytest.raises(StoreError, match=r"is damaged: its? "):
+        with pytest.raises(StoreError, match=r"is damaged: its |has no weights"):
             store.commit("bad", {}, [*weights, add(store, content, kind)])
     with pytest.raises(StoreError, match=r"a file of it is called '\.\./m'"):
         store.commit("bad", {}, [add(store, MODEL, title="../m")])

@@ -22,6 +22,8 @@ def ollama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     layers = {"model": MODEL, "system": b"Be brief.", "params": b'{"temperature":1}'}
     write_ollama_model(directory, "registry.ollama.ai/library/smollm2/1.7b", layers)
     write_ollama_model(directory, "hf.co/Org/Repo-GGUF/Q8_0", {"model": MODEL})
+    elsewhere = {"remote_host": "https://ollama.com:443", "remote_model": "x"}
+    write_ollama_model(directory, "registry.ollama.ai/library/x/cloud", {}, elsewhere)
     broken = directory / "manifests/registry.ollama.ai/library/broken/latest"
     broken.parent.mkdir()
     broken.write_text("{")
@@ -49,8 +51,10 @@ def test_what_ollama_has_is_used_in_place(store: Store, ollama: Path) -> None:
     # A name of what Caudal knows doesn't stand for what Ollama has under another.
     with pytest.raises(ModelNotFoundError, match="caudal pull smollm2"):
         store.resolve("smollm2")
+    with pytest.raises(StoreError, match=r"^x:cloud has no weights that Caudal can read"):
+        store.resolve("x:cloud")
     verified = list(store.verify())
-    assert len(verified) == 3
+    assert len(verified) == 4
     assert [each.name for each in verified if each.damage is not None] == ["broken"]
     with pytest.raises(StoreError, match=r"is Ollama's \(.*/ollama\).*ollama rm smollm2:1\.7b"):
         store.remove("smollm2:1.7b")

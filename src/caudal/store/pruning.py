@@ -51,5 +51,5 @@ def _old_files(directory: Path, before: float) -> Iterator[tuple[Path, int]]:
     for path in sorted(directory.glob("*")):
         status = path.lstat()
         if not path.is_dir() and status.st_mtime < before:
-            # A link's own bytes are all that is gone.
-            yield path, status.st_size
+            # Of a link its own bytes are all that is gone; a download may have holes.
+            yield path, min(status.st_size, 512 * status.st_blocks)

@@ -105,8 +105,13 @@ class KeptModel:
         """All that is to be known of it.
 
         Raises:
-            StoreError: What travels with it can't be read, or makes no sense.
+            StoreError: It has no weights; or what travels with it can't be read, or makes no sense.
         """
+        if not self.weights:
+            raise StoreError(
+                f"{self.shown_name} has no weights that Caudal can read: it runs elsewhere, or is "
+                "in a form of Ollama's own"
+            )
         try:
             names = _file_names(self.weights)
             return self._described(names, self._config(), read_package(self.manifest, self.locate))
@@ -302,8 +307,6 @@ def repair_command(name: RegistryName, shown: str, *, is_ours: bool) -> str:
 
 
 def _file_names(weights: Sequence[Layer]) -> tuple[str, ...]:
-    if not weights:
-        raise ValueError("it has no weights")
     names = tuple(layer.title or "model.gguf" for layer in weights)
     for name in names:
         path = PurePosixPath(name)

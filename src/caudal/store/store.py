@@ -152,7 +152,7 @@ class Store(BlobStore):
                 yield self._verified(model, progress)
 
     def list(self) -> Sequence[StoredModel]:
-        """All models, by name.
+        """All models that have weights, by name; some of Ollama's run elsewhere.
 
         Raises:
             StoreError: A manifest of ours is damaged.
@@ -165,7 +165,7 @@ class Store(BlobStore):
                 if shelf.is_ours:
                     raise
                 continue  # as Ollama does
-            if model is not None:
+            if model is not None and model.weights:
                 models.append(model.outline())
         return sorted(models, key=lambda model: model.name)
 
