@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from caudal.cli import ps as ps_module
 from caudal.cli.app import app
-from caudal.cli.server_client import DEFAULT_URL, ollama_url
+from caudal.cli.server_client import DEFAULT_URL
 
 
 class Stranger(BaseHTTPRequestHandler):
@@ -76,14 +76,13 @@ def test_whoever_else_answers_is_told_apart(
         ("[::1]:8001", "http://[::1]:8001"),
         (":8001", "http://127.0.0.1:8001"),
         ("http://box", "http://box:80"),
-        ("https://box/there/", "https://box:443/there"),
+        ("https://box/there/", "https://box:443"),
     ],
 )
 def test_ollamas_variable_is_read_as_it_does(
     monkeypatch: pytest.MonkeyPatch, host: str, url: str | None
 ):
     monkeypatch.setenv("OLLAMA_HOST", host)
-    assert ollama_url() == url
     asked: list[str] = []
     monkeypatch.setattr(ps_module, "ask_server", lambda url, *_, **__: asked.append(url) or {})
     CliRunner().invoke(app, ["stop", "tiny"])

@@ -95,7 +95,8 @@ def word(text: str) -> int:
 class FakeTemplate:
     """A chat template that runs in no process of its own."""
 
-    is_default = False
+    is_default = is_go = False
+    thinking_tags = None
     variables: frozenset[str] = frozenset()
 
     def reads(self, variable: str) -> bool:

@@ -61,13 +61,18 @@ def read_ollama_host(text: str) -> OllamaHost:
     return OllamaHost(scheme, host or "0.0.0.0", int(port))
 
 
-def ollama_host() -> OllamaHost:
-    """What `OLLAMA_HOST` says, or where Ollama is by default.
+def named_host() -> OllamaHost | None:
+    """What `OLLAMA_HOST` says; None where it isn't set.
 
     Raises:
         typer.BadParameter: It makes no sense.
     """
-    return from_environment("HOST", read_ollama_host, ("OLLAMA_",)) or OllamaHost()
+    return from_environment("HOST", read_ollama_host, ("OLLAMA_",))
+
+
+def ollama_host() -> OllamaHost:
+    """What `OLLAMA_HOST` says, or where Ollama is by default; raises what `named_host` raises."""
+    return named_host() or OllamaHost()
 
 
 def _is_address(text: str) -> bool:

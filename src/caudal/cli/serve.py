@@ -43,6 +43,7 @@ def serve(
     reasoning_parser: serve_options.ReasoningParser = "auto",
     lora: options.Lora = None,
     allow_runtime_lora: serve_options.AllowRuntimeLora = False,
+    store_changes: serve_options.StoreChanges = None,
     max_model_len: options.MaxModelLen = None,
     chat_template: options.ChatTemplate = None,
     generation_config: options.GenerationConfig = "auto",
@@ -116,6 +117,7 @@ def serve(
     from caudal.routes.configuration import read_routes
     from caudal.routes.routed_models import RoutedModels
     from caudal.server import serving
+    from caudal.server.served_store import ServedStore
     from caudal.store import Store
     from caudal.workers.launcher import ServingOptions
 
@@ -261,9 +263,27 @@ def serve(
         strict_fields=strict_fields,
         allow_runtime_lora=allow_runtime_lora,
         ollama=ollama_sock,
+        store=ServedStore(store, _no_changes(access, named, allowed=store_changes)),
         on_ready=show_banner,
     )
     typer.echo("Stopped.")
+
+
+def _no_changes(access: Access, named: Sequence[str], *, allowed: bool | None) -> str | None:
+    """Why clients may not change the store; None: they may."""
+    if allowed is False:
+        return "This server was started with --no-store-changes."
+    if named:
+        return (
+            "This server serves the models that it was started with. Start it without naming any "
+            "to have clients pull, make and delete models."
+        )
+    if allowed is None and access.api_key is None and not access.local_only:
+        return (
+            "Others than this machine reach this server, and it has no key: so they may not change "
+            "its models. Start it with --api-key, or with --store-changes."
+        )
+    return None
 
 
 def _launcher(in_process: bool) -> Launcher:

@@ -205,6 +205,16 @@ ReasoningParser = Annotated[
         rich_help_panel=_ANSWERS,
     ),
 ]
+StoreChanges = Annotated[
+    bool | None,
+    typer.Option(
+        "--store-changes/--no-store-changes",
+        help="Whether clients may pull, make, copy and delete models, by Ollama's API.  [default: "
+        "where no MODEL is named and there is a key, or only this machine reaches the server]",
+        rich_help_panel=_SERVER,
+        show_default=False,
+    ),
+]
 AllowRuntimeLora = Annotated[
     bool,
     typer.Option(

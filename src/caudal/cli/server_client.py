@@ -3,49 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
+from caudal.cli.ollama_host import named_host
 from caudal.errors import CaudalError
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-
-_OLLAMA_PORTS = {"": 11434, "http": 80, "https": 443}
-_ANY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}
-
-
-def ollama_url() -> str | None:
-    """Where the server is that `OLLAMA_HOST` names, as Ollama reads it; None where it isn't set.
-
-    Raises:
-        typer.BadParameter: It can't be read.
-    """
-    text = os.environ.get("OLLAMA_HOST", "").strip().strip("\"'")
-    if not text:
-        return None
-    scheme, mark, rest = text.partition("://")
-    if not mark:
-        scheme, rest = "", text
-    if scheme not in _OLLAMA_PORTS:
-        raise typer.BadParameter(f"{scheme}:// is not known", param_hint="OLLAMA_HOST")
-    try:
-        parts = urlsplit(f"//{rest}")
-        host, port = parts.hostname or "", parts.port
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}: {error}", param_hint="OLLAMA_HOST") from error
-    host = _ANY_ADDRESS.get(host, f"[{host}]" if ":" in host else host)
-    path = parts.path.rstrip("/")
-    return f"{scheme or 'http'}://{host}:{port or _OLLAMA_PORTS[scheme]}{path}"
 
 
 def _or_ollama_url(context: typer.Context, param: typer.CallbackParam, given: str | None) -> Any:
     source = context.get_parameter_source(param.name or "")
     if source is not None and source.name != "DEFAULT":  # by its name, for Typer brings its own
         return given
-    return ollama_url() or given
+    named = named_host()
+    return given if named is None else named.url
 
 
 Url = Annotated[

@@ -28,9 +28,12 @@ from caudal.server.llama_cpp import completion as llama_cpp_completion
 from caudal.server.llama_cpp import loading as llama_cpp_loading
 from caudal.server.metrics import merged_figures
 from caudal.server.ollama import about as ollama_about
+from caudal.server.ollama import blobs as ollama_blobs
+from caudal.server.ollama import changes as ollama_changes
 from caudal.server.ollama import chat as ollama_chat
 from caudal.server.ollama import embed as ollama_embed
 from caudal.server.ollama import generate as ollama_generate
+from caudal.server.ollama import listing as ollama_listing
 from caudal.server.openai import (
     chat,
     completions,
@@ -56,6 +59,7 @@ from caudal.server.openapi import (
 )
 from caudal.server.paths import canonical_path
 from caudal.server.request_ids import RequestIds
+from caudal.server.served_store import ServedStore
 from caudal.server.streaming import SERVER_SEND
 from caudal.server.waiting_for_models import ModelsOfRequests
 from caudal.service.models import Models
@@ -81,6 +85,9 @@ _ROUTERS = (
     (llama_cpp_loading.router, OPENAI_FAILURES),
     (ps.router, OPENAI_FAILURES),
     (ollama_about.router, OLLAMA_FAILURES),
+    (ollama_listing.router, OLLAMA_FAILURES),
+    (ollama_changes.router, OLLAMA_FAILURES),
+    (ollama_blobs.router, OLLAMA_FAILURES),
 )
 """Routers, and how they fail; those first that are asked most, for routes are looked through in
 order.
@@ -125,6 +132,7 @@ def create_app(
     strict_fields: bool = False,
     allow_runtime_lora: bool = False,
     ollama_port: int | None = None,
+    store: ServedStore | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -135,6 +143,7 @@ def create_app(
         strict_fields: Refuse requests with fields that would have no effect.
         allow_runtime_lora: Requests may load adapters from this machine's files, and unload them.
         ollama_port: Where the server stands in for Ollama, and says what clients look for there.
+        store: Where the models are, for those who manage them.
     """
     access = access or Access()
     limits = limits or ServerLimits()
@@ -152,6 +161,7 @@ def create_app(
     app.state.models = models
     app.state.strict_fields = strict_fields
     app.state.allow_runtime_lora = allow_runtime_lora
+    app.state.store = store
     app.state.large_bodies = asyncio.Semaphore(1)
     app.state.ignored_fields = IgnoredFields()
     app.state.responses = ResponsesState(seal=ReasoningSeal(access.api_key or ""))
@@ -200,7 +210,10 @@ def create_app(
     app.add_middleware(IgnoredHeader)
     app.add_middleware(ModelsOfRequests)
     app.add_middleware(
-        BodyLimit, max_bytes=limits.body_bytes, max_bytes_of_all=limits.all_bodies_bytes
+        BodyLimit,
+        max_bytes=limits.body_bytes,
+        max_bytes_of_all=limits.all_bodies_bytes,
+        max_bytes_of_files=limits.file_bytes,
     )
     app.add_middleware(ReadinessGate, is_ready=lambda: models.ready)
     if access.api_key is not None:

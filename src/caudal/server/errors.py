@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -241,7 +242,7 @@ def install_error_handlers(app: FastAPI) -> None:
     async def on_http_exception(request: Request, error: Exception) -> JSONReply:
         assert isinstance(error, HTTPException)
         message = str(error.detail)
-        if error.status_code == 404:
+        if error.status_code == 404 and message == HTTPStatus.NOT_FOUND.phrase:
             message = f"There is no route {request.method} {request.url.path}."
         elif error.status_code == 405:
             message = f"{request.url.path} does not accept {request.method}."

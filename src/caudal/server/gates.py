@@ -11,6 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from caudal.server.errors import error_response
 from caudal.server.open_paths import OPEN_PATHS
 
+FILES = "/api/blobs/"
+"""Where files are sent to."""
+
 
 class ReadinessGate:
     """Answers 503 on every route but the open ones until the model is loaded."""
@@ -37,22 +40,28 @@ class BodyLimit:
     """Answers 413 to bodies over `max_bytes`, announced or not, without reading them whole; and 503
     where all bodies under way together are over `max_bytes_of_all`.
 
-    A body counts until its request is answered.
+    A body counts until its request is answered. Files for the store go to the disk piece by piece:
+    they have a limit of their own, `max_bytes_of_files`, and don't count.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, max_bytes_of_all: int) -> None:
+    def __init__(
+        self, app: ASGIApp, max_bytes: int, max_bytes_of_all: int, max_bytes_of_files: int
+    ) -> None:
         self._app = app
         self._max_bytes = max_bytes
         self._max_bytes_of_all = max_bytes_of_all
+        self._max_bytes_of_files = max_bytes_of_files
         self._bytes_of_all = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        message = f"The body is larger than the limit of {self._max_bytes} bytes."
+        is_file = scope["path"].startswith(FILES)
+        max_bytes = self._max_bytes_of_files if is_file else self._max_bytes
+        message = f"The body is larger than the limit of {max_bytes} bytes."
         announced = Headers(scope=scope).get("content-length", "0")
-        if announced.isdigit() and int(announced) > self._max_bytes:
+        if announced.isdigit() and int(announced) > max_bytes:
             await error_response(scope, 413, message)(scope, receive, send)
             return
         received = 0
@@ -62,8 +71,8 @@ class BodyLimit:
             event = await receive()
             size = len(event.get("body", b""))
             received += size
-            self._bytes_of_all += size
-            if received > self._max_bytes:
+            self._bytes_of_all += 0 if is_file else size
+            if received > max_bytes:
                 raise HTTPException(413, message)
             if self._bytes_of_all > self._max_bytes_of_all:
                 raise HTTPException(
@@ -77,4 +86,4 @@ class BodyLimit:
         try:
             await self._app(scope, limited_receive, send)
         finally:
-            self._bytes_of_all -= received
+            self._bytes_of_all -= 0 if is_file else received

@@ -20,6 +20,7 @@ from caudal.server.auth import Access
 from caudal.server.last_resort import LastResort
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
+from caudal.server.served_store import ServedStore
 from caudal.server.server_config import ServerConfig
 from caudal.service.models import Models
 
@@ -150,6 +151,7 @@ def serve(
     strict_fields: bool = False,
     allow_runtime_lora: bool = False,
     ollama: socket.socket | None = None,
+    store: ServedStore | None = None,
     on_ready: Callable[[], None],
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP. What then does not end in time ends the process; and
@@ -164,6 +166,7 @@ def serve(
         strict_fields: See `create_app`.
         allow_runtime_lora: See `create_app`.
         ollama: Another one, where Ollama would listen.
+        store: See `create_app`.
         on_ready: Called once requests can be answered.
 
     Raises:
@@ -177,6 +180,7 @@ def serve(
         strict_fields=strict_fields,
         allow_runtime_lora=allow_runtime_lora,
         ollama_port=None if ollama is None else ollama.getsockname()[1],
+        store=store,
     )
     config = ServerConfig(app, limits)
     last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)

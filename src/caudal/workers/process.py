@@ -177,12 +177,13 @@ def _spawn(descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         pass_fds=descriptors,
-        env=_environment(),
+        env=child_environment(),
         start_new_session=True,  # Ctrl-C in a terminal doesn't reach it: its parent ends it
     )
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
+    """What a process of ours gets to see of the environment: no secrets, and where we are."""
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry)
     kept = {name: value for name, value in os.environ.items() if name not in _SECRETS}
     return {**kept, "PYTHONPATH": path}

@@ -1,0 +1,118 @@
+"""Changes of a store that take long, each in a process of its own.
+
+Pulling, pushing and making models parse what strangers wrote, and compute for minutes: none of that
+is to hold up, or take down, the server that somebody asked for it. Who gives one up has it killed,
+which leaves the store as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from caudal.engine.wire import ErrorData, pack, unpack
+from caudal.errors import StoreError
+from caudal.workers.messages import raised
+from caudal.workers.process import child_environment
+
+LENGTH_BYTES = 4
+
+_MAX_REPORT = 2**20
+_PROGRAM = "caudal.workers.store_job"
+
+
+class StoreJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done.
+
+    Attributes:
+        kind: Which of them.
+        home: The store's directory.
+        name: The model's name.
+        insecure: Whether a registry may be spoken to without encryption.
+        recipe: What to make it of: the arguments of `Recipe`, as plain data.
+    """
+
+    kind: Literal["pull", "push", "create"]
+    home: str
+    name: str
+    insecure: bool = False
+    recipe: Mapping[str, Any] = {}
+
+
+class JobReport(msgspec.Struct, tag=0, array_like=True):
+    """How far it is, as Ollama's API says that."""
+
+    report: dict[str, Any]
+
+
+class JobFailed(msgspec.Struct, tag=1, array_like=True):
+    """Why it failed."""
+
+    error: ErrorData
+
+
+class Done(msgspec.Struct, tag=2, array_like=True):
+    """It is done."""
+
+
+JobSays = JobReport | JobFailed | Done
+
+
+async def run_store_job(job: StoreJob) -> AsyncGenerator[dict[str, Any], None]:
+    """Do something; close it to give it up.
+
+    Yields:
+        Reports.
+
+    Raises:
+        CaudalError: It failed.
+        RemoteFailureError: It failed as it shouldn't.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", _PROGRAM),
+            stdin=asyncio.subprocess.PIPE,  # it ends when this end is closed
+            stdout=asyncio.subprocess.PIPE,
+            env=child_environment(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StoreError(f"a process for it can't be started: {error}") from error
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        data = pack(job)
+        with contextlib.suppress(ConnectionError):  # what has become of it shows below
+            process.stdin.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+            await process.stdin.drain()
+        while True:
+            match await _message(process):
+                case JobReport(report):
+                    yield report
+                case JobFailed(why):
+                    raise raised(why)
+                case Done():
+                    return
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await asyncio.shield(process.wait())
+
+
+async def _message(process: asyncio.subprocess.Process) -> JobSays:
+    assert process.stdout is not None
+    try:
+        length = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES), "big")
+        if length > _MAX_REPORT:
+            raise StoreError("its process says what can't be read")
+        return unpack(await process.stdout.readexactly(length), JobSays)  # type: ignore[arg-type]
+    except asyncio.IncompleteReadError:
+        status = await process.wait()
+        how = "was killed" if status == -signal.SIGKILL else f"ended (status {status})"
+        raise StoreError(f"its process {how}; the store is as it was before") from None

@@ -1,0 +1,231 @@
+"""Models made, listed, copied and deleted as Ollama's official client asks for it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import ollama
+import pytest
+
+from caudal.fleet.catalogue import StoredModels
+from caudal.fleet.fleet import Fleet
+from caudal.fleet.options import FleetOptions
+from caudal.loading.options import LoadOptions
+from caudal.server.served_store import ServedStore
+from caudal.store import Store
+from caudal.workers.launcher import ServingOptions
+from caudal.workers.worker_launcher import WorkerLauncher
+from support.reference_model import TinyModel
+from support.running_server import AnyServer, running_models
+from support.vocabularies import bpe_metadata
+
+TEMPLATE = "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}"
+
+
+class Managed:
+    """A server of a store, and the official client of it."""
+
+    def __init__(self, server: AnyServer, store: Store) -> None:
+        self.url, self.http, self.store = server.url, server.http, store
+        self.client = ollama.Client(server.url)
+
+    def names(self) -> list[str]:
+        return [str(each.model) for each in self.client.list().models]
+
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        return self.http.post(f"/api/{path}", json=body)
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = TinyModel(architecture="llama", vocab_size=259, layers=1, metadata=bpe_metadata())
+    return model.write(tmp_path_factory.mktemp("weights") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
+    store = Store(tmp_path_factory.mktemp("home"))
+    options = FleetOptions(
+        memory=2**30, load=LoadOptions(kv_memory=2**20, threads=1, packed_size=0)
+    )
+    fleet = Fleet(StoredModels(store, ServingOptions()), WorkerLauncher(), options)
+    with running_models(fleet, fleet.start, store=ServedStore(store, None)) as server:
+        yield Managed(server, store)
+
+
+@pytest.fixture(scope="module")
+def base(managed: Managed, gguf: Path) -> str:
+    """A model that is there, made of a blob."""
+    digest = managed.client.create_blob(gguf)
+    managed.client.create("base", files={"tiny.gguf": digest})
+    return "base"
+
+
+def test_a_model_is_made_of_blobs_and_lives_and_dies(managed: Managed, gguf: Path):
+    client = managed.client
+    digest = f"sha256:{hashlib.sha256(gguf.read_bytes()).hexdigest()}"
+    assert managed.http.head(f"/api/blobs/{digest}").status_code == 404
+    data = gguf.read_bytes()
+    assert managed.http.post(f"/api/blobs/{digest}", content=data).status_code == 201
+    assert managed.http.post(f"/api/blobs/{digest}", content=data).status_code == 200
+    assert managed.http.head(f"/api/blobs/{digest}").status_code == 200
+    assert client.create_blob(gguf) == digest
+    reports = client.create(
+        "Team/Thing:v1",
+        files={"tiny.gguf": digest},
+        template=TEMPLATE,
+        system="Be brief.",
+        parameters={"temperature": 0, "num_predict": 4, "num_ctx": 128, "stop": ["no", "way"]},
+        messages=[{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}],
+        license="do what you like",
+        stream=True,
+    )
+    said = [report.status for report in reports]
+    assert said[-2:] == ["writing manifest", "success"]
+    assert any(str(each).endswith(f"layer {digest}") for each in said)
+
+    [listed] = client.list().models
+    assert listed.model == "Team/Thing:v1"
+    assert listed.details is not None
+    assert (listed.details.family, listed.details.format) == ("llama", "gguf")
+    assert listed.size is not None
+    assert listed.size > gguf.stat().st_size
+    shown = client.show("team/thing:V1")
+    assert shown.template == TEMPLATE
+    assert shown.parameters is not None
+    assert shown.parameters.splitlines()[0].split() == ["num_ctx", "128"]
+    assert shown.modelinfo is not None
+    assert shown.modelinfo["llama.block_count"] == 1
+    assert shown.license == "do what you like"
+
+    assert client.ps().models == []
+    answer = client.chat("team/thing:v1", [{"role": "user", "content": "Hi"}], keep_alive="10m")
+    assert 0 < int(answer.eval_count or 0) <= 4
+    prompt = "[system]Be brief.[user]1+1?[assistant]2[user]Hi"
+    assert answer.prompt_eval_count == len(prompt)  # a token is a byte
+    [running] = client.ps().models
+    assert (running.model, running.digest) == ("Team/Thing:v1", listed.digest)
+    assert running.context_length == 128
+    assert running.expires_at is not None
+    assert 500 < running.expires_at.timestamp() - time.time() < 601
+
+    assert client.copy("team/thing:v1", "twin").status == "success"
+    assert sorted(managed.names()) == ["Team/Thing:v1", "twin:latest"]
+    assert client.delete("team/thing:v1").status == "success"
+    assert managed.names() == ["twin:latest"]
+    with pytest.raises(ollama.ResponseError, match="not found") as gone:
+        client.chat("team/thing:v1", [{"role": "user", "content": "Hi"}])
+    assert gone.value.status_code == 404
+    client.delete("twin:latest")
+    assert managed.store.blob(digest) is None
+
+
+def test_a_model_is_made_of_another_and_made_anew(managed: Managed, base: str):
+    client = managed.client
+    assert client.create("short", from_=base, parameters={"num_predict": 2}).status == "success"
+    first = client.generate("short", "x", raw=True, options={"temperature": 0})
+    assert first.eval_count == 2
+    client.create("short", from_=base, parameters={"num_predict": 3}, system="x")
+    again = client.generate("short", "x", raw=True, options={"temperature": 0})
+    assert again.eval_count == 3
+    assert client.generate("short", "x", raw=True, options={"num_predict": 1}).eval_count == 1
+    client.delete("short")
+
+
+def test_deleting_lets_what_runs_end(managed: Managed, base: str):
+    managed.client.copy(base, "doomed")
+    options = {"num_predict": 1500, "temperature": 0}
+    stream = managed.client.generate("doomed", "x", raw=True, stream=True, options=options)
+    parts = [next(stream)]
+    managed.client.delete("doomed")
+    assert "doomed:latest" not in managed.names()
+    parts += stream
+    assert parts[-1].done
+    assert int(parts[-1].eval_count or 0) > 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "error"),
+    [
+        ("create", {"model": "x", "from": "/etc/passwd"}, 400, "invalid model name"),
+        ("create", {"model": "x", "from": "./x.gguf"}, 400, "invalid model name"),
+        ("create", {"model": "../x", "from": "base"}, 400, "invalid model name"),
+        ("create", {"model": "x"}, 400, "neither 'from' or 'files' was specified"),
+        ("create", {"model": "x", "files": {}}, 400, "no files provided to convert"),
+        ("create", {"model": "x", "files": {"a": "sha256:1"}}, 400, "digest"),
+        ("create", {"model": "x", "files": {"../a": "sha256:" + 64 * "0"}}, 400, "relative"),
+        ("create", {"model": "x", "files": {"a": "sha256:" + 64 * "0"}}, 400, "not found"),
+        ("create", {"model": "x", "from": "base", "parameters": {"top_k": "many"}}, 400, "top_k"),
+        ("create", {"model": "x", "from": "base", "template": "{{ if }}"}, 400, "template error"),
+        ("create", {"from": "base"}, 400, "model is required"),
+        ("copy", {"source": "nobody", "destination": "x"}, 404, 'model "nobody" not found'),
+        ("copy", {"source": "base", "destination": "/tmp/x"}, 400, "is invalid"),
+        ("show", {"model": "nobody"}, 404, "model 'nobody' not found"),
+        ("show", {"model": "/etc/passwd"}, 404, "not found"),
+        ("show", {}, 400, "model is required"),
+        ("pull", {"model": "/etc/passwd"}, 400, "invalid model name"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    managed: Managed, base: str, path: str, body: dict[str, Any], status: int, error: str
+):
+    answer = managed.post(path, **body)
+    assert answer.status_code == status, answer.text
+    assert error in answer.json()["error"]
+    assert managed.names() == ["base:latest"]
+
+
+def test_blobs_are_what_they_are_said_to_be(managed: Managed):
+    wrong = f"sha256:{hashlib.sha256(b'other').hexdigest()}"
+    answer = managed.http.post(f"/api/blobs/{wrong}", content=b"this")
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("digest mismatch, expected")
+    assert managed.http.head(f"/api/blobs/{wrong}").status_code == 404
+    assert managed.http.post("/api/blobs/sha256:1", content=b"").status_code == 400
+    page = {"origin": "http://evil.example", "content-type": "text/plain"}
+    assert (
+        managed.http.post(f"/api/blobs/{wrong}", content=b"other", headers=page).status_code >= 400
+    )
+    large = b"x" * (40 * 2**20)  # more than any other body may have
+    digest = f"sha256:{hashlib.sha256(large).hexdigest()}"
+    assert managed.http.post(f"/api/blobs/{digest}", content=large).status_code == 201
+    half = f"sha256:{hashlib.sha256(b'half').hexdigest()}"
+    with pytest.raises(httpx.HTTPError):
+        managed.http.post(f"/api/blobs/{half}", content=_broken_off())
+    incoming = managed.store.layout.incoming
+    deadline = time.monotonic() + 10
+    while list(incoming.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(incoming.iterdir()) == []
+    assert managed.store.blob(half) is None
+
+
+def _broken_off() -> Iterator[bytes]:
+    yield b"ha"
+    raise httpx.WriteError("the cable is out")
+
+
+def test_a_store_may_not_be_for_clients_to_change(tmp_path: Path):
+    store = Store(tmp_path)
+    fleet = Fleet(
+        StoredModels(store, ServingOptions()), WorkerLauncher(), FleetOptions(memory=2**30)
+    )
+    refused = ServedStore(store, "not here")
+    with running_models(fleet, fleet.start, store=refused) as server:
+        assert server.http.get("/api/tags").json() == {"models": []}
+        digest = f"sha256:{64 * '0'}"
+        for method, path, body in (
+            ("POST", "create", {"model": "x", "from": "y"}),
+            ("POST", "pull", {"model": "x"}),
+            ("POST", "push", {"model": "x"}),
+            ("POST", "copy", {"source": "x", "destination": "y"}),
+            ("DELETE", "delete", {"model": "x"}),
+            ("POST", f"blobs/{digest}", {}),
+        ):
+            answer = server.http.request(method, f"/api/{path}", json=body)
+            assert (answer.status_code, answer.json()) == (403, {"error": "not here"})
