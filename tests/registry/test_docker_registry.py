@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from caudal.errors import StoreError
-from caudal.store import PullProgress, PullStage, Store
+from caudal.store import PullProgress, Store
 from caudal.store.names import parse_kept_name
 from caudal.store.oci import MODEL_TYPE, Layer
 from caudal.store.registry.push import push_image
@@ -49,8 +49,19 @@ def sha256_of(store: Store, name: str) -> str:
 
 
 def kill_after(seconds: float, store: Store, name: str, action: str) -> bool:
-    """Start a pull or push, and kill it; returns whether it was still at it."""
+    """Start a pull or push, and kill it once it has gone on for so long.
+
+    Returns:
+        Whether it was still at it.
+    """
+    notes = "*.ranges" if action == "pull" else "*.upload"
+    before = {path: path.read_bytes() for path in (store.home / "downloads").glob(notes)}
     process = subprocess.Popen([sys.executable, "-c", TAKE, str(store.home), name, action])
+    while process.poll() is None:
+        now = {path: path.read_bytes() for path in (store.home / "downloads").glob(notes)}
+        if now != before:
+            break
+        time.sleep(0.01)
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
     return process.wait() == -signal.SIGKILL
@@ -83,17 +94,46 @@ def test_killed_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with docker_registry(tmp_path, locked=False) as host:
         name = f"{host}/me/large"
         sha256 = keep(store, name, SIZE)
-        killed = [kill_after(moments.uniform(0.5, 1.5), store, name, "push") for _ in range(4)]
-        first: list[PullProgress] = []
-        push_image(store, parse_kept_name(name), first.append)
-        print("pushes killed:", killed, "then began at", max(e.completed for e in first[:3]))
-        killed = [kill_after(moments.uniform(0.5, 1.2), other, name, "pull") for _ in range(4)]
+        assert any(kill_after(moments.uniform(0, 0.5), store, name, "push") for _ in range(4))
+        push_image(store, parse_kept_name(name))
+        there = 0
+        for _ in range(4):
+            assert kill_after(moments.uniform(0, 0.1), other, name, "pull")
+            [notes] = (other.home / "downloads").glob("*.ranges")
+            before, there = (
+                there,
+                sum(end - start for start, end in json.loads(notes.read_bytes())["there"]),
+            )
+            assert there > before
         for path in (other.home / "blobs").glob("*"):
             with path.open("rb") as file:
                 assert path.name == f"sha256-{hashlib.file_digest(file, 'sha256').hexdigest()}"
         events: list[PullProgress] = []
         other.pull(name, events.append)
-        begins = next(e.completed for e in events if e.stage is PullStage.DOWNLOADING)
-        print("pulls killed:", killed, "then began at", begins)
+        begins = [e.completed for e in events if e.digest == f"sha256:{sha256}"]
+        assert begins[0] >= there
         assert sha256_of(other, name) == sha256
-        assert not list((other.home / "downloads").glob("*.partial*"))
+        assert list((other.home / "downloads").iterdir()) == []
+
+
+def test_a_push_goes_on_between_two_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr("caudal.store.registry.upload.PART_BYTES", 1 << 20)
+    store = Store(tmp_path / "one")
+
+    class EndedError(Exception):
+        pass
+
+    async def end(*_: object) -> None:
+        raise EndedError
+
+    with docker_registry(tmp_path, locked=False) as host:
+        name = f"{host}/me/parts"
+        keep(store, name, 5 << 20)
+        with monkeypatch.context() as patch:
+            patch.setattr("caudal.store.registry.upload.Upload._finish", end)
+            with pytest.raises(EndedError):
+                push_image(store, parse_kept_name(name))
+        monkeypatch.setattr("caudal.store.registry.upload.Upload._begin", end)
+        push_image(store, parse_kept_name(name))
+        assert Store(tmp_path / "two").pull(name).digest == store.resolve(name).digest
