@@ -19,6 +19,7 @@ from caudal.chat.event_writer import EventWriter
 from caudal.chat.parser import MarkedAnswerParser
 from caudal.chat.preparer import ChatPreparer
 from caudal.chat.template_habits import learn_habits
+from caudal.errors import TemplateError
 from caudal.formats.chat_messages import normalize_messages
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.go_template.ollama import OllamaTemplate
@@ -29,6 +30,7 @@ from support.vocabularies import bpe_metadata, make_tokenizer
 
 FOLDER = Path(__file__).parents[1] / "data/ollama_templates"
 RECORDED = json.loads((FOLDER / "rendered.json").read_text())
+VALUES = json.loads((FOLDER.parent / "ollama_values.json").read_text())
 
 DIALECTS = {
     "command-r": ("json", "none"),
@@ -80,6 +82,28 @@ def test_what_ollama_writes(name: str) -> None:
     tags = tuple(expected["tags"])
     assert template.facts.thinking_tags == (tags if all(tags) else None)
     assert [template.render(variables_of(case)) for case in RECORDED["cases"]] == expected["texts"]
+
+
+def outcome(source: str, case: Mapping[str, Any]) -> Any:
+    """What a template writes, or when it is found that it writes nothing."""
+    try:
+        template = OllamaTemplate.compile(source)
+    except TemplateError:
+        return {"fails": "parse"}
+    try:
+        return template.render(variables_of(case))
+    except TemplateError:
+        return {"fails": "execute"}
+
+
+def test_the_values_of_templates() -> None:
+    """How tools, calls and their types print, what they have, and what a turn ends with."""
+    wrong = {
+        source: made
+        for source, *expected in VALUES["templates"]
+        if (made := [outcome(source, case) for case in VALUES["cases"]]) != expected
+    }
+    assert wrong == {}
 
 
 def test_all_templates_have_been_recorded() -> None:
