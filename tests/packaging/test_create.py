@@ -193,7 +193,9 @@ def test_files_by_digest_are_those_of_the_store(store: Store, files: Path) -> No
     digest = store.add_blob([weights]).digest
     adapter = store.add_blob(files / "lora.gguf").digest
     recipe = Recipe(files={"x/m.gguf": digest}, adapters={"lora.gguf": adapter})
-    stored = create_model(store, "made", recipe)
+    said: list[CreateProgress] = []
+    stored = create_model(store, "made", recipe, said.append)
+    assert not any(event.status.startswith("copying") for event in said)
     assert stored.sha256 == (digest.removeprefix("sha256:"),)
     with pytest.raises(StoreError, match="there is no blob sha256:00"):
         create_model(store, "other", Recipe(files={"m.gguf": f"sha256:{'0' * 64}"}))

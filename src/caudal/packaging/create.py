@@ -31,7 +31,7 @@ from caudal.packaging.weights import open_weights
 from caudal.store import Store, StoredModel, oci
 from caudal.store.disk import explained_os_errors
 from caudal.store.image_config import config_of
-from caudal.store.incoming import MissingBlobError
+from caudal.store.incoming import BlobInfo, MissingBlobError
 from caudal.store.oci import ImageConfig, Layer
 from caudal.store.stored import model_of_files
 
@@ -309,10 +309,18 @@ class _Creation:
 
         size = path.stat().st_size
         words = f"hashing {path.name}" if move else f"copying {title or path.name}"
-        blob = self._store.add_blob(path, move=move, report=report)
+        blob = self._held(path) or self._store.add_blob(path, move=move, report=report)
         if title is None:
             return Layer(media_type, blob.digest, blob.size)
         return Layer.of_file(media_type, blob.digest, blob.size, title)
+
+    def _held(self, path: Path) -> BlobInfo | None:
+        """The blob that a file is already; None where it isn't one."""
+        digest = path.name.replace("-", ":", 1)
+        with contextlib.suppress(StoreError):  # it isn't called as a blob is
+            if self._store.blob(digest) == path.absolute():
+                return BlobInfo(digest, path.stat().st_size)
+        return None
 
     def _text(self, media_type: str, text: str | bytes) -> Layer:
         raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
