@@ -170,6 +170,14 @@ def test_split_model_opens_by_any_part(tmp_path: Path, part: int) -> None:
             assert file.tensor_bytes(f"t{number}").view("<f4").tolist() == [number] * 6
 
 
+def test_parts_may_be_given_whatever_they_are_called(tmp_path: Path) -> None:
+    paths = [path.rename(tmp_path / f"sha256-{path.name[2:7]}") for path in write_split(tmp_path)]
+    with GGUFFile.open(paths[0], paths) as file:
+        assert [file.tensors[f"t{number}"].part for number in range(3)] == [0, 1, 2]
+    with pytest.raises(ModelLoadError, match=r"split\.no is 2, but"):
+        GGUFFile.open(paths[0], paths[::-1])
+
+
 def test_split_model_lacks_a_part(tmp_path: Path) -> None:
     paths = write_split(tmp_path)
     paths[1].unlink()

@@ -20,14 +20,18 @@ from rich.table import Column
 
 from caudal.cli.formatting import format_bytes
 from caudal.store import PullProgress, PullStage, Store, StoredModel
-from caudal.store.known_models import find_known_model
+from caudal.store.names import FileReference, parse_model_name
 from caudal.store.progress import ProgressCallback
+from caudal.store.pullable import known_model
 
 _TRANSFERS = (PullStage.DOWNLOADING, PullStage.UPLOADING)
 _PASSING = (PullStage.VERIFYING, PullStage.UNPACKING)
 _SMALLEST_BAR = 100_000
 """Bytes of what is worth a line of a terminal."""
 _LINE_SECONDS = 10.0
+
+_SHOWN_BYTES = 1 << 30
+"""What is read in less than a second or so is read without a word."""
 
 
 def pull_with_display(store: Store, model: str, *, insecure: bool = False) -> StoredModel:
@@ -42,7 +46,8 @@ def pull_with_display(store: Store, model: str, *, insecure: bool = False) -> St
         ModelNotFoundError: There is no such name or file.
         StoreError: It couldn't be fetched, verified or written.
     """
-    known = find_known_model(model.lower())
+    reference = parse_model_name(model)
+    known = None if isinstance(reference, FileReference) else known_model(reference)
     console = Console(stderr=True, highlight=False)
     if known is not None and known.licence.notice:
         console.print(known.licence.notice, markup=False, soft_wrap=True)
@@ -57,8 +62,14 @@ def ensure_with_display(store: Store, model: str) -> StoredModel:
         ModelNotFoundError: There is no such name or file.
         StoreError: It couldn't be fetched, verified or written; or it is here, but damaged.
     """
-    found = store.find(model)
+    with progress_display(Console(stderr=True, highlight=False)) as progress:
+        # Files that were never checked are read, such as those of Ollama's.
+        found = store.find(model, lambda event: progress(event) if _takes_long(event) else None)
     return found if found is not None else pull_with_display(store, model)
+
+
+def _takes_long(event: PullProgress) -> bool:
+    return event.total is not None and event.total > _SHOWN_BYTES
 
 
 @contextmanager
