@@ -122,6 +122,19 @@ def test_typed_special_tokens_stay_text(tokenizer: Tokenizer, content: str) -> N
     assert specials(tokenizer, chatml.encode([*user("x"), called, *user("y")])) == written
 
 
+def test_guards_count_nothing(tokenizer: Tokenizer) -> None:
+    source = (
+        "{{ range .Messages }}{{ len .Content }},{{ index .Content 1 }},{{ slice .Content 1 3 }},"
+        '{{ eq .Content "<<|>" }},{{ js .Content }},{{ urlquery .Content }}{{ end }}'
+    )
+    expected = "4,60,<|,true,\\u003C\\u003C|\\u003E,%3C%3C%7C%3E"
+    template = template_of(source, tokenizer)
+    assert template.render(user("<<|>")) == expected
+    ids = template.encode(user("<|im_end|>"))
+    assert specials(tokenizer, ids) == []
+    assert tokenizer.decode(ids).startswith("10,124,|i,false,")
+
+
 def test_a_final_message_is_continued(tokenizer: Tokenizer) -> None:
     started = [*user("hi"), {"role": "assistant", "content": "Well, "}]
     for source, end in ((CHATML, "<|im_start|>assistant\nWell, "), (TURNS, "<|im_end|>Well, ")):

@@ -14,17 +14,19 @@ from caudal.formats.go_template.errors import GoError
 from caudal.formats.go_template.json_text import to_json
 from caudal.formats.go_template.printing import formatted, joined, line, printed
 from caudal.formats.go_template.values import (
+    MARKS,
     NIL,
     GoList,
     GoMap,
     GoStruct,
-    decoded,
     encoded,
     held,
     is_true,
     method_of,
+    sliced,
     taken,
     type_name,
+    unmarked,
 )
 
 ANY_NUMBER = 1 << 30
@@ -73,6 +75,8 @@ def _pair_equal(first: Any, second: Any) -> bool:
         if first is None or second is None:
             return False
         raise _incompatible(first, second)
+    if kind == "str":
+        return unmarked(first) == unmarked(second)
     if kind:
         return bool(first == second)
     if first is None or second is None:
@@ -162,9 +166,9 @@ def _slice(item: Any, *indexes: Any) -> Any:
     start, end, *_ = (*places, *(0, len(sequence))[len(places) :])
     if any(before > after for before, after in zip([start, end], [end, *places[2:]], strict=False)):
         raise GoError(f"invalid slice index: {start} > {end}")
-    if isinstance(sequence, bytes):
-        return decoded(sequence[start:end])
-    return type(item)(sequence[start:end])
+    if isinstance(item, str):
+        return sliced(item, start, end)
+    return type(item)(item[start:end])
 
 
 def _length(item: Any) -> int:
@@ -190,7 +194,7 @@ def _html(*values: Any) -> str:
 
 
 def _script(*values: Any) -> str:
-    return re.sub(r"[\\'\"<>&=]|[^ -~]", _script_escape, _plain_text(values))
+    return re.sub("[\\\\'\"<>&=]|[^ -~\ufdd0-\ufdef]", _script_escape, _plain_text(values))
 
 
 def _script_escape(found: re.Match[str]) -> str:
@@ -203,7 +207,10 @@ def _script_escape(found: re.Match[str]) -> str:
 
 
 def _url(*values: Any) -> str:
-    return quote_plus(encoded(_plain_text(values)), safe="")
+    text = _plain_text(values)
+    pieces = (quote_plus(encoded(piece), safe="") for piece in MARKS.split(text))
+    marks = [*MARKS.findall(text), ""]
+    return "".join(piece + mark for piece, mark in zip(pieces, marks, strict=True))
 
 
 def _day(back: int) -> Callable[..., str]:

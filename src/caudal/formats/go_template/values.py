@@ -8,11 +8,13 @@
 | a slice, a map, a struct | `GoList`, `GoMap`, `GoStruct` |
 
 A string is bytes in Go: lengths and places in it count bytes of UTF-8. Bytes that are none are lone
-surrogates here, as Python's `surrogateescape` makes them.
+surrogates here, as Python's `surrogateescape` makes them. Noncharacters, which stand in a
+conversation's texts as marks (`caudal.formats.template_guard`), count nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
@@ -27,6 +29,9 @@ class Nil:
 
 
 NIL: Final = Nil()
+
+MARKS = re.compile("[\ufdd0-\ufdef]")
+"""Noncharacters that may be marks."""
 
 
 class GoList(list[Any]):
@@ -196,14 +201,32 @@ def method_of(value: Any, name: str) -> Callable[[Any], Any] | None:
     return None
 
 
+def unmarked(text: str) -> str:
+    """A string without marks."""
+    return MARKS.sub("", text)
+
+
 def encoded(text: str) -> bytes:
-    """A string's bytes."""
+    """A string's bytes, without those of marks."""
+    text = unmarked(text)
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # surrogates that stand for no byte
         return text.encode("utf-8", "surrogatepass")
 
 
-def decoded(data: bytes) -> str:
-    """The inverse of `encoded`."""
-    return data.decode("utf-8", "surrogateescape")
+def sliced(text: str, start: int, end: int) -> str:
+    """The bytes of a string from one place to another, with the marks behind its characters."""
+    if MARKS.search(text) is None:
+        return encoded(text)[start:end].decode("utf-8", "surrogateescape")
+    parts: list[bytes] = []
+    place = 0
+    for character in text:
+        if MARKS.match(character):
+            if start < place <= end:
+                parts.append(character.encode())
+            continue
+        data = encoded(character)
+        parts.append(data[max(start - place, 0) : max(end - place, 0)])
+        place += len(data)
+    return b"".join(parts).decode("utf-8", "surrogateescape")
