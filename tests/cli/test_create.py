@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def test_create_show_copy(directory: Path) -> None:
     shown = caudal("show", "derived").stdout
     for words in ("quantisation", "capabilities", "Be loud.", "top_k"):
         assert words in shown
+    assert json.loads(caudal("show", "derived", "--json").stdout)["package"]["system"] == "Be loud."
     both = caudal("show", "derived", "--system", "--template")
     assert both.exit_code == 2
     assert "one of" in both.stderr

@@ -81,21 +81,22 @@ def show(
         import dataclasses
         import json
 
-        typer.echo(json.dumps(dataclasses.asdict(description), indent=2))
+        facts = dataclasses.asdict(description) | {"package": dataclasses.asdict(stored.package)}
+        typer.echo(json.dumps(facts, indent=2, default=str))
         return
     typer.echo(description.name)
     if description.description:
         typer.echo(f"  {description.description}")
-    for heading, facts in (
+    for heading, lines in (
         ("Model", list(_model_facts(description))),
         ("Package", list(_package_facts(stored.package))),
         ("Memory", list(_memory_facts(description))),
     ):
-        if not facts:
+        if not lines:
             continue
         typer.echo(f"\n{heading}")
-        width = max(len(name) for name, _ in facts)
-        for name, value in facts:
+        width = max(len(name) for name, _ in lines)
+        for name, value in lines:
             typer.echo(f"  {name:<{width}}  {value}")
     if description.obstacle is not None:
         typer.echo(f"\nCaudal cannot serve it: {description.obstacle}")
