@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import httpx
 import ollama
 import pytest
+from typer.testing import CliRunner
 
+from caudal.cli.app import app
 from caudal.fleet.catalogue import StoredModels
 from caudal.fleet.fleet import Fleet
 from caudal.fleet.options import FleetOptions
@@ -20,6 +23,8 @@ from caudal.server.served_store import ServedStore
 from caudal.store import Store
 from caudal.workers.launcher import ServingOptions
 from caudal.workers.worker_launcher import WorkerLauncher
+from support.local_registry import MODEL, LocalRegistry
+from support.processes import children, wait_until_gone
 from support.reference_model import TinyModel
 from support.running_server import AnyServer, running_models
 from support.vocabularies import bpe_metadata
@@ -229,3 +234,67 @@ def test_a_store_may_not_be_for_clients_to_change(tmp_path: Path):
         ):
             answer = server.http.request(method, f"/api/{path}", json=body)
             assert (answer.status_code, answer.json()) == (403, {"error": "not here"})
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[LocalRegistry]:
+    local = LocalRegistry()
+    yield local
+    local.close()
+
+
+def test_models_are_pushed_and_pulled(managed: Managed, base: str, registry: LocalRegistry):
+    client, name = managed.client, f"{registry.host}/me/tiny"
+    client.copy(base, name)
+    pushed = [each.status for each in client.push(name, stream=True)]
+    assert pushed[-2:] == ["pushing manifest", "success"]
+    client.delete(name)
+    with pytest.raises(ollama.ResponseError, match="not found"):
+        client.show(name)
+    reports = list(client.pull(name, stream=True))
+    assert reports[0].status == "pulling manifest"
+    assert [each.status for each in reports[-2:]] == ["writing manifest", "success"]
+    layers = {each.digest: each.total for each in reports if each.digest}
+    assert max(layers.values(), default=0) == registry_size(registry)
+    assert client.generate(name, "x", raw=True, options={"num_predict": 1}).eval_count == 1
+    client.delete(name)
+    assert client.pull(name).status == "success"
+    client.delete(name)
+    with pytest.raises(ollama.ResponseError) as unknown:
+        client.pull(f"{registry.host}/me/nobody")
+    assert unknown.value.status_code == 500
+    assert "nobody" in unknown.value.error
+
+
+def registry_size(registry: LocalRegistry) -> int:
+    return max(map(len, registry.blobs.values()))
+
+
+def test_who_goes_away_gives_up_what_was_being_pulled(managed: Managed, registry: LocalRegistry):
+    registry.add("me/slow", "latest", (MODEL, b"x" * 300_000))
+    registry.hang_after = 100_000
+    name = f"{registry.host}/me/slow"
+    before = set(children(os.getpid()))
+    with managed.http.stream("POST", "/api/pull", json={"model": name}) as answer:
+        next(answer.iter_lines())
+        assert registry.hanging.wait(30)
+        started = set(children(os.getpid())) - before
+    wait_until_gone(list(started))
+    registry.let_go()
+    assert managed.post("show", model=name).status_code == 404
+    assert managed.post("pull", model=name, stream=False).json() == {"status": "success"}
+    managed.client.delete(name)
+
+
+def test_our_commands_ask_such_a_server(managed: Managed, base: str):
+    listed = CliRunner().invoke(app, ["list", "--url", managed.url])
+    assert listed.stdout.splitlines()[1].split()[0] == "base:latest"
+    for arguments in (["base"], [base, "--temperature", "0"]):
+        said = CliRunner().invoke(
+            app, ["run", *arguments, "Hi there", "--url", managed.url], env={"OLLAMA_HOST": "x:1"}
+        )
+        assert said.exit_code == 0, said.output
+        assert said.stdout
+    unknown = CliRunner().invoke(app, ["run", "nobody", "Hi"], env={"OLLAMA_HOST": managed.url})
+    assert unknown.exit_code == 1
+    assert "model 'nobody' not found" in unknown.stderr
