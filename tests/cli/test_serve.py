@@ -212,6 +212,29 @@ def test_hosts_and_origins_reach_the_server(served: dict[str, Any]):
     assert served["limits"] == ServerLimits(max_connections=77, drain_seconds=2.5)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        ("", None),
+        ("--no-store-changes", "--no-store-changes"),
+        ("tiny", "the models that it was started with"),
+        ("tiny --store-changes", "the models that it was started with"),
+        ("--host 0.0.0.0", "Start it with --api-key"),
+        ("--host 0.0.0.0 --api-key secret", None),
+        ("--host 0.0.0.0 --store-changes", None),
+    ],
+)
+def test_who_may_change_the_store(
+    served: dict[str, Any], tmp_path: Path, arguments: str, refusal: str | None
+):
+    result = CliRunner().invoke(
+        app, ["serve", "--port", "0", *arguments.split()], env={"CAUDAL_HOME": str(tmp_path)}
+    )
+    assert result.exit_code == 0, result.output
+    said = served["store"].refusal
+    assert said is None if refusal is None else refusal in said
+
+
 def test_the_parsers_can_be_named(served: dict[str, Any]):
     command = ["serve", "tiny", "--port", "0"]
     result = CliRunner().invoke(app, command)

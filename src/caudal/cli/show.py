@@ -136,13 +136,15 @@ def _model_facts(model: ModelDescription) -> Iterator[tuple[str, str]]:
 
 def _package_facts(package: Package) -> Iterator[tuple[str, str]]:
     """What travels with the weights, each in a line."""
-    from caudal.packaging.parameters import parameter_lines
+    from caudal.packaging.parameters import parameter_lines, without_effect
 
+    idle = without_effect(package.parameters)
     for name, text in (("template", package.template), ("system", package.system)):
         if text is not None:
             yield name, _in_a_line(text)
     for number, (name, value) in enumerate(parameter_lines(package.parameters)):
-        yield "" if number else "parameters", f"{name} {_in_a_line(value)}"
+        effect = "  (has no effect here)" if name in idle else ""
+        yield "" if number else "parameters", f"{name} {_in_a_line(value)}{effect}"
     for number, message in enumerate(package.messages):
         yield "" if number else "messages", f"{message.role}: {_in_a_line(message.content)}"
     for name, paths in (("adapter", package.adapters), ("projector", package.projectors)):
