@@ -160,3 +160,10 @@ def test_calls_that_a_template_shows_are_read(
     head = enforced.begin + enforced.head.replace("NAME", "now")
     call = f'{head}{{"a": 1}}{enforced.tail}{enforced.end}'
     assert "".join(written.split()) == "".join(call.split())
+
+
+def test_what_begins_an_answer_is_always_written(tokenizer: Tokenizer) -> None:
+    template = ChatTemplate(source_of("qwen3"), tokenizer, workers=shared_workers())
+    said = Conversation(messages=[Message(role="user", content="x")], add_generation_prompt=False)
+    prompt = ChatPreparer(template, tokenizer).prepare(said)
+    assert prompt.ignored == ("add_generation_prompt",)
