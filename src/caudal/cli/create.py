@@ -56,17 +56,23 @@ def create(
     """
     from caudal.cli.create_display import create_display
     from caudal.cli.formatting import format_bytes
+    from caudal.cli.pull_display import ensure_with_display
     from caudal.packaging.create import create_model
     from caudal.packaging.create_progress import CreateProgress
     from caudal.packaging.recipe import recipe_of
     from caudal.store import Store
+    from caudal.store.names import parse_kept_name
 
+    parse_kept_name(name)
     modelfile = _read(file)
     directory = Path() if file is None or file == _STDIN else Path(file).parent
+    recipe = recipe_of(modelfile, directory, quantize)
+    store = Store()
+    if recipe.from_ is not None:
+        ensure_with_display(store, recipe.from_)  # with the terms that it comes under
     with create_display() as progress:
         progress(CreateProgress("gathering model components"))
-        recipe = recipe_of(modelfile, directory, quantize)
-        stored = create_model(Store(), name, recipe, progress)
+        stored = create_model(store, name, recipe, progress)
     typer.echo(f"{stored.name} is ready ({format_bytes(stored.total_size)})")
 
 
