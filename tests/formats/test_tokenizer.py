@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caudal.errors import ModelLoadError, ParameterError
+from caudal.formats.fill_tokens import FillTokens
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tokenizer import Tokenizer
 from support.vocabularies import bpe_metadata, make_tokenizer, spm_metadata
@@ -121,6 +122,19 @@ def test_end_of_message_is_no_end_of_answer(tmp_path: Path) -> None:
 def test_what_ends_an_answer_in_each_family(control: list[str], ends: int, tmp_path: Path) -> None:
     tokenizer = make_tokenizer(tmp_path, bpe_metadata(control=control))
     assert {tokenizer.token_text(i) for i in tokenizer.eos_ids} == set(control[:ends])
+
+
+def test_what_is_written_around_a_gap(tmp_path: Path) -> None:
+    texts = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+    by_text = make_tokenizer(tmp_path, bpe_metadata(control=("<|end|>", *texts)))
+    found = by_text.fill_tokens
+    assert found is not None
+    assert [found.prefix, found.suffix, found.middle] == [*map(by_text.token_id, texts)]
+    keys = ("fim_pre", "suffix", "fim_mid")  # one of them as older files call it
+    ids = {f"tokenizer.ggml.{key}_token_id": 65 + place for place, key in enumerate(keys)}
+    by_key = make_tokenizer(tmp_path, bpe_metadata() | ids)
+    assert by_key.fill_tokens == FillTokens(65, 66, 67)
+    assert make_tokenizer(tmp_path, bpe_metadata()).fill_tokens is None
 
 
 def test_one_bos_only(tmp_path: Path) -> None:

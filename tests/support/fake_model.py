@@ -16,6 +16,7 @@ from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.grammar import Grammars
 from caudal.errors import ParameterError, TemplateError
+from caudal.formats.fill_tokens import FillTokens
 from caudal.formats.lora.adapter import Adapter
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
@@ -48,6 +49,7 @@ class ByteTokenizer:
     bos_id = None
     eos_id = END
     longest_token = len("<|end|>")
+    fill_tokens: FillTokens | None = None
 
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = False
@@ -56,6 +58,9 @@ class ByteTokenizer:
             before, _, after = text.partition("<|end|>")
             return [*self.encode(before), END, *self.encode(after, parse_special=True)]
         return list(text.encode(errors="replace"))
+
+    def with_bos(self, ids: list[int]) -> list[int]:
+        return ids
 
     def without_bos(self, ids: list[int]) -> list[int]:
         return ids
@@ -95,7 +100,7 @@ def word(text: str) -> int:
 class FakeTemplate:
     """A chat template that runs in no process of its own."""
 
-    is_default = is_go = False
+    is_default = is_go = supports_suffix = False
     thinking_tags = None
     variables: frozenset[str] = frozenset()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -22,7 +23,7 @@ from caudal.chat.template_habits import (
 from caudal.chat.template_messages import template_messages
 from caudal.chat.tool_prompt import tool_object, with_tools_in_system
 from caudal.chat.written_calls import written_format
-from caudal.errors import ParameterError
+from caudal.errors import ParameterError, TemplateError
 from caudal.formats.chat_template import ChatTemplate, TemplateOptions
 from caudal.formats.template_workers import TemplateWorkers
 from caudal.formats.tokenizer import Tokenizer
@@ -159,6 +160,36 @@ class ChatPreparer:
         """A conversation's prompt as text; raises what `prepare` raises, and waits like it."""
         asked = self._ask(conversation)
         return asked.template.render(asked.messages, **asked.options)
+
+    @cached_property
+    def fills_gaps(self) -> bool:
+        """Whether the model can write what is missing between two texts. It waits for the template.
+
+        The template says so, or the vocabulary has tokens for it.
+        """
+        with contextlib.suppress(TemplateError):
+            if self.template.supports_suffix:
+                return True
+        return self._tokenizer.fill_tokens is not None
+
+    def fill(self, prompt: str, suffix: str) -> list[int]:
+        """The prompt for what is missing between two texts. It waits for the template.
+
+        Raises:
+            ParameterError: The model can't write that; blames `suffix`.
+            ContextOverflowError: They are too long for sure.
+            TemplateError, TemplateProcessError: The template failed, or can't be run.
+        """
+        if not self.fills_gaps:
+            raise ParameterError("suffix", "suffix: this model can't fill in what is before it.")
+        if self.template.supports_suffix:
+            return self.template.encode_gap(prompt, suffix, max_tokens=self._max_model_len)
+        tokens = self._tokenizer.fill_tokens
+        assert tokens is not None
+        encode = self._tokenizer.encode_continuation
+        return self._tokenizer.with_bos(
+            [tokens.prefix, *encode(prompt), tokens.suffix, *encode(suffix), tokens.middle]
+        )
 
     def _ask(self, conversation: Conversation) -> _Asked:
         if conversation.template:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer as Backend
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats import unigram
 from caudal.formats.bpe import bpe_token_bytes, build_bpe, pre_tokenizer_of
+from caudal.formats.fill_tokens import FillTokens, find_fill_tokens
 from caudal.formats.model_file import ModelFile
 from caudal.formats.model_folder import ModelFolder
 from caudal.formats.special_tokens import SpecialTokenSplitter
@@ -191,6 +192,13 @@ class Tokenizer:
         if self.vocabulary.model == "bert":
             return None  # a word that is unknown, or too long, becomes one token
         return self._longest_token
+
+    @property
+    def fill_tokens(self) -> FillTokens | None:
+        """What is written around a gap that the model is to fill; None where it can't."""
+        return self.vocabulary.fill_tokens or find_fill_tokens(
+            {**self.user_defined_tokens, **self.special_tokens}
+        )
 
     @property
     def bos_id(self) -> int | None:

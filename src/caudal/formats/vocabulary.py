@@ -10,6 +10,7 @@ from enum import IntEnum
 import numpy as np
 
 from caudal.errors import ModelLoadError
+from caudal.formats.fill_tokens import FillTokens
 from caudal.formats.model_file import ModelFile
 
 
@@ -83,6 +84,12 @@ _ID_KEYS = {
     "unk": "tokenizer.ggml.unknown_token_id",
     "pad": "tokenizer.ggml.padding_token_id",
 }
+_FILL_KEYS = (
+    ("tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"),
+    ("tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"),
+    ("tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"),
+)
+"""Each with what older files call it."""
 _SENTENCEPIECE_IDS = {"bos": 1, "eos": 2, "unk": 0}
 
 
@@ -119,6 +126,7 @@ class Vocabulary:
         eos_ids: Every token that ends an answer.
         suppressed_ids: Tokens that no answer has: what stands for an image or a sound, say.
         edges: Of tokens that are looked for in text otherwise than by their text alone.
+        fill_tokens: What is written around a gap to fill; None where only texts may tell.
     """
 
     source: str
@@ -133,6 +141,7 @@ class Vocabulary:
     eos_ids: frozenset[int]
     suppressed_ids: frozenset[int] = frozenset()
     edges: Mapping[int, TokenEdges] = field(default_factory=dict)
+    fill_tokens: FillTokens | None = None
 
     @classmethod
     def from_gguf(cls, file: ModelFile) -> Vocabulary:
@@ -179,6 +188,7 @@ class Vocabulary:
                 for token in file.get_array("tokenizer.ggml.suppress_tokens", "int", ())
                 if 0 <= token < len(texts)  # others can't come anyway
             ),
+            fill_tokens=_read_fill_tokens(file, len(texts)),
         )
 
     @property
@@ -279,6 +289,15 @@ def _read_ids(file: ModelFile, source: str, model: str, size: int) -> dict[str, 
             token = default if default < size else None
         ids[role] = token
     return ids
+
+
+def _read_fill_tokens(file: ModelFile, size: int) -> FillTokens | None:
+    """Those that the file names, where it names all three."""
+    found: list[int] = []
+    for keys in _FILL_KEYS:
+        given = (file.get_int(key, None) for key in keys)
+        found += [token for token in given if token is not None and 0 <= token < size][:1]
+    return FillTokens(*found) if len(found) == len(_FILL_KEYS) else None
 
 
 def find_ends(texts: list[str], kinds: bytearray) -> set[int]:

@@ -85,6 +85,11 @@ class Chats:
         """A conversation's prompt as text; raises what `prepare` raises."""
         return await self._threads_for(conversation).run(self._preparer.render, conversation)
 
+    async def fill(self, prompt: str, suffix: str) -> list[int]:
+        """The prompt for what is missing between two texts; raises as `ChatPreparer.fill`."""
+        self._texts.check_size("prompt", len(prompt) + len(suffix))
+        return await self._threads.run(self._preparer.fill, prompt, suffix)
+
     async def plan(self, work: ChatWork) -> PlannedChat:
         """All that the engine has to know; raises what `prepare` raises.
 

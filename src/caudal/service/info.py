@@ -40,12 +40,15 @@ class TemplateInfo:
         variables: What it reads that makes a difference; empty for a model that doesn't chat.
         can_think: Whether the model thinks before it answers, as far as the template shows.
         is_default: The model came without one, and this was chosen for it.
+        fills_gaps: Whether the model can write what is missing between two texts, by its template
+            or its vocabulary.
     """
 
     sources: Sequence[str]
     variables: frozenset[str]
     can_think: bool
     is_default: bool
+    fills_gaps: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,6 +96,7 @@ class ModelService(Service):
                 variables=template.variables if chats else frozenset(),
                 can_think=chats and parts.chat.dialect.reasoning_parser != "none",
                 is_default=template.is_default,
+                fills_gaps=chats and parts.chat.fills_gaps,
             ),
             bos_token="" if bos is None else parts.tokenizer.token_text(bos),
             eos_token="" if eos is None else parts.tokenizer.token_text(eos),
@@ -161,7 +162,7 @@ class ModelService(Service):
         started: list[Generation] = []
         try:
             async with self._in_time(context):
-                for prompt in await self._texts.encode_prompts(work):
+                for prompt in await self._prompts(work):
                     started.append(
                         await self._submit(
                             prompt,
@@ -177,6 +178,13 @@ class ModelService(Service):
                 await generation.aclose()
             raise
         return started
+
+    async def _prompts(self, work: CompletionWork) -> list[list[int]]:
+        if work.suffix is None:
+            return await self._texts.encode_prompts(work)
+        [prompt] = work.prompts
+        assert isinstance(prompt, str)
+        return [await self._chats.fill(prompt, work.suffix)]
 
     async def embed(
         self,

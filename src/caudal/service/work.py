@@ -70,6 +70,8 @@ class CompletionWork:
         show_prompt_text: Tell what these say, in this form.
         context_length: Most tokens of each with its answer; None for as many as the model has room
             for.
+        suffix: What is to follow the answer to the one prompt, a text; None where nothing is. Then
+            the prompt is written as the model knows it, and no other field says how.
     """
 
     prompts: Sequence[str | Sequence[int | str]]
@@ -80,6 +82,7 @@ class CompletionWork:
     show_prompt_ids: bool = False
     show_prompt_text: PromptForm | None = None
     context_length: int | None = None
+    suffix: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ import pytest
 from caudal.chat.conversation import Message
 from caudal.chat.packaged import Opening
 from caudal.chat.preparer import ChatPreparer
+from caudal.formats.fill_tokens import FillTokens
 from support.fake_model import (
     END,
     ByteTokenizer,
@@ -122,6 +123,19 @@ def test_raw_prompts_are_all_that_the_model_gets(serve: Serve):
     assert (answer.response, answer.context, answer.prompt_eval_count) == ("yes", None, 8)
     with pytest.raises(ollama.ResponseError, match="raw mode does not support") as caught:
         generate(server, "as it is", raw=True, system="x")
+    assert caught.value.status_code == 400
+
+
+def test_a_gap_is_filled_by_models_that_can(serve: Serve, hello: RunningServer):
+    tokenizer = ByteTokenizer()
+    tokenizer.fill_tokens = FillTokens(1, 2, 3)
+    asked = b"\x01def f():\n\x02return x\x03"
+    executor = ScriptedExecutor(script=b"no", by_prompt={asked: b"x = 1\n"})
+    answer = generate(serve(executor, tokenizer=tokenizer), "def f():\n", suffix="return x")
+    assert answer.response == "x = 1\n"
+    assert answer.context == [*asked, *b"x = 1\n", END]
+    with pytest.raises(ollama.ResponseError, match='"fake" does not support insert') as caught:
+        generate(hello, "def f():\n", suffix="return x")
     assert caught.value.status_code == 400
 
 

@@ -60,7 +60,12 @@ async def generate(
         assert idle is not None
         return idle
     times = times_of(asked)
-    running = await _continued(asked) if asked.body.raw else await _answered(asked)
+    body = asked.body
+    running: RunningText | RunningChat
+    if body.raw:
+        running = await _continued(asked)
+    else:
+        running = await (_filled(asked) if body.suffix else _answered(asked))
     writer = partial(ResponseWriter, prompt=running.prompt.token_ids)
     return await respond(asked, running, times, writer)
 
@@ -92,13 +97,33 @@ async def _continued(asked: Asked[GenerateRequest]) -> RunningText:
     if body.template or body.system or body.preceding:
         raise ParameterError("raw", "raw mode does not support template, system, or context")
     params = params_of(asked)
-    asked.note_ignored(["think"] if body.think else [])
+    asked.note_ignored(name for name in ("think", "suffix") if getattr(body, name))
     cut = Truncation(max_tokens=body.room(model.max_model_len)) if body.truncate else None
     work = CompletionWork(
         prompts=[body.prompt or ""],
         params=params,
         parse_special=True,
         truncation=cut,
+        context_length=body.given_options.context_length,
+    )
+    [running] = await model.complete(work, asked.context)
+    return running
+
+
+async def _filled(asked: Asked[GenerateRequest]) -> RunningText:
+    """What is missing between the prompt and what is to follow, where the model knows how."""
+    body, model = asked.body, asked.model
+    if not model.info.template.fills_gaps:
+        raise ParameterError("suffix", f'"{body.model}" does not support insert')
+    params = params_of(asked)
+    unread = {"system": body.system, "template": body.template, "context": body.preceding}
+    asked.note_ignored([name for name, given in unread.items() if given])
+    asked.note_ignored(["think"] if body.think else [])
+    work = CompletionWork(
+        prompts=[body.prompt or ""],
+        suffix=body.suffix,
+        params=params,
+        show_prompt_ids=True,
         context_length=body.given_options.context_length,
     )
     [running] = await model.complete(work, asked.context)
