@@ -107,13 +107,16 @@ def test_what_fails_when_it_runs(source: str, words: str) -> None:
     ("source", "words"),
     [
         ("{{ range 1000000000 }}{{ end }}", "steps"),
-        ("{{ range 4000 }}{{ range 4000 }}x{{ end }}{{ end }}", "steps"),
+        ("{{ range 400 }}{{ range 400 }}x{{ end }}{{ end }}", "steps"),
         ('{{ $x := "xxxxxxxx" }}{{ range 40 }}{{ $x = print $x $x }}{{ end }}', "characters"),
         ("{{ range 100 }}{{ printf `%999999d` 1 }}{{ end }}", "characters"),
         ('{{ define "a" }}{{ template "a" . }}{{ end }}{{ template "a" . }}', "within each other"),
     ],
 )
-def test_limits(source: str, words: str) -> None:
+def test_limits(source: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert evaluator.MAX_STEPS <= 1_000_000
+    monkeypatch.setattr(evaluator, "MAX_STEPS", 5000)
+    monkeypatch.setattr(evaluator, "MAX_CHARACTERS", 1 << 20)
     with pytest.raises(GoTemplateError, match=words):
         render(source)
 

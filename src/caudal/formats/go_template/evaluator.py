@@ -39,7 +39,7 @@ from caudal.formats.go_template.values import (
     type_name,
 )
 
-MAX_STEPS = 1_000_000
+MAX_STEPS = 500_000
 """Nodes that one run may come to; also turns of loops without any."""
 
 MAX_CHARACTERS = 32 << 20
