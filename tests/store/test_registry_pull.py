@@ -175,6 +175,15 @@ def test_bad_manifests(
         store.pull(f"{registry.host}/me/tiny")
 
 
+def test_what_is_no_model_is_not_fetched(registry: LocalRegistry, store: Store) -> None:
+    registry.add("me/tiny", "latest", ("application/vnd.oci.image.layer.v1.tar", WEIGHTS))
+    with pytest.raises(StoreError, match=r"no weights .* it has application/vnd\.oci\.image"):
+        store.pull(f"{registry.host}/me/tiny")
+    assert registry.asked("GET", "/blobs/") == []
+    registry.add("ai/tiny", "latest", ("application/vnd.docker.ai.gguf.v3", WEIGHTS))
+    assert store.pull(f"{registry.host}/ai/tiny").path.read_bytes() == WEIGHTS
+
+
 def test_a_registry_without_the_model(registry: LocalRegistry, store: Store) -> None:
     with pytest.raises(ModelNotFoundError, match=r"has no me/tiny:7b"):
         store.pull(f"{registry.host}/me/tiny:7b")

@@ -31,9 +31,9 @@ class Base:
     layers: Sequence[Layer]
     annotations: Mapping[str, str] = field(default_factory=dict)
 
-    def of_type(self, media_type: str) -> Sequence[Layer]:
-        """The layers of one type."""
-        return [layer for layer in self.layers if layer.media_type == media_type]
+    def of_type(self, *media_types: str) -> Sequence[Layer]:
+        """The layers of one type, or of some."""
+        return [layer for layer in self.layers if layer.media_type in media_types]
 
 
 def base_of(store: Store, name: str, progress: CreateCallback) -> Base:

@@ -239,7 +239,7 @@ class _Creation:
         if converted is not None:
             yield self._file(oci.MODEL_TYPE, converted, move=True)
         elif self._base is not None:
-            yield from self._base.of_type(oci.MODEL_TYPE)
+            yield from self._base.of_type(*oci.MODEL_TYPES)
         else:
             several = len(source.paths) > 1
             for name, path in zip(source.names, source.paths, strict=True):

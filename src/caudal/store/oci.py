@@ -19,6 +19,8 @@ OCI_MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 
 MODEL_TYPE = "application/vnd.ollama.image.model"
+MODEL_TYPES = (MODEL_TYPE, "application/vnd.docker.ai.gguf.v3")
+"""What weights are: Ollama's type, which we write, and that of Docker's models."""
 TEMPLATE_TYPE = "application/vnd.ollama.image.template"
 PROMPT_TYPE = "application/vnd.ollama.image.prompt"
 """What templates were called once."""
@@ -140,9 +142,9 @@ class ImageManifest:
         """The hash of its bytes in hex."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
-    def of_type(self, media_type: str) -> Sequence[Layer]:
-        """The layers of one type."""
-        return [layer for layer in self.layers if layer.media_type == media_type]
+    def of_type(self, *media_types: str) -> Sequence[Layer]:
+        """The layers of one type, or of some."""
+        return [layer for layer in self.layers if layer.media_type in media_types]
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:

@@ -20,7 +20,7 @@ from caudal.errors import ModelNameError, StoreError
 from caudal.store.checked import CheckedFiles
 from caudal.store.facts import DESCRIPTION, LICENCE, REFERENCE, read_sources
 from caudal.store.names import RegistryName, parse_kept_name
-from caudal.store.oci import MAX_MANIFEST_BYTES, MODEL_TYPE, ImageConfig, ImageManifest, Layer
+from caudal.store.oci import MAX_MANIFEST_BYTES, MODEL_TYPES, ImageConfig, ImageManifest, Layer
 from caudal.store.package import NO_PACKAGE, Package, read_package
 from caudal.store.stored import ModelOrigin, StoredModel
 
@@ -78,7 +78,7 @@ class KeptModel:
     @property
     def weights(self) -> Sequence[Layer]:
         """The layers with its weights: files with titles, or else one, the last, as Ollama does."""
-        layers = self.manifest.of_type(MODEL_TYPE)
+        layers = self.manifest.of_type(*MODEL_TYPES)
         return layers if all(layer.title for layer in layers) else layers[-1:]
 
     def find_damage(self, *, again: bool, report: Callable[[int], None]) -> str | None:

@@ -206,6 +206,6 @@ def _fetch(store: Store, source: UrlSource, layers: dict[str, Layer]) -> Fetch:
         source.size,
         item=source.name,
         etag=source.etag,
-        whole=lambda: False,
+        whole=lambda _: False,
         keep=keep,
     )

@@ -136,11 +136,14 @@ class _HubPull:
             )
         async with open_client(CONNECTIONS) as client:
             fetches = [self._fetch(client, name) for name in missing]
-            needed = sum(fetch.size - fetch.completed for fetch in fetches if not fetch.whole())
-            what = f"pulling hf:{self._repository.name}"
-            self._store.layout.create()
-            require_free_space(self._store.home, needed, what)
+            needed = sum(
+                fetch.size - fetch.completed
+                for fetch in fetches
+                if not fetch.digest or self._store.blob(fetch.digest) is None
+            )
             if fetches:
+                what = f"pulling hf:{self._repository.name}"
+                require_free_space(fetches[0].path.parent, needed, what)
                 await Fetches(fetches, self._progress).run()
         for name in missing:
             if name not in self._blobs:  # it was here
@@ -197,7 +200,7 @@ class _HubPull:
             item=name,
             digest=digest,
             etag=file.git_hash,
-            whole=lambda: bool(digest) and self._store.is_whole(digest, file.size),
+            whole=lambda report: bool(digest) and self._store.is_whole(digest, file.size, report),
             keep=keep,
         )
 

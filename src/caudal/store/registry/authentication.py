@@ -12,7 +12,7 @@ from caudal.errors import StoreError
 from caudal.store.registry.challenge import Challenge, parse_challenges
 from caudal.store.registry.credentials import Credentials
 from caudal.store.transfer.download import bounded_body
-from caudal.store.transfer.http import is_loopback, sent, shown
+from caudal.store.transfer.http import sent, shown
 from caudal.store.transfer.retries import check_transient
 
 _MOST_TOKEN_BYTES = 1 << 20
@@ -97,7 +97,7 @@ class Authentication:
             )
             content = str(form).encode()
             form_type = {"Content-Type": "application/x-www-form-urlencoded"}
-            answer = sent(self._client, "POST", realm, form_type, body=lambda: content)
+            answer = sent(self._client, "POST", realm, form_type, body=lambda: content, secret=True)
         else:
             asks = httpx2.QueryParams({**named, "scope": wanted})
             url = realm.copy_with(params=realm.params.merge(asks))
@@ -128,7 +128,7 @@ class Authentication:
             realm = httpx2.URL(text)
         except httpx2.InvalidURL:
             realm = httpx2.URL("")
-        plain = realm.scheme == "http" and (registry.scheme == "http" or is_loopback(realm.host))
+        plain = realm.scheme == registry.scheme == "http"
         if not realm.host or not (realm.scheme == "https" or plain):
             raise StoreError(
                 f"{self._host} wants tokens from {text[:80]!r}, which can't be trusted"

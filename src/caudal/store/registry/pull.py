@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from caudal.errors import StoreError
 from caudal.store.disk import explained_os_errors, require_free_space
 from caudal.store.names import RegistryName
-from caudal.store.oci import ImageManifest, Layer
+from caudal.store.oci import MODEL_TYPES, ImageManifest, Layer
 from caudal.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
 from caudal.store.registry.client import RegistryClient, Repository, layer_in_words
 from caudal.store.stored import StoredModel
@@ -67,6 +67,12 @@ async def _pull(
             manifest = ImageManifest.from_bytes(raw)
         except ValueError as error:
             raise StoreError(f"{name.full} is no model: {error}") from error
+        if not manifest.of_type(*MODEL_TYPES):
+            kinds = sorted({layer.media_type for layer in manifest.layers})[:5]
+            raise StoreError(
+                f"{name.full} has no weights that Caudal reads; it has "
+                + (", ".join(kinds) or "nothing at all")
+            )
         layers = {each.digest: each for each in manifest.blobs}.values()
         fetches = _missing(store, [_fetch(store, client, each) for each in layers], progress)
         if fetches:
@@ -88,6 +94,7 @@ def _missing(store: Store, fetches: Sequence[Fetch], progress: ProgressCallback)
 
         if store.is_whole(fetch.digest, fetch.size, checking):
             fetch.completed = fetch.size
+            fetch.clear()
             progress(fetch.event())
         else:
             fetch.completed = count_there(fetch.path, fetch.size)
@@ -103,6 +110,6 @@ def _fetch(store: Store, client: RegistryClient, layer: Layer) -> Fetch:
         layer.size,
         item=layer_in_words(layer),
         digest=digest,
-        whole=lambda: store.is_whole(digest, layer.size),
+        whole=lambda report: store.is_whole(digest, layer.size, report),
         keep=lambda path, report: store.add_blob(path, digest=digest, move=True, report=report),
     )

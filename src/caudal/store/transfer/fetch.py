@@ -34,7 +34,8 @@ class Fetch:
         digest: `sha256:HEX`; empty where nobody has said it.
         etag: What the server calls its content, where the digest isn't known.
         item: What people know it by.
-        whole: Whether it has come some other way: by another thread or process.
+        whole: Whether it has come some other way: by another thread or process. It is called in
+            another thread, and given what to call with the number of bytes that it has checked.
         keep: Checks the file and takes it from where it has grown; in another thread. It is given
             what to call with the number of bytes that it has checked.
     """
@@ -46,7 +47,7 @@ class Fetch:
         size: int,
         *,
         item: str,
-        whole: Callable[[], bool],
+        whole: Callable[[Callable[[int], None]], bool],
         keep: Callable[[Path, Callable[[int], None]], object],
         digest: str = "",
         etag: str = "",
@@ -67,6 +68,19 @@ class Fetch:
         return PullProgress(
             stage or self.stage, self.item, self.completed, self.size, detail, self.digest
         )
+
+    @property
+    def lock_path(self) -> Path:
+        """Locked by whoever fetches it."""
+        return self.path.with_name(f"{self.path.name}.lock")
+
+    def clear(self) -> None:
+        """Once it is whole: delete what another attempt has left.
+
+        Whoever waits for the lock, or makes a new one, sees that it is whole.
+        """
+        forget_partial(self.path)
+        self.lock_path.unlink(missing_ok=True)
 
 
 class Fetches:
@@ -107,14 +121,13 @@ class Fetches:
             raise first_of(error) from None
 
     async def _run(self, fetch: Fetch) -> None:
-        lock = FileLock(fetch.path.with_name(fetch.path.name + ".lock"))
+        lock = FileLock(fetch.lock_path)
         async with self._at_once:
             await self._wait_for(lock, fetch)
             try:
-                if not fetch.whole():
+                if not await asyncio.to_thread(fetch.whole, self._counter(fetch)):
                     await self._fetch(fetch)
-                # Whoever waits for this one, or makes a new one, sees that it is whole.
-                Path(lock.lock_file).unlink(missing_ok=True)
+                fetch.clear()
             finally:
                 lock.release()
         fetch.stage, fetch.completed = PullStage.DOWNLOADING, fetch.size
@@ -152,7 +165,6 @@ class Fetches:
                     ) from error
                 retrying("what was there already has another content; starting over")
             else:
-                forget_partial(fetch.path)
                 return
 
     async def _download(self, fetch: Fetch, retrying: Callable[[str], None]) -> bool:

@@ -69,6 +69,7 @@ async def sent(
     *,
     authorization: str = "",
     body: Body | None = None,
+    secret: bool = False,
 ) -> AsyncIterator[httpx2.Response]:
     """An answer whose body hasn't been read, behind all redirects.
 
@@ -79,9 +80,11 @@ async def sent(
         headers: What goes along everywhere.
         authorization: The credentials for the first URL's origin, and for no other.
         body: What is sent.
+        secret: Whether the body is for the first URL's origin alone.
 
     Raises:
-        StoreError: It leads on and on, or from an encrypted connection to a plain one.
+        StoreError: It leads on and on, or from an encrypted connection to a plain one, or a secret
+            elsewhere.
         httpx2.TransportError: It didn't come through.
     """
     home = origin(url)
@@ -100,10 +103,12 @@ async def sent(
         finally:
             await response.aclose()
         before, url = url, _joined(url, target)
-        if before.scheme == "https" and url.scheme == "http" and not is_loopback(url.host):
+        if before.scheme == "https" and url.scheme == "http":
             raise StoreError(f"{shown(before)} leads to {shown(url)}, which isn't encrypted")
         if url.scheme not in ("http", "https"):
             raise StoreError(f"{shown(before)} leads to {shown(url)}, which can't be asked")
+        if secret and origin(url) != home:
+            raise StoreError(f"{shown(before)} leads elsewhere with a secret: to {shown(url)}")
     raise StoreError(f"{shown(url)} leads on and on")
 
 
