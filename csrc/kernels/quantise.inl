@@ -41,13 +41,17 @@ static void read_floats(TensorType type, const std::byte* from, int64_t count, f
     }
 }
 
-static bool all_finite(const float* x, int64_t count) {
+// Beyond this no scale in half precision reaches, and the sums of a search might not be finite.
+constexpr float kMostQuantised = 0x1p28f;
+
+// The largest magnitude, by its bits, which are in the order of the numbers: infinity and NaN last.
+static uint32_t largest_magnitude(const float* x, int64_t count) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < count; ++i) {
         const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
         largest = bits > largest ? bits : largest;
     }
-    return largest < 0x7f800000u;
+    return largest;
 }
 
 static bool write_f16(const float* x, int64_t count, std::byte* out) {
@@ -300,7 +304,8 @@ static bool write_superblocks(const float* x, int64_t count, std::byte* out) {
 }
 
 static bool write_blocks(TensorType type, const float* x, int64_t count, std::byte* out) {
-    if (!all_finite(x, count)) return false;
+    const uint32_t largest = largest_magnitude(x, count);
+    if (largest >= std::bit_cast<uint32_t>(std::numeric_limits<float>::infinity())) return false;
     switch (type) {
         case TensorType::F32:
             std::memcpy(out, x, static_cast<size_t>(count) * sizeof(float));
@@ -309,6 +314,11 @@ static bool write_blocks(TensorType type, const float* x, int64_t count, std::by
             return write_f16(x, count, out);
         case TensorType::BF16:
             return write_bf16(x, count, out);
+        default:
+            break;
+    }
+    if (largest > std::bit_cast<uint32_t>(kMostQuantised)) return false;
+    switch (type) {
         case TensorType::Q4_0:
             return write_small_blocks<TensorType::Q4_0>(x, count, out);
         case TensorType::Q4_1:

@@ -187,7 +187,7 @@ SPACES = {
 
 def sentencepiece(merges: list[list[str]]) -> dict[str, Any]:
     texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    texts += ["▁", "a", "b", "c", "ab", "▁a", "abc", "bc"]
+    texts += ["▁", "a", "b", "c", "ab", "▁a", "abc", "bc", "▁▁", "▁▁▁", "▁▁▁▁"]
     texts += [f"<unused{i}>" for i in range(300 - len(texts))]
     return {
         "vocab": {text: token for token, text in enumerate(texts)},
@@ -199,12 +199,14 @@ def sentencepiece(merges: list[list[str]]) -> dict[str, Any]:
 
 
 def test_merges_of_sentencepiece_become_scores(tmp_path: Path) -> None:
-    merges = [["b", "c"], ["▁", "a"], ["a", "b"], ["a", "bc"], ["ab", "c"]]
+    # Of one score: `▁▁`, `▁▁▁` and `▁▁▁▁`, whose merges are in the order of their parts' lengths.
+    runs = [["▁▁▁", "▁"], ["▁▁", "▁▁"], ["▁▁", "▁"], ["▁", "▁▁▁"], ["▁", "▁▁"], ["▁", "▁"]]
+    merges = [*runs, ["b", "c"], ["▁", "a"], ["a", "b"], ["a", "bc"], ["ab", "c"]]
     folder = with_tokenizer(tmp_path / "folder", SPACES, **sentencepiece(merges))
     path = convert_model(stored(folder), tmp_path / "m.gguf")
     with open_source(stored(folder)) as (_, before), open_source(stored(path)) as (file, after):
         assert file.get_str("tokenizer.ggml.model") == "llama"
-        for text in ("abc", "a abc ab", "bcab é"):
+        for text in ("abc", "a abc ab", "bcab é", "a    b      a"):
             assert after.encode(text) == before.encode(text)
         assert len(after.encode("abc", add_special=False)) == 1
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from caudal.conversion.errors import ConversionError
 from caudal.errors import ModelLoadError
-from caudal.formats.bpe_pretokenizers import name_of
+from caudal.formats.bpe import bpe_token_bytes
+from caudal.formats.bpe_pretokenizers import PreTokenizer, name_of
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.any_tokenizer import folder_tokenizer
 from caudal.formats.huggingface.bpe_steps import ByteLevel, SentencePiece, read_bpe_steps
@@ -36,6 +37,7 @@ _SAMPLES = (
     "今日は世界。你好,世界 한국어 ไทย हिन्दी עברית العربية 🙂👩‍🚀",
     "def f(x):\n    return {'a': x**2, \"b\": [1.5e-3, 0xFF]}  # 100_000\r\n",
     " leading, trailing ",
+    "        deep\n\n\n\n\tindentation            x",
 )
 
 
@@ -92,7 +94,8 @@ def _bpe(
     merges = read_merges(vocabulary.source, content["model"])
     lines = [f"{left} {right}" for left, right in merges]
     if isinstance(steps, ByteLevel):
-        name = name_of(steps.rules, preferred=architecture)
+        names = (name_of(rules, preferred=architecture) for rules in _nearest(steps.rules))
+        name = next((each for each in names if each is not None), None)
         if name is None:
             raise ConversionError(
                 f"{vocabulary.source}: GGUF has no name for the way in which this tokenizer cuts "
@@ -104,6 +107,17 @@ def _bpe(
         return {"model": "gemma4", "pre": "gemma4", "merges": lines, **own}
     scores = _scores(vocabulary, merges, steps)
     return {"model": "llama", "pre": "default", "scores": scores, **own}
+
+
+def _nearest(rules: PreTokenizer) -> Iterator[PreTokenizer]:
+    """Rules, and those that come to the same: on text in normal form C, and, if merges make every
+    token, whether or not a word that is a token is taken without merging.
+    """
+    yield rules
+    yield replace(rules, nfc=False)
+    other = replace(rules, ignore_merges=not rules.ignore_merges)
+    yield other
+    yield replace(other, nfc=False)
 
 
 def _scores(
@@ -119,19 +133,38 @@ def _scores(
             f"{vocabulary.source}: this tokenizer cuts text at spaces before it merges, which GGUF "
             "has no key for"
         )
-    ranks: dict[str, int] = {}
-    last = ""
-    for left, right in merges:
-        made = left + right
-        if made != last and made in ranks:
-            raise ConversionError(
-                f"{vocabulary.source}: its merges aren't those of SentencePiece, which GGUF's "
-                f"scores stand for: {made!r:.40} is made early and late"
-            )
-        ranks.setdefault(made, len(ranks))
-        last = made
+    ranks = _ranks(vocabulary.source, merges)
     found = (ranks.get(text) for text in vocabulary.texts)
     return np.array([_NO_SCORE if rank is None else -float(rank) for rank in found], np.float32)
+
+
+def _ranks(source: str, merges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """Which score, from the best one on, each token has that merges make.
+
+    Merges are written by the scores of what they make, those of one score by the length of their
+    left parts, then of their right ones, longest first. Tokens whose merges are mixed have the same
+    score, then.
+
+    Raises:
+        ConversionError: The merges aren't in such an order.
+    """
+    last = {left + right: index for index, (left, right) in enumerate(merges)}
+    ranks: dict[str, int] = {}
+    rank, end = -1, -1  # of the tokens whose merges are mixed, and the last of these
+    made_before, lengths_before = "", (0, 0)
+    for index, (left, right) in enumerate(merges):
+        made, lengths = left + right, (len(left), len(right))
+        if index > end:
+            rank += 1
+        elif made != made_before and lengths > lengths_before:
+            raise ConversionError(
+                f"{source}: its merges aren't those of SentencePiece, which GGUF's scores stand "
+                f"for: {made!r:.40} is made early and late"
+            )
+        end = max(end, last[made])
+        made_before, lengths_before = made, lengths
+        ranks.setdefault(made, rank)
+    return ranks
 
 
 def _unigram(content: Mapping[str, Any]) -> dict[str, MetadataValue]:
@@ -210,7 +243,7 @@ def _check(tokenizer: Tokenizer, written: FolderModel) -> None:
         read = Tokenizer.from_gguf(written)
     except ModelLoadError as error:
         raise ConversionError(f"its tokenizer can't be written to a GGUF file: {error}") from error
-    for text in _SAMPLES:
+    for text in (*_SAMPLES, *_words(tokenizer.vocabulary)):
         if read.encode(text) != tokenizer.encode(text):
             raise ConversionError(
                 f"{written.path}: GGUF's keys don't say all of how this tokenizer cuts text: "
@@ -220,3 +253,14 @@ def _check(tokenizer: Tokenizer, written: FolderModel) -> None:
         raise ConversionError(
             f"{written.path}: GGUF's keys don't name all tokens that end an answer, or all tokens"
         )
+
+
+def _words(vocabulary: Vocabulary) -> Iterator[str]:
+    """The texts of tokens of byte-level BPE, each of which merges have to make."""
+    if vocabulary.model != "gpt2":
+        return
+    for token in vocabulary.ids_of_kind(TokenKind.NORMAL):
+        try:
+            yield bpe_token_bytes(vocabulary.texts[token]).decode()
+        except UnicodeDecodeError:
+            continue  # a part of a character, which no text consists of
