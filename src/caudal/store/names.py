@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -109,6 +110,8 @@ class RegistryName:
 
     def _fault(self) -> str | None:
         """What is wrong with it, and what would be right."""
+        if self.host.lower().startswith(("pypi:", "hf:")):
+            return f"its host is {self.host!r}, which begins another form of names"
         for what, part, pattern, limit in (
             ("host", self.host, _HOST, _MAX_HOST_LENGTH),
             ("namespace", self.namespace, _NAMESPACE, MAX_PART_LENGTH),
@@ -244,14 +247,14 @@ def parse_model_name(text: str) -> ModelReference:
     if mark:
         return _parse_url(text, scheme.lower(), rest)
     if text[0] in ".~/" or text[-1] == "/" or "\\" in text:
-        return FileReference(Path(text).expanduser())
+        return _file(text)
     host, _, rest = text.partition("/")
     if host.lower() in _HUB_HOSTS and rest:
         return _parse_hub(text, rest)
+    if text.lower().endswith(".gguf") or text.count("/") > 2:
+        return _file(text)
     if host.lower() == _PACKAGE_HOST and rest.startswith(f"{_PACKAGE_NAMESPACE}/"):
         return _package_or_name(text)
-    if text.lower().endswith(".gguf") or text.count("/") > 2:
-        return FileReference(Path(text).expanduser())
     return _parse_registry_name(text, text, "https")
 
 
@@ -270,6 +273,10 @@ def parse_kept_name(text: str) -> RegistryName:
 def stored_name(reference: KeptReference) -> RegistryName:
     """Under which name a store keeps what is meant."""
     return reference if isinstance(reference, RegistryName) else reference.stored
+
+
+def _file(text: str) -> FileReference:
+    return FileReference(Path(os.path.expanduser(text)))  # noqa: PTH111 - `Path`'s raises for ~x
 
 
 def _parse_registry_name(text: str, rest: str, scheme: str) -> RegistryName:
@@ -296,12 +303,12 @@ def _package_or_name(text: str) -> PackageReference | RegistryName:
         return name
 
 
-def _parse_url(text: str, scheme: str, rest: str) -> UrlReference | RegistryName:
+def _parse_url(text: str, scheme: str, rest: str) -> ModelReference:
     if scheme not in ("http", "https"):
         raise ModelNameError(f"{text!r} is not a model name: {scheme}:// is not known. {_FORMS}")
     try:
         parts = urlsplit(text)
-        host = parts.hostname
+        host, _ = parts.hostname, parts.port  # which is a number
     except ValueError as error:
         raise ModelNameError(f"{text!r} is not a model name: {error}") from error
     if not host or not _HOST.fullmatch(parts.netloc):
@@ -309,15 +316,22 @@ def _parse_url(text: str, scheme: str, rest: str) -> UrlReference | RegistryName
             f"{text!r} is not a model name: a URL must name a host, and neither user nor password"
         )
     if not parts.path.lower().endswith(".gguf"):
+        rest = rest.removesuffix("/")
         if rest.count("/") != 2:
             raise ModelNameError(
                 f"{text!r} is not a model name: a URL must end in .gguf, "
                 "or be SCHEME://HOST/NAMESPACE/NAME:TAG of a registry"
             )
+        if host in (*_HUB_HOSTS, _PACKAGE_HOST):
+            return parse_model_name(rest)  # a page's address is what it is about
         return _parse_registry_name(text, rest, scheme)
     if scheme == "http" and host not in _LOOPBACK:
         raise ModelNameError(f"{text!r} is not fetched without encryption; write https://")
-    return UrlReference(text)
+    reference = UrlReference(text)
+    fault = reference.stored._fault()
+    if fault is not None:
+        raise ModelNameError(f"{text!r} is not a model name: {fault}")
+    return reference
 
 
 def _parse_hub(text: str, rest: str) -> HubReference:
