@@ -125,6 +125,10 @@ class StoreError(CaudalError):
     """A model could not be fetched, verified or written to the store."""
 
 
+class ForeignModelError(StoreError):
+    """A model is in a directory that isn't ours to change."""
+
+
 class ParameterError(CaudalError):
     """A request parameter is invalid; becomes a 400 that names it.
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from caudal.errors import StoreError
+from caudal.errors import ForeignModelError, StoreError
 from caudal.store import oci
 from caudal.store.blob_store import BlobStore
 from caudal.store.disk import explained_os_errors
@@ -259,11 +259,12 @@ class Store(BlobStore):
 
         Raises:
             ModelNotFoundError: It isn't in the store.
-            StoreError: It is in Ollama's directory only; or the store cannot be written to.
+            ForeignModelError: It is in Ollama's directory only.
+            StoreError: The store cannot be written to.
         """
         model = self._lookup.kept(name)
         if model.origin is ModelOrigin.OLLAMA:
-            raise StoreError(
+            raise ForeignModelError(
                 f"{model.shown_name} is Ollama's ({model.locate(model.manifest.config).parents[1]})"
                 f", which Caudal leaves alone. Remove it with: ollama rm {model.name.ollama}"
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,11 @@ _OOM_SCORE = 500
 
 
 class _Reports:
-    """Writes reports, those of bytes that are done only as often as somebody may look."""
+    """Writes reports, but none twice in a row."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._last: Mapping[str, Any] = {}
 
     def write(self, message: JobSays) -> None:
         data = pack(message)
@@ -47,10 +49,15 @@ class _Reports:
         report: dict[str, Any] = {"status": done.status}
         if done.digest:
             report |= {"digest": done.digest, "total": done.total, "completed": done.completed}
-        self.write(JobReport(report))
+        self._report(report)
 
     def created(self, done: CreateProgress) -> None:
-        self.write(JobReport(done.to_json()))
+        self._report(done.to_json())
+
+    def _report(self, report: dict[str, Any]) -> None:
+        if report != self._last:
+            self._last = report
+            self.write(JobReport(report))
 
 
 def _run(job: StoreJob, reports: _Reports) -> None:

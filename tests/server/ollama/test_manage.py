@@ -19,6 +19,8 @@ from caudal.fleet.catalogue import StoredModels
 from caudal.fleet.fleet import Fleet
 from caudal.fleet.options import FleetOptions
 from caudal.loading.options import LoadOptions
+from caudal.packaging.create import create_model
+from caudal.packaging.recipe import Recipe
 from caudal.server.served_store import ServedStore
 from caudal.store import Store
 from caudal.workers.launcher import ServingOptions
@@ -298,3 +300,26 @@ def test_our_commands_ask_such_a_server(managed: Managed, base: str):
     unknown = CliRunner().invoke(app, ["run", "nobody", "Hi"], env={"OLLAMA_HOST": managed.url})
     assert unknown.exit_code == 1
     assert "model 'nobody' not found" in unknown.stderr
+
+
+def test_ollamas_models_are_served_and_left_alone(
+    managed: Managed, gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    theirs = Store(tmp_path / "models")
+    create_model(theirs, "theirs", Recipe(files={"tiny.gguf": gguf}, system="Be brief."))
+    before = {path: path.stat() for path in (tmp_path / "models/blobs").iterdir()}
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "models"))
+    assert "theirs:latest" in managed.names()
+    said = managed.client.chat(
+        "theirs", [{"role": "user", "content": "Hi"}], options={"num_predict": 1}
+    )
+    assert said.eval_count == 1
+    with pytest.raises(ollama.ResponseError, match="which Caudal leaves alone") as refused:
+        managed.client.delete("theirs")
+    assert refused.value.status_code == 403
+    managed.client.create("ours", from_="theirs", parameters={"num_predict": 2})
+    assert managed.client.show("ours").modelfile is not None
+    managed.client.delete("ours")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "models/blobs").iterdir()} == {
+        path: status.st_mtime_ns for path, status in before.items()
+    }

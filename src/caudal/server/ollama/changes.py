@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from caudal.errors import ModelNotFoundError
+from caudal.errors import ForeignModelError, ModelNotFoundError
 from caudal.reading.fields import RequestObject
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
@@ -58,6 +58,8 @@ async def delete_model(
     name = checked_name(body.wanted, f'name "{body.wanted}" is invalid')
     try:
         await asyncio.to_thread(store.remove, name)
+    except ForeignModelError as error:
+        raise HTTPException(403, str(error)) from error
     except ModelNotFoundError as error:
         raise HTTPException(404, f"model '{body.wanted}' not found") from error
     await take_note(request)
