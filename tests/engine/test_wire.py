@@ -229,6 +229,15 @@ def test_errors_arrive_with_all_that_they_say(
     assert vars(there) == vars(error)
 
 
+def test_an_error_that_is_not_known_there_is_what_it_builds_on() -> None:
+    data = ErrorData.of(QueueFullError(3, 5))
+    assert data.bases == ("CaudalError",)
+    unknown = ErrorData("Elsewhere", "it is full", {"limit": 3}, ("QueueFullError", "CaudalError"))
+    there = unpack(pack(unknown), ErrorData).error()
+    assert type(there) is QueueFullError
+    assert (str(there), there.limit) == ("it is full", 3)
+
+
 def test_an_error_of_another_kind_is_none_of_ours() -> None:
     with pytest.raises(ValueError, match="KeyError"):
         ErrorData("KeyError", "x", {}).error()

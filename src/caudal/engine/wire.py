@@ -37,17 +37,23 @@ class ErrorData(msgspec.Struct, frozen=True):
         kind: The name of its class.
         message: For the person who reads it.
         fields: Its attributes.
+        bases: The names of the classes that its class builds on, the nearest first: it is raised
+            again as the first that is known there, where not all modules are loaded that are here.
     """
 
     kind: str
     message: str
     fields: dict[str, Any]
+    bases: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, error: CaudalError) -> ErrorData:
         """An error's data."""
         fields = {name: value for name, value in vars(error).items() if name[0] != "_"}
-        return cls(type(error).__name__, str(error), fields)
+        kind, *bases = (
+            each.__name__ for each in type(error).__mro__ if issubclass(each, CaudalError)
+        )
+        return cls(kind, str(error), fields, tuple(bases))
 
     def error(self) -> CaudalError:
         """The error again.
@@ -55,10 +61,11 @@ class ErrorData(msgspec.Struct, frozen=True):
         Raises:
             ValueError: There is no error of this kind.
         """
-        for kind in _kinds(CaudalError):
-            if kind.__name__ == self.kind:
+        known = {kind.__name__: kind for kind in _kinds(CaudalError)}
+        for name in (self.kind, *self.bases):
+            if name in known:
                 fields = {name: _as_attribute(value) for name, value in self.fields.items()}
-                return kind.restored(self.message, fields)
+                return known[name].restored(self.message, fields)
         raise ValueError(f"there is no error of the kind {self.kind!r}")
 
 

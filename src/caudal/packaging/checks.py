@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
+from caudal.conversion import ConversionError, find_mix
 from caudal.errors import ParameterError, TemplateError
 from caudal.formats.go_template.detection import is_go_template
 from caudal.formats.go_template.ollama import OllamaTemplate
@@ -30,6 +31,11 @@ def checked_recipe(name: str, recipe: Recipe) -> Recipe:
     parse_kept_name(name)
     if recipe.from_ is None and not recipe.files:
         raise ParameterError("from", "neither 'from' or 'files' was specified")
+    if recipe.quantize is not None:
+        try:
+            find_mix(recipe.quantize)
+        except ConversionError as error:
+            raise ParameterError("quantize", str(error)) from error
     for message in recipe.messages:
         if message.role not in ROLES:
             raise ParameterError(

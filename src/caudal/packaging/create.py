@@ -22,7 +22,12 @@ from caudal.models import build_program
 from caudal.packaging.adapter_files import adapter_file
 from caudal.packaging.base import Base, base_of
 from caudal.packaging.checks import checked_recipe
-from caudal.packaging.create_progress import CreateCallback, CreateProgress, ignore_progress
+from caudal.packaging.create_progress import (
+    Count,
+    CreateCallback,
+    CreateProgress,
+    ignore_progress,
+)
 from caudal.packaging.layers import messages_layer, params_layer
 from caudal.packaging.parameters import without_effect
 from caudal.packaging.pieces import Piece, PieceKind, sort_files
@@ -35,8 +40,6 @@ from caudal.store.incoming import BlobInfo, MissingBlobError
 from caudal.store.oci import ImageConfig, Layer
 from caudal.store.stored import model_of_files
 
-_WHOLE_MODEL = "0" * 19
-"""What Ollama counts the quantising of a model under."""
 _MODELS = (PieceKind.GGUF, PieceKind.FOLDER)
 _ADAPTERS = (PieceKind.ADAPTER, PieceKind.ADAPTER_FOLDER)
 _WEIGHTS = "model.gguf"
@@ -130,6 +133,7 @@ class _Creation:
         self._base = base
         self._directory = directory
         self._progress = progress
+        self._counts = 0
         self._before = {path.name for path in store.layout.shelf.blobs.iterdir()}
 
     def run(
@@ -225,8 +229,12 @@ class _Creation:
             return None
         words = "converting model" if is_folder else f"quantizing {now} model to {wanted}"
 
+        count: Count | None = None
+
         def report(done: ConversionProgress) -> None:
-            self._progress(CreateProgress(words, _WHOLE_MODEL, done.completed, done.total))
+            nonlocal count
+            count = count or self._count(words, done.total)
+            count(done.completed)
 
         self._progress(CreateProgress(words))
         path = self._directory / _WEIGHTS
@@ -304,15 +312,16 @@ class _Creation:
     def _file(
         self, media_type: str, path: Path, *, title: str | None = None, move: bool = False
     ) -> Layer:
-        def report(done: int) -> None:
-            self._progress(CreateProgress(words, completed=done, total=size))
-
-        size = path.stat().st_size
         words = f"hashing {path.name}" if move else f"copying {title or path.name}"
+        report = self._count(words, path.stat().st_size)
         blob = self._held(path) or self._store.add_blob(path, move=move, report=report)
         if title is None:
             return Layer(media_type, blob.digest, blob.size)
         return Layer.of_file(media_type, blob.digest, blob.size, title)
+
+    def _count(self, words: str, total: int) -> Count:
+        self._counts += 1
+        return Count(self._progress, words, self._counts, total)
 
     def _held(self, path: Path) -> BlobInfo | None:
         """The blob that a file is already; None where it isn't one."""
