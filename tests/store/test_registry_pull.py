@@ -233,12 +233,17 @@ def test_a_killed_pull_goes_on(registry: LocalRegistry, store: Store) -> None:
     )
     notes = store.home / "downloads" / f"{digest_of(WEIGHTS).replace(':', '-')}.partial.ranges"
     deadline = time.monotonic() + 30
-    while not notes.exists():
+
+    def received() -> int:
+        noted = json.loads(notes.read_bytes())["there"] if notes.exists() else []
+        return sum(end - start for start, end in noted)
+
+    while received() < PART - 1:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    there = sum(end - start for start, end in json.loads(notes.read_bytes())["there"])
+    there = received()
     assert (there, store.list()) == (PART - 1, [])
     registry.let_go()
     registry.requests.clear()
