@@ -153,16 +153,15 @@ class Fetches:
             fetch.stage, fetch.completed = PullStage.VERIFYING, 0
             try:
                 await asyncio.to_thread(fetch.keep, fetch.path, self._counter(fetch))
-            except RefusedContentError:
+            except (RefusedContentError, WrongDigestError) as error:
                 forget_partial(fetch.path)
-                raise
-            except WrongDigestError as error:
-                forget_partial(fetch.path)
-                if not resumed:
+                if not resumed and isinstance(error, WrongDigestError):
                     raise RefusedContentError(
                         f"{fetch.source.name} isn't what it is said to be and was discarded: "
                         f"{error.reason}"
                     ) from error
+                if not resumed:
+                    raise
                 retrying("what was there already has another content; starting over")
             else:
                 return
