@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from caudal.conversion import ConversionProgress, convert_model, find_mix
-from caudal.errors import ModelLoadError, StoreError
+from caudal.errors import ModelLoadError, ParameterError, StoreError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.huggingface.model import FolderModel
 from caudal.formats.lora.base import AdapterBase
@@ -66,9 +66,9 @@ def create_model(
     Raises:
         ModelNameError: It isn't a name that a model can have.
         ModelNotFoundError: What the recipe builds on isn't there, nor can it be pulled.
-        ModelLoadError: A file isn't what it should be; names it, and what is wrong.
+        ParameterError: A file isn't what it should be, or a parameter; names it, and what is wrong.
+        ModelLoadError: What the recipe builds on can't be read.
         ConversionError: The weights can't become what they should.
-        ParameterError: A parameter can't be; names it.
         TemplateError: The template can't be parsed; names the line.
         StoreError: A blob isn't there, or the store can't be written to, as on a full disk.
     """
@@ -82,8 +82,8 @@ def create_model(
 
 def _create(store: Store, name: str, recipe: Recipe, progress: CreateCallback) -> StoredModel:
     base = None if recipe.from_ is None else base_of(store, recipe.from_, progress)
-    pieces = _sorted(store, recipe.files, progress)
-    adapters = _sorted(store, recipe.adapters, progress)
+    pieces = _sorted(store, "files", recipe.files, progress)
+    adapters = _sorted(store, "adapters", recipe.adapters, progress)
     with explained_os_errors(store.home), store.workspace() as directory:
         creation = _Creation(store, name, recipe, base, directory, progress)
         config, layers = creation.run(pieces, adapters)
@@ -96,8 +96,17 @@ def _create(store: Store, name: str, recipe: Recipe, progress: CreateCallback) -
     return stored
 
 
+@contextlib.contextmanager
+def _blamed(field: str) -> Iterator[None]:
+    """Blames a recipe for files that are none of a model, or not of this one."""
+    try:
+        yield
+    except ModelLoadError as error:
+        raise ParameterError(field, str(error)) from error
+
+
 def _sorted(
-    store: Store, files: Mapping[str, Path | str], progress: CreateCallback
+    store: Store, field: str, files: Mapping[str, Path | str], progress: CreateCallback
 ) -> Sequence[Piece]:
     """What a recipe's files are."""
     if not files:
@@ -110,7 +119,8 @@ def _sorted(
             raise StoreError(f"{name}: there is no blob {place} in the store; send it first")
         located[name] = path
     try:
-        return sort_files(located)
+        with _blamed(field):
+            return sort_files(located)
     except OSError as error:
         raise StoreError(f"{error.filename}: {error.strerror}") from error
 
@@ -145,9 +155,11 @@ class _Creation:
             pieces: The recipe's files.
             named_adapters: What it names as adapters.
         """
-        source = self._source(pieces)
-        self._warn(source)
-        adapters = self._adapters(source, pieces, named_adapters)
+        with _blamed("files"):
+            source = self._source(pieces)
+            self._warn(source)
+        with _blamed("adapters"):
+            adapters = self._adapters(source, pieces, named_adapters)
         projectors = [piece.paths[0] for piece in pieces if piece.kind is PieceKind.PROJECTOR]
         converted = self._converted(source)
         config = self._config(source, converted)
