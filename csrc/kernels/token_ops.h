@@ -80,10 +80,13 @@ struct AttentionShape {
     bool causal = true;    // false: a query sees all of its sequence, which is in one batch then;
                            // with a window window / 2 tokens before it and as many after it
     float softcap = 0.0f;  // scores become softcap · tanh(score / softcap); 0: they stay
+    bool chunked = false;  // positions are cut into chunks of `window`; a query sees what is before
+                           // it in its own
 
     // The first position that a query sees.
     int64_t oldest_seen(int64_t position) const {
         if (window == 0) return 0;
+        if (chunked) return position - position % window;
         return std::max<int64_t>(0, position - (causal ? window - 1 : window / 2));
     }
     // One past the last position that a query sees of a sequence of `known` tokens.

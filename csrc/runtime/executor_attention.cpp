@@ -12,7 +12,8 @@ AttentionWork& Executor::attention_work(Run& run, const AttentionStage& stage) c
     const KVGeometry& kv = program_.kv_layers[static_cast<size_t>(stage.op.layer)];
     for (const auto& planned : run.attention) {
         if (planned->shape.heads == shape.heads && planned->shape.window == shape.window &&
-            planned->shape.causal == shape.causal && planned->kv == kv) {
+            planned->shape.causal == shape.causal && planned->shape.chunked == shape.chunked &&
+            planned->kv == kv) {
             return planned->work;
         }
     }

@@ -33,6 +33,12 @@ class Executor::RowOps {
         }
     }
 
+    void operator()(const GatherOp& op, int64_t row) const {
+        const float* from = at(op.x, row);
+        std::ranges::transform(op.columns, at(op.out, row),
+                               [from](int32_t column) { return from[column]; });
+    }
+
     void operator()(const ScaleOp& op, int64_t row) const {
         token_.scale(at(op.x, row), op.factor, width(op.x));
     }
@@ -61,9 +67,31 @@ class Executor::RowOps {
     }
 
     void operator()(const LayerNormOp& op, int64_t row) const {
+        const float* weight = executor_.weights_.vector(op.weight).data();
         const float* bias = op.bias < 0 ? nullptr : executor_.weights_.vector(op.bias).data();
-        token_.layer_norm(at(op.x, row), executor_.weights_.vector(op.weight).data(), bias,
-                          at(op.out, row), width(op.x), op.eps);
+        for (int64_t first = 0; first < width(op.x); first += op.group) {
+            token_.layer_norm(at(op.x, row) + first, weight + first,
+                              bias == nullptr ? nullptr : bias + first, at(op.out, row) + first,
+                              op.group, op.eps);
+        }
+    }
+
+    void operator()(const CutOp& op, int64_t row) const {
+        const std::span<float> x = row_of(op.x, row);
+        double sum = 0.0;
+        for (const float value : x) sum += value;
+        const double mean = sum / static_cast<double>(x.size());
+        double squares = 0.0;
+        for (const float value : x) squares += (value - mean) * (value - mean);
+        const double deviation = std::sqrt(squares / static_cast<double>(x.size()));
+        const auto cut = static_cast<float>(mean + op.deviations * deviation);
+        for (float& value : x) value = std::max(value - cut, 0.0f);
+    }
+
+    void operator()(const MatchMagnitudeOp& op, int64_t row) const {
+        const double mean_square = std::max(mean_square_of(op.x, row), double{op.floor});
+        const double factor = std::sqrt(mean_square_of(op.model, row) / mean_square);
+        token_.scale(at(op.x, row), static_cast<float>(factor), width(op.x));
     }
 
     void operator()(const ActivateOp& op, int64_t row) const {
@@ -151,6 +179,16 @@ class Executor::RowOps {
 
     int64_t width(int buffer) const {
         return executor_.program_.buffer_widths[static_cast<size_t>(buffer)];
+    }
+
+    std::span<float> row_of(int buffer, int64_t row) const {
+        return {at(buffer, row), static_cast<size_t>(width(buffer))};
+    }
+
+    double mean_square_of(int buffer, int64_t row) const {
+        double sum = 0.0;
+        for (const float value : row_of(buffer, row)) sum += double{value} * value;
+        return sum / static_cast<double>(width(buffer));
     }
 
     std::span<const float> vector_or_none(int handle) const {

@@ -21,7 +21,7 @@ namespace caudal {
 template <class... Others>
 using RowOpOr = std::variant<EmbedOp, RmsNormOp, LayerNormOp, RopeOp, GatedOp, ActivateOp, AddOp,
                              SoftcapOp, L2NormOp, ColumnsOp, ScaleOp, ScaleByOp, ShiftByOp, ClampOp,
-                             PositionScaleOp, JoinOp, Others...>;
+                             PositionScaleOp, JoinOp, GatherOp, CutOp, MatchMagnitudeOp, Others...>;
 
 using Op =
     RowOpOr<LinearOp, HeadLinearOp, AttentionOp, CausalConvOp, GatedDeltaOp, Mamba2Op, ExpertsOp>;

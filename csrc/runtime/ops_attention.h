@@ -41,10 +41,11 @@ struct AttentionOp {
     float scale;
     int64_t window = 0;  // 0: all tokens before a query
     bool causal;
+    bool chunked;
     float softcap;
     int sinks = -1;
 
-    AttentionShape shape() const { return {heads, scale, window, causal, softcap}; }
+    AttentionShape shape() const { return {heads, scale, window, causal, softcap, chunked}; }
 
     static constexpr auto fields() {
         return std::tuple(field<FieldKind::Output>("out", &AttentionOp::out),
@@ -56,6 +57,7 @@ struct AttentionOp {
                           field<FieldKind::Value>("scale", &AttentionOp::scale),
                           optional_field<FieldKind::Value>("window", &AttentionOp::window),
                           field<FieldKind::Value>("causal", &AttentionOp::causal),
+                          field<FieldKind::Value>("chunked", &AttentionOp::chunked),
                           field<FieldKind::Value>("softcap", &AttentionOp::softcap),
                           optional_field<FieldKind::Vector>("sinks", &AttentionOp::sinks));
     }

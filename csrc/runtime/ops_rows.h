@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <tuple>
+#include <vector>
 
 #include "kernels/token_ops.h"
 #include "runtime/op_fields.h"
@@ -78,6 +79,7 @@ struct LayerNormOp {
     int x;
     int weight;
     int bias = -1;
+    int64_t group;
     float eps;
 
     static constexpr auto fields() {
@@ -85,6 +87,7 @@ struct LayerNormOp {
                           field<FieldKind::Input>("x", &LayerNormOp::x),
                           field<FieldKind::Vector>("weight", &LayerNormOp::weight),
                           optional_field<FieldKind::Vector>("bias", &LayerNormOp::bias),
+                          field<FieldKind::Value>("group", &LayerNormOp::group),
                           field<FieldKind::Value>("eps", &LayerNormOp::eps));
     }
 };
@@ -173,6 +176,22 @@ struct ColumnsOp {
     }
 };
 
+struct GatherOp {
+    static constexpr const char* kName = "Gather";
+    static constexpr const char* kStage = "columns";
+    static constexpr bool kOnlyItsRow = true;
+
+    int out;
+    int x;
+    std::vector<int32_t> columns;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &GatherOp::out),
+                          field<FieldKind::Input>("x", &GatherOp::x),
+                          field<FieldKind::Value>("columns", &GatherOp::columns));
+    }
+};
+
 struct ScaleOp {
     static constexpr const char* kName = "Scale";
     static constexpr const char* kStage = "scale";
@@ -228,6 +247,36 @@ struct ClampOp {
         return std::tuple(field<FieldKind::InPlace>("x", &ClampOp::x),
                           field<FieldKind::Value>("low", &ClampOp::low),
                           field<FieldKind::Value>("high", &ClampOp::high));
+    }
+};
+
+struct CutOp {
+    static constexpr const char* kName = "Cut";
+    static constexpr const char* kStage = "activation";
+    static constexpr bool kOnlyItsRow = true;
+
+    int x;
+    float deviations;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::InPlace>("x", &CutOp::x),
+                          field<FieldKind::Value>("deviations", &CutOp::deviations));
+    }
+};
+
+struct MatchMagnitudeOp {
+    static constexpr const char* kName = "MatchMagnitude";
+    static constexpr const char* kStage = "norm";
+    static constexpr bool kOnlyItsRow = true;
+
+    int x;
+    int model;
+    float floor;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::InPlace>("x", &MatchMagnitudeOp::x),
+                          field<FieldKind::Input>("model", &MatchMagnitudeOp::model),
+                          field<FieldKind::Value>("floor", &MatchMagnitudeOp::floor));
     }
 };
 

@@ -22,6 +22,7 @@ void Planner::check_shapes(const AttentionOp& op) const {
     require(width(op.q) == op.heads * kv.key_dim, "query width");
     require(width(op.out) == op.heads * kv.value_dim, "attention width");
     require(op.window >= 0, "window");
+    require(!op.chunked || (op.causal && op.window > 0), "chunks");
     require(op.softcap >= 0.0f, "softcap");
     require(op.sinks < 0 || static_cast<int64_t>(weights_.vector(op.sinks).size()) == op.heads,
             "number of attention sinks");

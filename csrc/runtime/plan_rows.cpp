@@ -1,4 +1,7 @@
 // What row operations have to be like.
+#include <algorithm>
+#include <cmath>
+
 #include "runtime/planner.h"
 
 namespace caudal {
@@ -23,6 +26,7 @@ void Planner::check_shapes(const L2NormOp& op) const {
 }
 
 void Planner::check_shapes(const LayerNormOp& op) const {
+    require_groups(op.x, op.group);
     require(width(op.out) == width(op.x), "norm width");
     require(static_cast<int64_t>(weights_.vector(op.weight).size()) == width(op.x),
             "norm weight length");
@@ -56,6 +60,14 @@ void Planner::check_shapes(const ColumnsOp& op) const {
     require(op.out != op.x, "place for columns");
 }
 
+void Planner::check_shapes(const GatherOp& op) const {
+    require(width(op.out) == static_cast<int64_t>(op.columns.size()), "number of columns");
+    require(std::ranges::all_of(
+                op.columns, [&](int32_t column) { return column >= 0 && column < width(op.x); }),
+            "column");
+    require(op.out != op.x, "place for columns");
+}
+
 void Planner::check_shapes(const ScaleOp& op) const {
     require(width(op.x) > 0, "scaled width");
 }
@@ -70,6 +82,14 @@ void Planner::check_shapes(const ShiftByOp& op) const {
 
 void Planner::check_shapes(const ClampOp& op) const {
     require(op.low <= op.high, "range to clamp to");
+}
+
+void Planner::check_shapes(const CutOp& op) const {
+    require(width(op.x) > 0 && std::isfinite(op.deviations), "what is cut");
+}
+
+void Planner::check_shapes(const MatchMagnitudeOp& op) const {
+    require(width(op.x) > 0 && width(op.model) > 0 && op.floor > 0.0f, "magnitudes");
 }
 
 void Planner::check_shapes(const PositionScaleOp& op) const {

@@ -40,6 +40,9 @@ class Planner {
     void check_shapes(const AddOp& op) const;
     void check_shapes(const SoftcapOp& op) const;
     void check_shapes(const ColumnsOp& op) const;
+    void check_shapes(const GatherOp& op) const;
+    void check_shapes(const CutOp& op) const;
+    void check_shapes(const MatchMagnitudeOp& op) const;
     void check_shapes(const ScaleOp& op) const;
     void check_shapes(const ScaleByOp& op) const;
     void check_shapes(const ShiftByOp& op) const;

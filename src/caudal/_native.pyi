@@ -110,7 +110,7 @@ PANEL_ROWS: int
 
 def weight_layout() -> int: ...
 
-Op = tuple[str, dict[str, int | float | str | None]]
+Op = tuple[str, dict[str, int | float | str | list[int] | None]]
 """An operation's name and its fields (csrc/runtime/ops_*.h); buffers, weights, rope tables and KV
 layers by index."""
 

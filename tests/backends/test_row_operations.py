@@ -23,6 +23,7 @@ WEIGHTS: dict[str, Floats] = {
     "one": np.array([1.75], np.float32),
     "wide": RNG.standard_normal(WIDTH).astype(np.float32),
     "short.weight": RNG.standard_normal(24).astype(np.float32),
+    "heads.weight": RNG.standard_normal(WIDTH).astype(np.float32),
 }
 
 
@@ -59,6 +60,15 @@ def clamped(b: ProgramBuilder, x: Buffer) -> Buffer:
     return out
 
 
+def layer_normed(b: ProgramBuilder, x: Buffer) -> None:
+    b.layer_norm(x, "heads", x, eps=0.1, group=12)
+
+
+def matched(b: ProgramBuilder, x: Buffer, model: Buffer, floor: float) -> Buffer:
+    b.match_magnitude(x, model, floor=floor)
+    return x
+
+
 def unit(b: ProgramBuilder, x: Buffer) -> Buffer:
     b.l2_norm(x, x, group=12, eps=0.01)
     return x
@@ -74,6 +84,16 @@ def rms(x: Doubles, group: int) -> Doubles:
     return scaled.reshape(x.shape)
 
 
+def layer_norm(x: Doubles) -> Doubles:
+    heads = x.reshape(len(x), 4, 12)
+    centred = heads - heads.mean(-1, keepdims=True)
+    return (centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 0.1)).reshape(x.shape)
+
+
+def mean_square(x: Doubles) -> Doubles:
+    return (x**2).mean(-1, keepdims=True)
+
+
 CASES: dict[str, tuple[Emit, Callable[[Doubles], Doubles]]] = {
     "a norm without a weight": (
         lambda b, x: normed(b, x, None, 16),
@@ -82,6 +102,22 @@ CASES: dict[str, tuple[Emit, Callable[[Doubles], Doubles]]] = {
     "a norm of groups shorter than the weight": (
         lambda b, x: normed(b, x, "short", 8),
         lambda x: rms(x, 8) * np.tile(WEIGHTS["short.weight"], 2),
+    ),
+    "a LayerNorm for each head": (
+        in_place(layer_normed),
+        lambda x: layer_norm(x) * WEIGHTS["heads.weight"],
+    ),
+    "what is far above the mean": (
+        in_place(lambda b, x: b.cut(x, deviations=0.4)),
+        lambda x: np.maximum(x - x.mean(-1, keepdims=True) - 0.4 * x.std(-1, keepdims=True), 0),
+    ),
+    "the magnitude of others": (
+        lambda b, x: matched(b, sliced(b, x, 20, 28, None), x, 1e-5),
+        lambda x: x[:, 28:] * np.sqrt(mean_square(x) / mean_square(x[:, 28:])),
+    ),
+    "the magnitude of others, for next to nothing": (
+        lambda b, x: matched(b, sliced(b, x, 20, 28, None), x, 100.0),
+        lambda x: x[:, 28:] * np.sqrt(mean_square(x) / 100),
     ),
     "unit length": (
         unit,
@@ -139,6 +175,7 @@ def test_against_numpy(tmp_path: Path, case: str) -> None:
         b.scale_by(other, "one", length=1)
         b.shift_by(other, "wide")
         b.rms_norm(other, "short", other, eps=1.0, period=24)
+        b.layer_norm(other, "heads", other, eps=1.0)
         return emit(b, x)
 
     with OpRunner(tmp_path / "ops.gguf", TABLE, beside_the_rest, WEIGHTS) as runner:

@@ -128,11 +128,12 @@ def add_experts(
     activation: GateName = "silu",
     *,
     gated: bool = True,
+    weigh_input: bool = False,
     out: Buffer | None = None,
 ) -> None:
     """Add what the chosen experts make of x to the residual stream, or put it into `out`.
 
-    A bias for choosing them is picked up from the file.
+    A bias for choosing them is picked up from the file. For `weigh_input` see `Experts`.
     """
     layer.b.experts(
         x,
@@ -144,6 +145,7 @@ def add_experts(
         inner=experts.feed_forward,
         gated=gated,
         selection_bias=layer.tensor(SELECTION_BIAS),
+        weigh_input=weigh_input,
         accumulate=out is None,
     )
 

@@ -144,6 +144,7 @@ class Layer:
         scale: float | None = None,
         window: int | None = None,
         causal: bool = True,
+        chunked: bool = False,
         softcap: float = 0.0,
         sinks: str | None = None,
     ) -> Buffer:
@@ -158,15 +159,19 @@ class Layer:
             scale=heads.dim**-0.5 if scale is None else scale,
             window=window,
             causal=causal,
+            chunked=chunked,
             softcap=softcap,
             sinks=None if sinks is None else self.tensor(sinks),
         )
         return attended
 
-    def gated_mlp(self, x: Buffer, activation: ActivationName) -> Buffer:
+    def gated_mlp(
+        self, x: Buffer, activation: ActivationName, *, deviations: float | None = None
+    ) -> Buffer:
         """The inside of a gated MLP: activation(gate(x)) · up(x).
 
-        Where `ffn_up` has twice the rows, the first half are the gate's.
+        Where `ffn_up` has twice the rows, the first half are the gate's. With `deviations` only the
+        largest gates count, and what they have above that; see `Cut`.
         """
         gate = self.b.buffer("gate", self.feed_forward)
         up = self.b.buffer("up", self.feed_forward)
@@ -177,6 +182,8 @@ class Layer:
         else:
             self.b.linear(x, self.tensor("ffn_gate"), gate)
             self.b.linear(x, self.tensor("ffn_up"), up)
+        if deviations is not None:
+            self.b.cut(gate, deviations=deviations)
         self.b.gated(gate, up, up, activation)
         return up
 

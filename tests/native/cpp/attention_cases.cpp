@@ -26,6 +26,7 @@ struct Shape {
     bool latent = false;
     float softcap = 0.0f;
     bool sinks = false;
+    bool chunked = false;
 
     int64_t value_channels() const { return value_dim > 0 ? value_dim : key_dim; }
 };
@@ -35,6 +36,7 @@ constexpr Shape kShapes[] = {
     {"one_query", 6, 2, 64, KVType::F16, 0, 1029, 1},
     {"fp32", 4, 4, 40, KVType::F32, 0, 20, 11},
     {"window", 4, 1, 32, KVType::F16, 19, 500, 14},
+    {"chunks", 4, 1, 32, KVType::F16, 262, 500, 40, true, 0, false, 0.0f, false, true},
     {"from_the_start", 7, 1, 8, KVType::F32, 0, 0, 5},
     {"both_ways", 3, 3, 24, KVType::F32, 0, 0, 37, false},
     {"both_ways_window", 4, 2, 16, KVType::F16, 21, 0, 60, false},
@@ -119,8 +121,8 @@ class Sequence {
 
     // [query][heads][value_dim], from tiles of `tile` queries.
     std::vector<float> attend(int64_t tile) const {
-        const AttentionShape shape = {shape_.heads, scale(), shape_.window, shape_.causal,
-                                      shape_.softcap};
+        const AttentionShape shape = {shape_.heads,  scale(),        shape_.window,
+                                      shape_.causal, shape_.softcap, shape_.chunked};
         const AttentionQueries queries = {queries_.data(), query_width(), shape_.queries,
                                           shape_.context,  block_table_,  {}};
         const int64_t group = shape_.heads / shape_.kv_heads;
@@ -191,6 +193,7 @@ class Sequence {
 
     int64_t first_seen(int64_t position) const {
         if (shape_.window == 0) return 0;
+        if (shape_.chunked) return position / shape_.window * shape_.window;
         const int64_t before = shape_.causal ? shape_.window - 1 : shape_.window / 2;
         return std::max<int64_t>(0, position - before);
     }

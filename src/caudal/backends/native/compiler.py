@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from caudal import _native
 from caudal.models.program import (
     Buffer,
+    ColumnOrder,
     ExpertsName,
     MatrixName,
     Op,
@@ -69,7 +70,7 @@ class _Translator:
         values = {name: self._translate_value(value) for name, value in op.values().items()}
         return type(op).__name__, values
 
-    def _translate_value(self, value: OpValue) -> int | float | str | None:
+    def _translate_value(self, value: OpValue) -> int | float | str | list[int] | None:
         match value:
             case Buffer():
                 return value.index
@@ -77,5 +78,8 @@ class _Translator:
                 return self._weights[value]
             case RopeTable():
                 return self._tables.setdefault(value, len(self._tables))
+            case ColumnOrder():
+                order: list[int] = value.numbers.tolist()
+                return order
             case _:
                 return value

@@ -25,6 +25,7 @@ class AttentionOperations(Emitter):
         scale: float,
         window: int | None = None,
         causal: bool = True,
+        chunked: bool = False,
         softcap: float = 0.0,
         sinks: str | None = None,
     ) -> int:
@@ -39,12 +40,24 @@ class AttentionOperations(Emitter):
             scale: See `Attention`.
             window: See `Attention`.
             causal: See `Attention`.
+            chunked: See `Attention`.
             softcap: See `Attention`.
             sinks: The name of their vector, as long as there are query heads.
         """
         layer, heads = len(self._kv_layers), q.width // head_dim
         op = Attention(
-            out, q, k, v, layer, heads, scale, window, causal, softcap, self._sinks(sinks, heads)
+            out,
+            q,
+            k,
+            v,
+            layer,
+            heads,
+            scale,
+            window,
+            causal,
+            chunked,
+            softcap,
+            self._sinks(sinks, heads),
         )
         self._emit(op, (q, k) if v is None else (q, k, v), out, keeps=True)
         self._kv_layers.append(
@@ -74,9 +87,9 @@ class AttentionOperations(Emitter):
             heads,
             scale,
             window,
-            True,
-            softcap,
-            self._sinks(sinks, heads),
+            causal=True,
+            softcap=softcap,
+            sinks=self._sinks(sinks, heads),
         )
         # It keeps nothing itself, but is for every token, whose results later layers keep.
         self._emit(op, (q,), out, keeps=True)

@@ -10,6 +10,7 @@ from caudal.models.program import (
     Buffer,
     Clamp,
     Columns,
+    Cut,
     Embed,
     EmbedBy,
     Gated,
@@ -17,6 +18,7 @@ from caudal.models.program import (
     Join,
     L2Norm,
     LayerNorm,
+    MatchMagnitude,
     MatrixName,
     PositionScale,
     RMSNorm,
@@ -24,7 +26,6 @@ from caudal.models.program import (
     ScaleBy,
     ShiftBy,
     Softcap,
-    VectorName,
 )
 
 
@@ -44,15 +45,19 @@ class RowOperations(Emitter):
         self._tensors.shape(weight, (rows, out.width))
         self._emit(Embed(out, MatrixName(weight), scale, by), (), out)
 
-    def layer_norm(self, x: Buffer, name: str, out: Buffer, *, eps: float) -> None:
-        """Normalise `x`, scale it by `name`.weight, and add `name`.bias where the file has one."""
+    def layer_norm(
+        self, x: Buffer, name: str, out: Buffer, *, eps: float, group: int | None = None
+    ) -> None:
+        """Normalise `x`, scale it by `name`.weight, and add `name`.bias where the file has one.
+
+        Where `group` isn't None, each so many channels by themselves.
+        """
         weight, bias = f"{name}.weight", f"{name}.bias"
-        self._tensors.shape(weight, (x.width,))
+        scale = self._tensors.vector(weight, x.width)
         shift = None
         if self._tensors.has_optional(bias):
-            self._tensors.shape(bias, (x.width,))
-            shift = VectorName(bias)
-        self._emit(LayerNorm(out, x, VectorName(weight), shift, eps), (x,), out)
+            shift = self._tensors.vector(bias, x.width)
+        self._emit(LayerNorm(out, x, scale, shift, _group(x, group), eps), (x,), out)
 
     def rms_norm(
         self,
@@ -141,6 +146,14 @@ class RowOperations(Emitter):
     def clamp(self, x: Buffer, low: float, high: float) -> None:
         """Keep the values of `x` within bounds."""
         self._emit(Clamp(x, low, high), (x,), x)
+
+    def cut(self, x: Buffer, *, deviations: float) -> None:
+        """Keep what is that far above the mean of `x`; see `Cut`."""
+        self._emit(Cut(x, deviations), (x,), x)
+
+    def match_magnitude(self, x: Buffer, model: Buffer, *, floor: float) -> None:
+        """Give `x` the magnitude of `model`; see `MatchMagnitude`."""
+        self._emit(MatchMagnitude(x, model, floor), (x, model), x)
 
     def position_scale(self, x: Buffer, *, scale: float, length: int, offset: int = 0) -> None:
         """Multiply `x` by what grows with its token's position; see `PositionScale`."""

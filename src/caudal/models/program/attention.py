@@ -39,6 +39,8 @@ class Attention(Op):
         heads: Query heads; several share a KV head (GQA, arXiv 2305.13245).
         scale: Multiplies q · k.
         window: A query sees itself and `window - 1` tokens before it; None: all before it.
+        chunked: Positions are cut into chunks of `window` tokens instead, and a query sees what is
+            before it in its own.
         causal: False: a query sees all of its sequence, which is never cut then. Its window is
             as far in both directions: `window // 2` tokens before it, and as many after it.
         softcap: Scores, scaled, become softcap · tanh(score / softcap); 0 leaves them as they are.
@@ -55,5 +57,6 @@ class Attention(Op):
     scale: float
     window: int | None
     causal: bool
+    chunked: bool = False
     softcap: float = 0.0
     sinks: VectorName | None = None

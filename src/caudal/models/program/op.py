@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
+
+import numpy as np
+import numpy.typing as npt
 
 from caudal.models.rope import RopeTable
 
@@ -64,7 +68,28 @@ class ExpertsName(_TensorName):
 TensorName = MatrixName | VectorName | ExpertsName
 
 
-OpValue = Buffer | TensorName | RopeTable | float | str | None
+@dataclass(frozen=True, slots=True)
+class ColumnOrder:
+    """An order of columns: a model may have millions of numbers, so they are packed.
+
+    Attributes:
+        packed: Which column each is, as 32-bit integers.
+    """
+
+    packed: bytes
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Self:
+        """From whole numbers."""
+        return cls(np.array(numbers, np.int32).tobytes())
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int32]:
+        """Which column each is."""
+        return np.frombuffer(self.packed, np.int32)
+
+
+OpValue = Buffer | TensorName | RopeTable | ColumnOrder | float | str | None
 """What an operation may have in its fields. What isn't a plain value says by its type what it
 refers to, so that programs can be gone through and translated without knowing each operation."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from caudal.models.program.op import Buffer, MatrixName, Op, VectorName
+from caudal.models.program.op import Buffer, ColumnOrder, MatrixName, Op, VectorName
 
 ActivationName = Literal[
     "silu", "gelu_tanh", "gelu", "relu", "relu_squared", "tanh", "sigmoid", "softplus", "exp"
@@ -62,12 +62,16 @@ class L2Norm(Op):
 
 @dataclass(frozen=True, slots=True)
 class LayerNorm(Op):
-    """out = (x - mean(x)) / sqrt(variance(x) + eps) · weight (+ bias) (arXiv 1607.06450)."""
+    """out = (x - mean(x)) / sqrt(variance(x) + eps) · weight (+ bias) (arXiv 1607.06450).
+
+    Each `group` of channels is normalised by itself.
+    """
 
     out: Buffer
     x: Buffer
     weight: VectorName
     bias: VectorName | None
+    group: int
     eps: float
 
 
@@ -134,6 +138,15 @@ class Columns(Op):
 
 
 @dataclass(frozen=True, slots=True)
+class Gather(Op):
+    """out = the channels of x in the order `columns`: the first is x's channel `columns[0]`."""
+
+    out: Buffer
+    x: Buffer
+    columns: ColumnOrder
+
+
+@dataclass(frozen=True, slots=True)
 class Scale(Op):
     """x = factor · x, in place."""
 
@@ -164,6 +177,27 @@ class Clamp(Op):
     x: Buffer
     low: float
     high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cut(Op):
+    """x = max(x - mean(x) - deviations · deviation(x), 0), in place.
+
+    What is left of numbers of a normal distribution is a share that `deviations` decides
+    (Gemma 3n's sparse activations).
+    """
+
+    x: Buffer
+    deviations: float
+
+
+@dataclass(frozen=True, slots=True)
+class MatchMagnitude(Op):
+    """x = x · sqrt(mean(model²) / max(mean(x²), floor)), in place."""
+
+    x: Buffer
+    model: Buffer
+    floor: float
 
 
 @dataclass(frozen=True, slots=True)
