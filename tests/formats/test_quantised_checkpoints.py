@@ -14,7 +14,7 @@ from caudal.errors import ModelLoadError
 from caudal.formats.huggingface.checkpoint import Checkpoint
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.methods import find_method
-from caudal.formats.huggingface.rows import Rows
+from caudal.formats.huggingface.rows import Rows, in_order
 from caudal.formats.safetensors import SafetensorsFile
 from caudal.formats.tensor_types import TensorType
 from references.checks import Runner, open_reference
@@ -112,13 +112,21 @@ def test_gptq(tmp_path: Path, bits: int, group: int) -> None:
     np.testing.assert_array_equal(values(rows), expected)
 
 
-def test_gptq_with_inputs_in_any_order(tmp_path: Path) -> None:
-    codes, scales, zeros = integers(4, 32)
-    owners = rng.permutation(np.arange(INPUTS) // 32)
-    tensors = gptq(codes, scales, zeros, 4) | {"g_idx": owners.astype(np.int32)}
-    rows = weight(tmp_path, {"quant_method": "gptq", "bits": 4, "desc_act": True}, tensors)
+@pytest.mark.parametrize(("bits", "group"), [(4, 32), (2, 64), (4, 8)])
+def test_gptq_with_inputs_in_any_order(tmp_path: Path, bits: int, group: int) -> None:
+    codes, scales, zeros = integers(bits, group)
+    owners = rng.permutation(np.arange(INPUTS) // group)
+    tensors = gptq(codes, scales, zeros, bits) | {"g_idx": owners.astype(np.int32)}
+    rows = weight(tmp_path, {"quant_method": "gptq", "bits": bits, "desc_act": True}, tensors)
     expected = (codes - zeros[:, owners]).astype(np.float32) * scales[:, owners].astype(np.float32)
-    np.testing.assert_array_equal(values(rows), expected)
+    order = rows.column_order
+    if group < 32:  # which no type of blocks has
+        assert (rows.type, order) == (TensorType.F32, None)
+    else:
+        assert rows.type.name == f"INT4_G{group}"
+        assert order is not None
+        np.testing.assert_array_equal(values(rows), expected[:, order])
+    np.testing.assert_array_equal(values(in_order(rows)), expected)
 
 
 def test_gptq_of_eight_bits(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
             )
             tokenizer = Tokenizer.from_gguf(file)
         else:
-            file = stack.enter_context(open_folder(folder))
+            file = stack.enter_context(open_folder(folder, any_column_order=True))
             encoder = file.architecture in ENCODERS
             tokenizer = folder_tokenizer(folder, file, is_encoder=encoder)
         _leave_padding_out(file, tokenizer.vocab_size)

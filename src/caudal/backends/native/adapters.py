@@ -11,17 +11,33 @@ import numpy as np
 from caudal import _native
 from caudal.errors import ModelLoadError
 from caudal.formats.lora.adapter import Adapter
-from caudal.models.program import Linear, MatrixName, Op, Program, TensorName
+from caudal.models.program import (
+    Buffer,
+    ColumnOrder,
+    Gather,
+    Linear,
+    MatrixName,
+    Op,
+    Program,
+    TensorName,
+)
 
 _OUTPUT = "output.weight"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Rows of a tensor of the model's file: which they are, None for all; and their number."""
+    """Rows of a tensor of the model's file.
+
+    Attributes:
+        rows: Which they are, None for all.
+        number: Theirs among the packed matrices.
+        columns: The order that their columns are in, None for that of the inputs.
+    """
 
     rows: tuple[int, int] | None
     number: int
+    columns: ColumnOrder | None
 
 
 class AdapterPlaces:
@@ -35,11 +51,14 @@ class AdapterPlaces:
     def __init__(self, program: Program, numbers: Mapping[TensorName, int]) -> None:
         places: dict[str, dict[int, _Place]] = defaultdict(dict)
         elsewhere: set[str] = set()
+        orders: dict[Buffer, ColumnOrder] = {}  # of what was gathered
         for op in program.body + program.tail + program.head + program.states:
+            if isinstance(op, Gather):
+                orders[op.out] = op.columns
             for name in _matrices(op):
                 if isinstance(op, Linear):
                     number = numbers[name]
-                    places[name.tensor][number] = _Place(name.rows, number)
+                    places[name.tensor][number] = _Place(name.rows, number, orders.get(op.x))
                 else:
                     elsewhere.add(name.tensor)
         if _OUTPUT not in places:  # the head multiplies by the embedding, where a name is its own
@@ -63,8 +82,9 @@ class AdapterPlaces:
                 )
             for place in self._places[name].values():
                 first, end = place.rows or (0, len(change.b))
-                a, b = np.ascontiguousarray(change.a), np.ascontiguousarray(change.b[first:end])
-                changes.append((place.number, a, b, change.scale))
+                a = change.a if place.columns is None else change.a[:, place.columns.numbers]
+                b = np.ascontiguousarray(change.b[first:end])
+                changes.append((place.number, np.ascontiguousarray(a), b, change.scale))
         return changes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from caudal.errors import ModelLoadError
@@ -14,7 +14,7 @@ from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.methods import Method
 from caudal.formats.huggingface.needed import Needed, declared_biases, first_lacking
 from caudal.formats.huggingface.rope_keys import check_divided
-from caudal.formats.huggingface.rows import Joined, Rows, mapped
+from caudal.formats.huggingface.rows import Joined, Rows, in_order, mapped
 from caudal.formats.huggingface.tensor_rules import Found, Rule, one_plus, permuted_heads, split
 from caudal.formats.model_folder import CONFIG
 from caudal.formats.tensor_types import TensorType
@@ -279,6 +279,10 @@ class Tensors:
     rows: Mapping[str, Rows]
     left_out: tuple[str, ...]
 
+    def in_order(self) -> Tensors:
+        """These, with the columns of all in order."""
+        return replace(self, rows={name: in_order(rows) for name, rows in self.rows.items()})
+
     def joined(self, more: Mapping[str, Rows]) -> Tensors:
         """These, and more."""
         return Tensors({**self.rows, **more}, self.left_out)
@@ -349,7 +353,7 @@ def _stacked(checkpoint: Checkpoint, name: str, parts: Mapping[int, Rows]) -> Ro
         raise ModelLoadError(
             checkpoint.source, f"{name}: expert {missing[0]} is missing of {len(parts)}"
         )
-    ordered = [parts[expert] for expert in range(len(parts))]
+    ordered = [in_order(parts[expert]) for expert in range(len(parts))]
     if len({(part.shape, part.type) for part in ordered}) > 1:
         raise ModelLoadError(checkpoint.source, f"{name}: experts differ in shape or type")
     return Joined(name, ordered, (len(ordered), *ordered[0].shape))

@@ -17,7 +17,7 @@ from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families import find_family
 from caudal.formats.huggingface.family import Tensors
 from caudal.formats.huggingface.methods import find_method
-from caudal.formats.huggingface.rows import Rows, mapped
+from caudal.formats.huggingface.rows import ColumnNumbers, Rows, made_of_floats, mapped
 from caudal.formats.huggingface.sampling_keys import sampling_keys
 from caudal.formats.huggingface.sentence_keys import SentenceModules, embedding_metadata
 from caudal.formats.model_file import ModelFile
@@ -41,10 +41,10 @@ class FolderModel(ModelFile):
 
     def __init__(self, path: Path, metadata: Mapping[str, MetadataValue], tensors: Tensors) -> None:
         types = {key: _type_name(value) for key, value in metadata.items()}
-        infos = {name: rows.info_as(name) for name, rows in tensors.rows.items()}
+        self._rows = {**tensors.rows, **_column_orders(tensors.rows)}
+        infos = {name: rows.info_as(name) for name, rows in self._rows.items()}
         super().__init__(path, metadata, types, infos)
         self.left_out = tensors.left_out
-        self._rows = tensors.rows
 
     def with_keys(self, more: Mapping[str, MetadataValue]) -> FolderModel:
         """The same model, which says more of itself."""
@@ -63,8 +63,13 @@ class FolderModel(ModelFile):
 
 
 @contextlib.contextmanager
-def open_folder(folder: ModelFolder) -> Iterator[FolderModel]:
+def open_folder(folder: ModelFolder, *, any_column_order: bool = False) -> Iterator[FolderModel]:
     """Open a folder's decoder, and close its files at the end.
+
+    Args:
+        folder: The folder.
+        any_column_order: Whether matrices may have their columns in another order than that of
+            their inputs, which `X.columns` says of `X.weight`; else those become floats.
 
     Raises:
         ModelLoadError: The model isn't supported, or its files are damaged; names what is wrong.
@@ -88,9 +93,26 @@ def open_folder(folder: ModelFolder) -> Iterator[FolderModel]:
         metadata[key] = min(modules.max_length, longest)
     with open_checkpoint(folder) as checkpoint, contextlib.ExitStack() as stack:
         tensors = family.tensors(config, checkpoint, method)
+        if not any_column_order:
+            tensors = tensors.in_order()
         for number, path in enumerate(modules.dense, start=2):
             tensors = tensors.joined(_dense_rows(folder, path, number, stack))
         yield FolderModel(Path(checkpoint.source), metadata, tensors)
+
+
+def _column_orders(tensors: Mapping[str, Rows]) -> dict[str, Rows]:
+    """`X.columns` for each `X.weight` whose columns are in another order: which each of them is."""
+
+    def vector(name: str, order: ColumnNumbers) -> Rows:
+        return made_of_floats(name, order.shape, lambda: order.astype(np.float32))
+
+    orders = ((name, rows.column_order) for name, rows in tensors.items())
+    named = {
+        name.removesuffix("weight") + "columns": order
+        for name, order in orders
+        if order is not None
+    }
+    return {name: vector(name, order) for name, order in named.items()}
 
 
 def _dense_rows(

@@ -22,6 +22,8 @@ from caudal.formats.tensor_types import TensorType
 Bytes = npt.NDArray[np.uint8]
 """Rows as bytes, shape (rows, row_bytes)."""
 Floats = npt.NDArray[np.float32]
+ColumnNumbers = npt.NDArray[np.int64]
+"""Which of a matrix's columns each column of its rows is."""
 
 _FLOATS = (TensorType.F32, TensorType.F16, TensorType.BF16)
 
@@ -56,6 +58,14 @@ class Rows(ABC):
     def shape(self) -> tuple[int, ...]:
         """Its dimensions, the contiguous one last."""
         return self.info.shape
+
+    @property
+    def column_order(self) -> ColumnNumbers | None:
+        """Which column of the matrix each column of the rows is; None: they are in order.
+
+        What multiplies by the rows takes the inputs in that order.
+        """
+        return None
 
     @property
     def place(self) -> tuple[int, int] | None:
@@ -97,6 +107,11 @@ class Slice(Rows):
         self._first = first
 
     @property
+    def column_order(self) -> ColumnNumbers | None:
+        """See `Rows.column_order`."""
+        return self._source.column_order
+
+    @property
     def place(self) -> tuple[int, int] | None:
         """See `Rows.place`."""
         place = self._source.place
@@ -124,6 +139,11 @@ class Reordered(Rows):
             raise ValueError(f"{source.name}: an order of {order.shape} rows for {self.shape}")
         self._source = source
         self._order = order
+
+    @property
+    def column_order(self) -> ColumnNumbers | None:
+        """See `Rows.column_order`."""
+        return self._source.column_order
 
     def read(self, first: int, count: int) -> Bytes:
         """See `Rows.read`; runs of rows are read at once, even if every other one is left out."""
@@ -154,6 +174,7 @@ class ColumnsReordered(Rows):
     """
 
     def __init__(self, source: Rows, order: npt.NDArray[np.int64]) -> None:
+        source = in_order(source)
         super().__init__(source.name, source.type, source.shape)
         columns, rest = divmod(source.shape[-1], len(order))
         if rest or columns % source.type.block_elements != 0:
@@ -168,6 +189,29 @@ class ColumnsReordered(Rows):
         """See `Rows.read`."""
         groups = self._source.read(first, count).reshape(count, len(self._order), -1)
         return groups[:, self._order].reshape(count, -1)
+
+
+class ColumnsSorted(Rows):
+    """A matrix of which the columns are stored in another order than that of its inputs.
+
+    Args:
+        source: The matrix, as it is stored.
+        order: Which column each of the source's is.
+    """
+
+    def __init__(self, source: Rows, order: ColumnNumbers) -> None:
+        super().__init__(source.name, source.type, source.shape)
+        self._source = source
+        self._order = order
+
+    @property
+    def column_order(self) -> ColumnNumbers:
+        """See `Rows.column_order`."""
+        return self._order
+
+    def read(self, first: int, count: int) -> Bytes:
+        """See `Rows.read`."""
+        return self._source.read(first, count)
 
 
 class Joined(Rows):
@@ -261,8 +305,13 @@ def reshaped(source: Rows, shape: tuple[int, ...]) -> Rows:
 
 
 def dequantised(source: Rows) -> Rows:
-    """The values of a tensor's blocks in float32; floats stay as they are."""
+    """The values of a tensor's blocks in float32, columns in order; floats stay as they are."""
     return source if source.type in _FLOATS else _Dequantised(source)
+
+
+def in_order(source: Rows) -> Rows:
+    """A tensor for what doesn't ask for the order of its columns: in order, maybe as floats."""
+    return source if source.column_order is None else dequantised(source)
 
 
 class _Dequantised(Rows):
@@ -275,8 +324,11 @@ class _Dequantised(Rows):
     def read(self, first: int, count: int) -> Bytes:
         """See `Rows.read`."""
         blocks = np.ascontiguousarray(self._source.read(first, count)).reshape(-1)
-        values = _native.kernels.dequantize(self._source.type, blocks)
-        return np.asarray(values, "<f4").reshape(count, -1).view(np.uint8)
+        stored = _native.kernels.dequantize(self._source.type, blocks)
+        values = np.asarray(stored, "<f4").reshape(count, -1)
+        if (order := self._source.column_order) is not None:
+            values = np.ascontiguousarray(values[:, np.argsort(order)])
+        return values.view(np.uint8)
 
 
 def transposed(source: Rows) -> Rows:

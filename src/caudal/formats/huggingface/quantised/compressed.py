@@ -110,7 +110,7 @@ def _packed_integers(module: Module) -> Rows:
     if "weight_g_idx" in module:
         module.expect("weight_g_idx", ("I32", "I64"), (inputs,))
         every = np.broadcast_to(zeros, scales.shape)
-        rows = scattered(module, "weight_g_idx", codes, scales.T, every.T)
+        rows = scattered(module, "weight_g_idx", bits, codes, scales.T, every.T)
         if rows is not None:
             return rows
     return Integers(

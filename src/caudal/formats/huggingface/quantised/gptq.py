@@ -12,7 +12,7 @@ import numpy.typing as npt
 from caudal.errors import ModelLoadError
 from caudal.formats.huggingface.quantised.blocks import Codes, Integers, unpack_words
 from caudal.formats.huggingface.quantised.modules import Module, ModuleMethod
-from caudal.formats.huggingface.rows import Bytes, Floats, Made, Rows
+from caudal.formats.huggingface.rows import Bytes, ColumnsSorted, Floats, Made, Rows
 from caudal.formats.model_folder import JsonObject
 from caudal.formats.tensor_types import TensorType
 
@@ -25,7 +25,7 @@ class GPTQ(ModuleMethod):
     """GPTQ: words of neighbouring inputs, zeros in words of neighbouring outputs.
 
     Version 1 of the format stores zeros less one. With `desc_act` inputs belong to groups in any
-    order (`g_idx`); such matrices become floats.
+    order (`g_idx`).
     """
 
     marks = ("qweight",)
@@ -69,7 +69,7 @@ class GPTQ(ModuleMethod):
 
         if "g_idx" in module:
             module.expect("g_idx", ("I32", "I64"), (inputs,))
-            rows = scattered(module, "g_idx", codes, scales, zeros)
+            rows = scattered(module, "g_idx", self._bits, codes, scales, zeros)
             if rows is not None:
                 return rows
         return Integers(
@@ -125,15 +125,19 @@ class AWQ(ModuleMethod):
 def scattered(
     module: Module,
     part: str,
+    bits: int,
     codes: Callable[[], Codes],
     scales: Floats,
     zeros: npt.NDArray[np.int16],
 ) -> Rows | None:
-    """The values of a matrix whose inputs belong to groups in any order.
+    """A matrix whose inputs belong to groups in any order: its columns sorted by group.
+
+    Where no type of blocks holds it so, its values.
 
     Args:
         module: The module.
         part: The part that has the group of each input, of the right type and shape.
+        bits: Bits of a code.
         codes: Reads the codes, shape (outputs, inputs).
         scales: Shape (groups, outputs).
         zeros: Shape (groups, outputs).
@@ -151,6 +155,18 @@ def scattered(
         raise module.error(part, f"has groups that aren't 0 to {groups - 1}")
     if np.array_equal(owners, np.arange(inputs) // (inputs // groups)):
         return None
+    if np.all(np.bincount(owners, minlength=groups) * groups == inputs):
+        order = np.argsort(owners, kind="stable")
+        rows = Integers(
+            name=module.name,
+            bits=bits,
+            scales=np.ascontiguousarray(scales.T),
+            zeros=np.ascontiguousarray(zeros.T),
+            columns=inputs,
+            codes=lambda: np.ascontiguousarray(codes()[:, order]),
+        ).rows()
+        if rows.type is not TensorType.F32:
+            return ColumnsSorted(rows, order)
 
     def make() -> Bytes:
         values = codes().astype(np.float32)
