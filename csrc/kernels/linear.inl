@@ -66,7 +66,10 @@ static void multiply_integers(const PackedMatrix& matrix, const std::byte* activ
         case TensorType::TQ2_0:
             return run(Int8Kernel<TensorType::TQ2_0>{});
         case TensorType::Q1_0:
+        case TensorType::Q2_0_G128:
             return run(Int8Kernel<TensorType::Q1_0>{});
+        case TensorType::Q2_0:
+            return run(Int8Kernel<TensorType::Q2_0>{});
         case TensorType::Q8_0:
             return run(Int16Kernel<TensorType::Q8_0>{});
         case TensorType::IQ4_NL:

@@ -154,7 +154,10 @@ constexpr Encoding encoding_of(TensorType type) {
         case TensorType::TQ2_0:
             return {Scales::Block, 2, 1, false, Codebook::None, 1, 1, 8};
         case TensorType::Q1_0:
+        case TensorType::Q2_0_G128:
             return {Scales::Block, 2, 1, false, Codebook::None, 1, 1, 4};
+        case TensorType::Q2_0:
+            return {Scales::Block, 2, 1, false, Codebook::None, 1, 1, 2};
         case TensorType::F32:
         case TensorType::F16:
         case TensorType::BF16:

@@ -133,6 +133,13 @@ void read_q1_0(const uint8_t* block, int index, Group& group) {
     group.scale = read_u16(block);
 }
 
+// Four codes to a byte, in order, the lowest first.
+void read_q2_0(const uint8_t* block, int index, Group& group) {
+    const uint8_t* packed = block + 2 + index * 8;
+    for (int i = 0; i < 32; ++i) group.codes[i] = packed[i / 4] >> (i % 4 * 2) & 3;
+    group.scale = read_u16(block);
+}
+
 void read_nvfp4(const uint8_t* block, int index, Group& group) {
     for (int half = 0; half < 2; ++half) {
         const int part = index * 2 + half;
@@ -272,6 +279,10 @@ Group read_group(TensorType type, const std::byte* row, int64_t index) {
             return group;
         case TensorType::Q1_0:
             read_q1_0(block, in_block, group);
+            return group;
+        case TensorType::Q2_0:
+        case TensorType::Q2_0_G128:
+            read_q2_0(block, in_block, group);
             return group;
         case TensorType::NVFP4:
             read_nvfp4(block, in_block, group);

@@ -61,6 +61,10 @@ BlockGeometry block_geometry(TensorType type) {
             return {"NVFP4", 64, 36};
         case TensorType::Q1_0:
             return {"Q1_0", 128, 18};
+        case TensorType::Q2_0:
+            return {"Q2_0", 64, 18};
+        case TensorType::Q2_0_G128:
+            return {"Q2_0_G128", 128, 34};
         case TensorType::INT4_G32:
             return {"INT4_G32", 32, 19};
         case TensorType::INT4_G64:

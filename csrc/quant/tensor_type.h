@@ -36,6 +36,7 @@ enum class TensorType : uint32_t {
     MXFP4 = 39,
     NVFP4 = 40,
     Q1_0 = 41,
+    Q2_0 = 42,
     // Half-precision scale, zero (a byte), and 32, 64 or 128 codes in nibbles, in order, the lower
     // first: scale · (code − zero).
     INT4_G32 = 256,
@@ -53,6 +54,8 @@ enum class TensorType : uint32_t {
     // A float scale and 64 nibbles, in order, the lower first, that stand for the normal float
     // numbers of QLoRA (arXiv 2305.14314).
     NF4_G64 = 264,
+    // Q2_0 in blocks of 128, which files of PrismML's have under the number of Q2_0.
+    Q2_0_G128 = 265,
 };
 
 // How many weights a block holds and how many bytes it takes; a row is whole blocks.

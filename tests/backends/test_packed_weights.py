@@ -262,7 +262,7 @@ def test_what_was_used_long_ago_gives_way_to_a_limit(tmp_path: Path) -> None:
     assert unlimited.entries() == []
 
 
-LAYOUTS = "759c95926704fa00"
+LAYOUTS = "b099282c82c51de9"
 
 
 def test_a_changed_layout_has_another_number() -> None:

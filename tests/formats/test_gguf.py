@@ -243,3 +243,23 @@ def test_scales_beside_nvfp4_matrices_are_read_with_their_rows(tmp_path: Path) -
     tensors["up.scale"] = (TensorType.F32, (2,), bytes(8))
     with pytest.raises(ModelLoadError, match=r"up\.scale is F32 of shape \[2\], not 3 F32 for up"):
         GGUFFile.open(write_gguf(tmp_path / "m.gguf", {}, tensors))
+
+
+def test_blocks_of_one_number_are_told_by_their_size(tmp_path: Path) -> None:
+    """Q2_0 is one type in llama.cpp's files, and another in those that had it first."""
+    for kind in (TensorType.Q2_0, TensorType.Q2_0_G128):
+        tensors = {}
+        for number in range(2):
+            _, shape, data = random_tensor(np.random.default_rng(number), kind, (8, 512))
+            tensors[f"{number}"] = (TensorType.Q2_0, shape, data)
+        path = write_gguf(tmp_path / f"{kind.name}.gguf", {}, {**tensors, "last": F32_ROW})
+        with GGUFFile.open(path) as file:
+            for name, (_, _, data) in tensors.items():
+                assert file.tensor(name).type is kind
+                assert file.tensor_bytes(name).tobytes() == data
+            blocks = np.frombuffer(tensors["1"][2], np.uint8).reshape(-1, kind.block_bytes)
+            codes = blocks[:, 2:, None] >> np.arange(0, 8, 2, np.uint8) & 3
+            codes = codes.reshape(len(blocks), -1).astype(np.float32)
+            scales = blocks[:, :2].copy().view("<f2").astype(np.float32)
+            got = kernels.dequantize(int(kind), file.tensor_bytes("1"))
+            np.testing.assert_array_equal(got, ((codes - 1) * scales).reshape(-1))

@@ -212,4 +212,6 @@ SCALE_FIELDS: dict[TensorType, tuple[tuple[int, float], ...]] = {
     TensorType.TQ1_0: ((52, 0.8),),
     TensorType.TQ2_0: ((64, 1),),
     TensorType.Q1_0: ((0, 1),),
+    TensorType.Q2_0: ((0, 1),),
+    TensorType.Q2_0_G128: ((0, 1),),
 }

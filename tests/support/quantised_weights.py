@@ -12,17 +12,21 @@ QUANTISED_TYPES = (
     *("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4"),
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"),
     *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"),
-    *("TQ1_0", "TQ2_0", "Q1_0", "NVFP4"),
+    *("TQ1_0", "TQ2_0", "Q1_0", "Q2_0", "NVFP4"),
 )
-TYPES = {name: gguf.GGMLQuantizationType[name] for name in (*FLOAT_TYPES, *QUANTISED_TYPES)}
+TYPES = {name: TensorType[name] for name in (*FLOAT_TYPES, *QUANTISED_TYPES)}
 
 # Where a block keeps its half-precision scale, and its minimum if it has one.
-HALVES = {kind.name: tuple(offset for offset, _ in fields) for kind, fields in SCALE_FIELDS.items()}
+HALVES = {
+    kind.name: tuple(offset for offset, _ in fields)
+    for kind, fields in SCALE_FIELDS.items()
+    if kind.name in TYPES
+}
 
 
 def block_size(name: str) -> int:
     """Elements in a block."""
-    return gguf.GGML_QUANT_SIZES[TYPES[name]][0]
+    return TYPES[name].block_elements
 
 
 def random_weights(name: str, rows: int, cols: int, seed: int = 0) -> NDArray[np.uint8]:
@@ -39,4 +43,10 @@ def numbers(name: str, weights: NDArray[np.uint8]) -> NDArray[np.float32]:
         signs = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little")
         scales = blocks[:, :2].copy().view("<f2").astype(np.float32)
         return np.where(signs == 1, scales, -scales).reshape(len(weights), -1)
-    return gguf.quants.dequantize(weights, TYPES[name]).astype(np.float32)
+    if name == "Q2_0":  # the same: a scale, and two bits for each of 64
+        blocks = weights.reshape(-1, 18)
+        codes = blocks[:, 2:, None] >> np.arange(0, 8, 2, np.uint8) & 3
+        scales = blocks[:, :2].copy().view("<f2").astype(np.float32)
+        return ((codes.reshape(-1, 64).astype(np.float32) - 1) * scales).reshape(len(weights), -1)
+    kind = gguf.GGMLQuantizationType[name]
+    return gguf.quants.dequantize(weights, kind).astype(np.float32)

@@ -76,6 +76,7 @@ def parse_header(source: str, file: ByteFile, part: int) -> Header:
     metadata, types = _parse_pairs(cursor, num_pairs)
     alignment = _alignment(cursor, metadata, types)
     tensors = _parse_tensors(cursor, num_tensors, alignment, part)
+    tensors = _with_long_blocks(tensors, cursor.size)
     _check_placement(cursor, tensors)
     return Header(version, metadata, types, tensors)
 
@@ -180,6 +181,28 @@ def _supported_type(cursor: Cursor, name: str, type_number: int) -> TensorType:
             f"supported are {supported}"
         )
     return tensor_type
+
+
+def _with_long_blocks(tensors: dict[str, StoredTensor], size: int) -> dict[str, StoredTensor]:
+    """The tensors, with the blocks that they have: of Q2_0 there are two kinds with one number.
+
+    llama.cpp's are of 64 weights, those of PrismML's Bonsai models of 128, which take less room:
+    what would be of the first kind too long for its place, up to the next tensor, is of the other.
+    """
+    ordered = sorted(tensors.values(), key=lambda tensor: tensor.offset)
+    begins = [*(tensor.offset for tensor in ordered), size]
+    if not any(
+        tensor.type is TensorType.Q2_0 and tensor.offset + tensor.nbytes > end
+        for tensor, end in zip(ordered, begins[1:], strict=True)
+    ):
+        return tensors
+    long = TensorType.Q2_0_G128
+    return {
+        name: replace(tensor, type=long)
+        if tensor.type is TensorType.Q2_0 and tensor.shape[-1] % long.block_elements == 0
+        else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def _check_placement(cursor: Cursor, tensors: dict[str, StoredTensor]) -> None:

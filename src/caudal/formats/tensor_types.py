@@ -58,6 +58,7 @@ class TensorType(IntEnum):
     MXFP4 = 39
     NVFP4 = 40
     Q1_0 = 41
+    Q2_0 = 42
     INT4_G32 = 256
     INT4_G64 = 257
     INT4_G128 = 258
@@ -67,6 +68,7 @@ class TensorType(IntEnum):
     FP8_G32 = 262
     FP8_G128 = 263
     NF4_G64 = 264
+    Q2_0_G128 = 265
 
     @property
     def block_elements(self) -> int:
@@ -115,6 +117,7 @@ BLOCK_GEOMETRY: dict[TensorType, BlockGeometry] = {
     TensorType.TQ1_0: BlockGeometry(256, 54),
     TensorType.TQ2_0: BlockGeometry(256, 66),
     TensorType.Q1_0: BlockGeometry(128, 18),
+    TensorType.Q2_0: BlockGeometry(64, 18),
     TensorType.INT4_G32: BlockGeometry(32, 19),
     TensorType.INT4_G64: BlockGeometry(64, 35),
     TensorType.INT4_G128: BlockGeometry(128, 67),
@@ -124,6 +127,7 @@ BLOCK_GEOMETRY: dict[TensorType, BlockGeometry] = {
     TensorType.FP8_G32: BlockGeometry(32, 36),
     TensorType.FP8_G128: BlockGeometry(128, 132),
     TensorType.NF4_G64: BlockGeometry(64, 36),
+    TensorType.Q2_0_G128: BlockGeometry(128, 34),
 }
 """Geometry of the types Caudal loads."""
 

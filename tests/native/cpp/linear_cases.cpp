@@ -32,6 +32,7 @@ const std::vector<TypeCase>& type_cases() {
         {TensorType::INT4_G32, {0}}, {TensorType::INT4_G64, {0}},  {TensorType::INT4_G128, {0}},
         {TensorType::INT8_ROW, {}},  {TensorType::NVFP4_ROW, {}},  {TensorType::INT8_G32, {}},
         {TensorType::FP8_G32, {}},   {TensorType::FP8_G128, {}},   {TensorType::NF4_G64, {}},
+        {TensorType::Q2_0, {0}},     {TensorType::Q2_0_G128, {0}},
     };
     return cases;
 }
