@@ -1,6 +1,7 @@
 """StableLM 3B and StableLM 2 (arXiv 2402.17834): Llama with LayerNorms, rotating part of a head.
 
-Without a norm of its own, an MLP reads what the attention beside it reads.
+Without a norm of its own, an MLP reads what the attention beside it reads (12B, where heads have
+LayerNorms, too: each its own).
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ def build(file: ModelFile) -> Program:
     for layer in decoder.layers():
         normed = layer.norm("attn_norm")
         heads = layer.project(normed)
+        for name, x in (("attn_q_norm", heads.q), ("attn_k_norm", heads.k)):
+            if decoder.b.has_optional(layer.tensor(f"{name}.weight")):
+                decoder.b.layer_norm(x, layer.tensor(name), x, eps=layer.eps, group=heads.dim)
         layer.rotate(heads, rope)
         layer.add(layer.attend(heads), "attn_output")
         if decoder.b.has(layer.tensor("ffn_norm.weight")):

@@ -48,6 +48,11 @@ REFERENCES = {
         },
     ),
     "stablelm_parallel": Reference(
-        config={"model_type": "stablelm", **SIZES, "use_parallel_residual": True},
+        config={
+            "model_type": "stablelm",
+            **SIZES,
+            "use_parallel_residual": True,
+            "qk_layernorm": True,
+        },
     ),
 }

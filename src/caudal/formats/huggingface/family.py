@@ -39,6 +39,8 @@ _PREFIXES = (
 _KINDS = {"gamma": "weight", "beta": "bias"}
 """What older files call the parts of a norm."""
 _MAX_EXPERTS = 4096
+_STACKS = ("experts", "norms", "altup_projections", "altup_unembed_projections")
+"""Lists of modules, by number, whose tensors are stacked."""
 
 NOT_TEXT = (
     "vision_tower",
@@ -307,7 +309,9 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A tensor's name taken apart: its layer, its expert, and the name without either number."""
+    """A tensor's name taken apart: its layer, its expert (or its place in another stack), and the
+    name without either number.
+    """
 
     layer: int | None
     expert: int | None
@@ -322,11 +326,10 @@ class _Place:
                 layer, plain = int(number), rest
                 break
         parts = plain.split(".")
-        if "experts" in parts[:-1]:
-            at = parts.index("experts") + 1
-            if _is_number(parts[at]):
-                expert = int(parts[at])
-                parts = [*parts[:at], "*", *parts[at + 1 :]]
+        at = next((at for at, part in enumerate(parts[:-1], 1) if part in _STACKS), None)
+        if at is not None and _is_number(parts[at]):
+            expert = int(parts[at])
+            parts = [*parts[:at], "*", *parts[at + 1 :]]
         return cls(layer, expert, ".".join(parts))
 
 

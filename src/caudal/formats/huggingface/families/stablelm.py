@@ -6,11 +6,11 @@ from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
 from caudal.formats.huggingface.keys import layer_norm_keys, rotated_channels
 from caudal.formats.huggingface.needed import Needed, biases, biases_if
+from caudal.formats.huggingface.tensor_rules import through
 
 
 def _keys(config: Config) -> Keys:
     config.require("hidden_act", SILU, "silu")
-    config.require("qk_layernorm", (False,), False)
     return {
         **layer_norm_keys(config),
         "rope.dimension_count": rotated_channels(config, 0.25),
@@ -22,11 +22,17 @@ def _is_parallel(config: Config) -> bool:
     return config.get("use_parallel_residual", bool, False)
 
 
+def _norms_heads(config: Config) -> bool:
+    return config.get("qk_layernorm", bool, False)
+
+
 def _needed(config: Config) -> Needed:
-    """Biases, and a norm of the MLP's own, without which it would stand beside the attention."""
+    """Biases, norms of heads, and one of the MLP's own: else that stands beside the attention."""
     return {
         **biases("attn_norm", "ffn_norm", "output_norm"),
         **biases_if(config, "use_qkv_bias", ("attn_q", "attn_k", "attn_v")),
+        **({"attn_q.weight": "attn_q_norm.weight"} if _norms_heads(config) else {}),
+        **({"attn_k.weight": "attn_k_norm.weight"} if _norms_heads(config) else {}),
         **({} if _is_parallel(config) else {"ffn_up.weight": "ffn_norm.weight"}),
     }
 
@@ -35,6 +41,12 @@ FAMILY = Family(
     model_types=("stablelm",),
     architecture="stablelm",
     keys=_keys,
-    layer={**ATTENTION, **MLP, **NORMS},
+    layer={
+        **ATTENTION,
+        **MLP,
+        **NORMS,
+        "self_attn.q_layernorm.norms.*": through("attn_q_norm", lambda values: values),
+        "self_attn.k_layernorm.norms.*": through("attn_k_norm", lambda values: values),
+    },
     needed=_needed,
 )
