@@ -66,6 +66,27 @@ REFERENCES = {
         },
         auto="AutoModelForImageTextToText",
     ),
+    # Windows, sparse layers, shared keys, and a table that lacks the last tokens. llama.cpp takes
+    # which layers are sparse and have keys from the number of them in E2B and E4B.
+    "gemma3n": Reference(
+        config={
+            "model_type": "gemma3n_text",
+            **SIZES,
+            "num_hidden_layers": 6,
+            "head_dim": 16,
+            "sliding_window": 48,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+            "num_kv_shared_layers": 3,
+            "vocab_size_per_layer_input": 310,
+            "hidden_size_per_layer_input": 16,
+            "laurel_rank": 8,
+            "activation_sparsity_pattern": [0.8, 0.95, 0.0, 0.5, 0.0, 0.0],
+            "intermediate_size": [96, 96, 64, 96, 96, 96],
+            "final_logit_softcapping": 3.0,
+        },
+        spread={"q_norm": (0.5, 0.1), "k_norm": (0.5, 0.1), "correct_output_scale": (1.0, 0.3)},
+        llama_cpp=False,
+    ),
     # E2B: keys and values are shared by the last layers, which are wider; each has an embedding.
     "gemma4_small": Reference(
         config={

@@ -48,8 +48,15 @@ class Config(JsonObject):
     def with_defaults(self, defaults: Mapping[str, Any]) -> Config:
         """The same, with values for keys that are missing."""
         given = {key: value for key, value in self.content.items() if value is not None}
+        return self._with_content({**defaults, **given})
+
+    def with_values(self, values: Mapping[str, Any]) -> Config:
+        """The same, with other values for some keys."""
+        return self._with_content({**self.content, **values})
+
+    def _with_content(self, content: Mapping[str, Any]) -> Config:
         result = Config(self.source, {})
-        result.content = {**defaults, **given}
+        result.content = content
         result.model_types = self.model_types
         return result
 
