@@ -18,7 +18,31 @@ _GPT_OSS = {
 # Sinks that weigh, and experts whose gates reach their limit.
 _GPT_OSS_SPREAD = {"sinks": (0.0, 1.0), "gate_up_proj_bias": (0.0, 5.0)}
 
+_LLAMA4 = {
+    "model_type": "llama4_text",
+    **SIZES,
+    "num_hidden_layers": 5,
+    "head_dim": 16,
+    "intermediate_size": 32,
+    "intermediate_size_mlp": 96,
+    "num_local_experts": 4,
+}
+
 REFERENCES = {
+    "llama4": Reference(config=_LLAMA4),
+    # Chunks, positions that make queries grow, dense layers between: llama.cpp has Scout's alone.
+    "llama4_chunks": Reference(
+        config={
+            **_LLAMA4,
+            "attention_chunk_size": 48,
+            "floor_scale": 16,
+            "attn_scale": 0.5,
+            "interleave_moe_layer_step": 2,
+            "use_qk_norm": False,
+            "num_experts_per_tok": 2,
+        },
+        llama_cpp=False,
+    ),
     "glm4_moe": Reference(
         config={
             "model_type": "glm4_moe",

@@ -19,7 +19,8 @@ def _keys(config: Config) -> Keys:
     return keys
 
 
-def _made(config: Config) -> Mapping[str, Rows]:
+def made_divisors(config: Config) -> Mapping[str, Rows]:
+    """What Llama 3.1's scaling of positions comes to."""
     divisors = llama3_divisors(config, rope_parameters(config), head_dim(config))
     return {} if divisors is None else {"rope_freqs.weight": divisors}
 
@@ -33,5 +34,5 @@ FAMILY = Family(
         **MLP,
         **NORMS,
     },
-    made=_made,
+    made=made_divisors,
 )
