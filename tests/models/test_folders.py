@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,12 +105,18 @@ def test_a_folders_layers_that_predict_several_tokens_are_left_out(tmp_path: Pat
     for name, shape in list(recorded.tensors.items()):
         if name.startswith(last):
             recorded.tensors[name.replace(last, f"model.layers.{layers}.")] = shape
-    recorded.config["num_nextn_predict_layers"] = 1
+    counted = replace(recorded, config=recorded.config | {"num_nextn_predict_layers": 1})
+    marked = {f"model.layers.{layers}.eh_proj.weight": ([64, 128], 0.0, 1.0)}
+    not_counted = replace(recorded, tensors=recorded.tensors | marked)
     programs = []
-    for path in (whole, write_folder(recorded, tmp_path / "ahead")):
+    for path in (
+        whole,
+        write_folder(counted, tmp_path / "counted"),
+        write_folder(not_counted, tmp_path / "not counted"),
+    ):
         with open_reference(path) as file:
             programs.append(build_program(file))
-    assert programs[0] == programs[1]
+    assert programs[0] == programs[1] == programs[2]
 
 
 def test_qwen3next_may_have_queries_keys_values_and_gates_in_one_matrix(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ _PREFIXES = (
 _KINDS = {"gamma": "weight", "beta": "bias"}
 """What older files call the parts of a norm."""
 _MAX_EXPERTS = 4096
+_AHEAD = ("eh_proj", "enorm", "hnorm")
+"""Modules of layers that predict tokens further ahead: what joins a state and an embedding."""
 _STACKS = ("experts", "norms", "altup_projections", "altup_unembed_projections")
 """Lists of modules, by number, whose tensors are stacked."""
 
@@ -186,7 +188,8 @@ class Family:
         experts: dict[str, dict[int, Rows]] = defaultdict(dict)
         left_out: set[str] = set()
         tied = config.get("tie_word_embeddings", bool, self.tied)
-        ahead = _layers_ahead(config)
+        names = list(method.names(checkpoint))
+        ahead = _layers_ahead(config, (self._place(_without_prefix(name)) for name in names))
 
         def add(new: str, rows: Rows, name: str) -> None:
             if new in result:
@@ -194,7 +197,7 @@ class Family:
             result[new] = rows
             origins[new] = name
 
-        for name in method.names(checkpoint):
+        for name in names:
             plain = _without_prefix(name)
             outside = _first_of(plain, NOT_TEXT)
             if outside is not None:
@@ -333,13 +336,23 @@ class _Place:
         return cls(layer, expert, ".".join(parts))
 
 
-def _layers_ahead(config: Config) -> range:
-    """Layers behind the others that only predict tokens further ahead, and aren't loaded."""
-    count = config.get("num_nextn_predict_layers", int, 0)
-    if count <= 0 or "num_hidden_layers" not in config:
-        return range(0)
+def _layers_ahead(config: Config, places: Iterable[_Place]) -> set[int]:
+    """Layers behind the others that only predict tokens further ahead, and aren't loaded.
+
+    Those are as many as config.json counts, and which have modules that no others do: tools that
+    make new files may leave the key out, and keep the tensors.
+    """
+    if "num_hidden_layers" not in config:
+        return set()
     first = config.positive("num_hidden_layers")
-    return range(first, first + count)
+    count = config.get("num_nextn_predict_layers", int, 0)
+    return {
+        place.layer
+        for place in places
+        if place.layer is not None
+        and place.layer >= first
+        and (place.layer < first + count or _first_of(place.name, _AHEAD) is not None)
+    }
 
 
 def checkpoint_error(checkpoint: Checkpoint, name: str, reason: str) -> ModelLoadError:
