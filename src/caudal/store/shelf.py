@@ -81,6 +81,10 @@ class KeptModel:
         layers = self.manifest.of_type(*MODEL_TYPES)
         return layers if all(layer.title for layer in layers) else layers[-1:]
 
+    def is_same(self, other: KeptModel) -> bool:
+        """Whether nothing has taken the other's place since, not even for a while."""
+        return (self.raw, self.modified) == (other.raw, other.modified)
+
     def find_damage(self, *, again: bool, report: Callable[[int], None]) -> str | None:
         """What is wrong with its files, or None.
 

@@ -76,7 +76,7 @@ class Store(BlobStore):
             return self._whole(found, progress)
         except StoreError:
             now = self._lookup.find(name)
-            if isinstance(now, KeptModel) and now.raw == found.raw:
+            if isinstance(now, KeptModel) and now.is_same(found):
                 raise
         return self.resolve(name, progress)  # another took its place, and its files are gone
 
