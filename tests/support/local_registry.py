@@ -298,6 +298,8 @@ class _Handler(BaseHTTPRequestHandler):
             left -= len(piece)
             if local.hang_after is not None and len(content) >= local.hang_after:
                 local.wait_for_release()
+                self.close_connection = True
+                return False
             if local.drop_after is not None and len(content) >= local.drop_after:
                 local.drop_after = None
                 self.close_connection = True
