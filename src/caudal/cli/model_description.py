@@ -14,6 +14,7 @@ from caudal.formats.gguf import GGUFFile
 from caudal.formats.gguf_metadata import StringArray
 from caudal.formats.huggingface.checkpoint import open_checkpoint
 from caudal.formats.model_folder import CONFIG, ModelFolder
+from caudal.formats.old_latents import with_latents
 from caudal.formats.safetensors import SafetensorsEntry
 from caudal.formats.tensor_file import TensorFile, TensorInfo
 from caudal.loading.facts import embedding_text
@@ -146,8 +147,9 @@ def _describe_files(model: StoredModel) -> ModelDescription:
     with GGUFFile.open(model.path, model.paths) as file:
         program, plan, obstacle = None, None, None
         try:
-            program = build_program(file)
-            plan = _default_plan(file, program)
+            weights = with_latents(file)
+            program = build_program(weights)
+            plan = _default_plan(weights, program)
         except ModelLoadError as error:
             obstacle = error.reason
         except ParameterError as error:

@@ -18,6 +18,7 @@ from caudal.errors import ModelLoadError, ParameterError, StoreError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.huggingface.model import FolderModel
 from caudal.formats.lora.base import AdapterBase
+from caudal.formats.old_latents import with_latents
 from caudal.models import build_program
 from caudal.packaging.adapter_files import adapter_file
 from caudal.packaging.base import Base, base_of
@@ -209,7 +210,7 @@ class _Creation:
                     what = ", ".join(file.left_out)
                     self._progress(CreateProgress(f"left out, as only text is kept: {what}"))
                 try:
-                    build_program(file)
+                    build_program(with_latents(file))
                 except ModelLoadError as error:
                     self._progress(CreateProgress(f"Caudal cannot serve it: {error.reason}"))
 
@@ -228,7 +229,8 @@ class _Creation:
         if adapters[0].kind is PieceKind.ADAPTER_FOLDER:
             self._progress(CreateProgress("converting adapter"))
         with open_weights(source) as file:
-            return [adapter_file(adapters[0], AdapterBase.of(file), self._directory)]
+            base = AdapterBase.of(with_latents(file))
+            return [adapter_file(adapters[0], base, self._directory)]
 
     def _converted(self, source: StoredModel) -> Path | None:
         """The weights in another form; None where they stay as they are."""
