@@ -96,3 +96,10 @@ def test_a_store_may_be_ollamas_directory(ollama: Path) -> None:
     assert model.origin is ModelOrigin.STORE
     store.remove("smollm2:1.7b")
     assert store.resolve("hf.co/Org/Repo-GGUF:Q8_0").path.read_bytes() == MODEL
+
+
+def test_a_directory_that_may_not_be_read_is_as_if_it_was_not_there(
+    store: Store, ollama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert store.list() == []

@@ -80,6 +80,8 @@ def test_a_path_that_leads_nowhere(store: Store, tmp_path: Path) -> None:
         store.resolve(str(tmp_path / "none.gguf"))
     with pytest.raises(ModelNotFoundError, match="is a directory"):
         store.resolve(str(tmp_path))
+    with pytest.raises(ModelNotFoundError, match="File name too long"):
+        store.resolve(f"./{300 * 'x'}")
     (tmp_path / "m.gguf").touch()
     with pytest.raises(ModelNotFoundError, match=r"name a \.gguf file in it: m\.gguf"):
         store.resolve(str(tmp_path))

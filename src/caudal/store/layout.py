@@ -78,7 +78,10 @@ class StoreLayout:
         """Ollama's models, which are read in place; what is known of them is noted in our home."""
         shelves = []
         for directory in ollama_directories():
-            if not (directory / "manifests").is_dir() or _is_same(directory, self.home):
+            # Another user's may not be readable.
+            parts = (directory / "manifests", directory / "blobs")
+            readable = all(os.access(part, os.R_OK | os.X_OK) for part in parts)
+            if not readable or _is_same(directory, self.home):
                 continue
             key = hashlib.sha256(str(directory.absolute()).encode()).hexdigest()[:12]
             checked = CheckedFiles(self.home / "checked" / key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -60,7 +61,7 @@ class Lookup:
             return model_file(name, reference.path)
         kept = self._find_kept(reference)
         # `models/thing` may be a name, and may be a path.
-        if kept is None and "/" in name and Path(name).exists():
+        if kept is None and "/" in name and os.path.exists(name):  # noqa: PTH110 - never raises
             return model_file(name, Path(name))
         return kept
 

@@ -132,8 +132,15 @@ def model_file(name: str, path: Path) -> StoredModel:
         path: A GGUF file, any part of a split one, or a folder as Hugging Face lays models out.
 
     Raises:
-        ModelNotFoundError: There is no such model.
+        ModelNotFoundError: There is no such model, or it can't be looked at.
     """
+    try:
+        return _found(name, path)
+    except OSError as error:
+        raise ModelNotFoundError(f"{name}: {error.strerror or error}") from error
+
+
+def _found(name: str, path: Path) -> StoredModel:
     if path.is_dir():
         folder = ModelFolder.scan(path)
         if folder.is_complete:
