@@ -128,6 +128,10 @@ def test_the_librarys_cache_is_read_and_not_copied(hub: LocalHub, store: Store) 
     [online] = pull(hub, store, "hf:me/Tiny-GGUF:Q8_0")
     assert online["sha256"] == [sha256(Q8)]
     assert "Tiny-Q8_0.gguf" not in hub.fetched()
+    nowhere = "http://127.0.0.1:9"
+    there, gone = pull(hub, store, "hf:me/Tiny-GGUF", "hf:me/Tiny", HF_ENDPOINT=nowhere)
+    assert there["sha256"] == [sha256(Q8)]
+    assert "hf:me/Tiny can't be fetched" in gone["error"]
 
 
 def test_tokens_and_lies(hub: LocalHub, store: Store) -> None:

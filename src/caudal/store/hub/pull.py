@@ -74,7 +74,8 @@ async def _pull(store: Store, reference: HubReference, progress: ProgressCallbac
     asking()
     name = f"{reference.organisation}/{reference.repository}"
     repository = await watched(asyncio.to_thread(look_up, name), asking)
-    chosen = choose_files(tuple(repository.files), reference.selection, f"hf:{repository.name}")
+    what = f"hf:{repository.name}" + (" in the cache" if repository.is_offline else "")
+    chosen = choose_files(tuple(repository.files), reference.selection, what)
     is_folder = not chosen[0].lower().endswith(".gguf")
     extras = [] if is_folder else _extras(repository)
     blobs = await _HubPull(store, repository, progress).run([*chosen, *extras])

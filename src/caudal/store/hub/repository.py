@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
@@ -72,12 +73,19 @@ def look_up(name: str) -> HubRepository:
         ModelNotFoundError: There is no such repository, or it isn't cached.
         StoreError: The Hub can't be asked, or refuses.
     """
+    import httpx2
     from huggingface_hub import HfApi, constants, get_token
 
     if constants.is_offline_mode():
         return _cached(name)
     with explained_hub_errors(name):
-        info = HfApi(library_name="caudal").model_info(name, files_metadata=True)
+        try:
+            info = HfApi(library_name="caudal").model_info(name, files_metadata=True)
+        except (httpx2.ConnectError, httpx2.TimeoutException):
+            # As the library does it: without a network, what is cached will do.
+            with contextlib.suppress(ModelNotFoundError):
+                return _cached(name)
+            raise
     files = {
         each.rfilename: HubFile(each.size or 0, each.lfs.sha256)
         if each.lfs is not None
