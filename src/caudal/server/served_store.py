@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from caudal.server.asked import served_models
+from caudal.service.threads import WorkThreads
 from caudal.store import Store
+
+UPLOADS = 16
+"""Files that are written at a time; others aren't read until one is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +22,12 @@ class ServedStore:
     Attributes:
         store: It.
         refusal: Why clients may not change it; None: they may.
+        uploads: Write what clients send, so that a slow one keeps no other work waiting.
     """
 
     store: Store
     refusal: str | None
+    uploads: WorkThreads = field(default_factory=lambda: WorkThreads("upload", UPLOADS))
 
 
 def served_store(request: Request) -> Store:

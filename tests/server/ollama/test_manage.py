@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
@@ -23,8 +24,10 @@ from caudal.packaging.create import create_model
 from caudal.packaging.recipe import Recipe
 from caudal.server.served_store import ServedStore
 from caudal.store import Store
-from caudal.workers.launcher import ServingOptions
+from caudal.workers.in_process import InProcessLauncher
+from caudal.workers.launcher import Launcher, ServingOptions
 from caudal.workers.worker_launcher import WorkerLauncher
+from support.adapter_writer import random_factors, write_gguf_adapter
 from support.local_registry import MODEL, LocalRegistry
 from support.processes import children, wait_until_gone
 from support.reference_model import TinyModel
@@ -54,15 +57,20 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model.write(tmp_path_factory.mktemp("weights") / "tiny.gguf")
 
 
-@pytest.fixture(scope="module")
-def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
-    store = Store(tmp_path_factory.mktemp("home"))
+@contextlib.contextmanager
+def managing(store: Store, launcher: Launcher, refusal: str | None = None) -> Iterator[Managed]:
     options = FleetOptions(
         memory=2**30, load=LoadOptions(kv_memory=2**20, threads=1, packed_size=0)
     )
-    fleet = Fleet(StoredModels(store, ServingOptions()), WorkerLauncher(), options)
-    with running_models(fleet, fleet.start, store=ServedStore(store, None)) as server:
+    fleet = Fleet(StoredModels(store, ServingOptions()), launcher, options)
+    with running_models(fleet, fleet.start, store=ServedStore(store, refusal)) as server:
         yield Managed(server, store)
+
+
+@pytest.fixture(scope="module")
+def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
+    with managing(Store(tmp_path_factory.mktemp("home")), InProcessLauncher()) as managed:
+        yield managed
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +152,27 @@ def test_a_model_is_made_of_another_and_made_anew(managed: Managed, base: str):
     client.delete("short")
 
 
+def test_an_adapter_answers_for_the_model_that_it_was_made_with(
+    managed: Managed, base: str, tmp_path: Path
+):
+    factors = {
+        "blk.0.attn_q.weight": random_factors("blk.0.attn_q.weight", (64, 64), deviation=1.0)
+    }
+    digest = managed.client.create_blob(write_gguf_adapter(tmp_path / "a.gguf", "llama", factors))
+    managed.client.create("adapted", from_=base, adapters={"a.gguf": digest})
+    options = {"num_predict": 12, "temperature": 0}
+    said = {
+        name: managed.client.generate(name, "Once upon", raw=True, options=options).response
+        for name in (base, "adapted")
+    }
+    assert said["adapted"] != said[base]
+    names = [card["id"] for card in managed.http.get("/v1/models").json()["data"]]
+    assert sorted(names) == ["adapted", "base"]
+    card = managed.http.get("/v1/models/adapted").json()
+    assert card["facts"]["package"].startswith("an adapter of rank ")
+    managed.client.delete("adapted")
+
+
 def test_deleting_lets_what_runs_end(managed: Managed, base: str):
     managed.client.copy(base, "doomed")
     options = {"num_predict": 1500, "temperature": 0}
@@ -218,13 +247,8 @@ def _broken_off() -> Iterator[bytes]:
 
 
 def test_a_store_may_not_be_for_clients_to_change(tmp_path: Path):
-    store = Store(tmp_path)
-    fleet = Fleet(
-        StoredModels(store, ServingOptions()), WorkerLauncher(), FleetOptions(memory=2**30)
-    )
-    refused = ServedStore(store, "not here")
-    with running_models(fleet, fleet.start, store=refused) as server:
-        assert server.http.get("/api/tags").json() == {"models": []}
+    with managing(Store(tmp_path), InProcessLauncher(), "not here") as managed:
+        assert managed.http.get("/api/tags").json() == {"models": []}
         digest = f"sha256:{64 * '0'}"
         for method, path, body in (
             ("POST", "create", {"model": "x", "from": "y"}),
@@ -234,8 +258,17 @@ def test_a_store_may_not_be_for_clients_to_change(tmp_path: Path):
             ("DELETE", "delete", {"model": "x"}),
             ("POST", f"blobs/{digest}", {}),
         ):
-            answer = server.http.request(method, f"/api/{path}", json=body)
+            answer = managed.http.request(method, f"/api/{path}", json=body)
             assert (answer.status_code, answer.json()) == (403, {"error": "not here"})
+
+
+def test_a_worker_finds_by_itself_what_belongs_to_its_model(tmp_path: Path, gguf: Path):
+    store = Store(tmp_path)
+    recipe = Recipe(files={"a": gguf}, template=TEMPLATE, system="S", parameters={"num_predict": 2})
+    create_model(store, "there", recipe)
+    with managing(store, WorkerLauncher()) as managed:
+        said = managed.client.chat("there:latest", [{"role": "user", "content": "Hi"}])
+        assert (said.prompt_eval_count, said.eval_count) == (len("[system]S[user]Hi"), 2)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from caudal.server.served_store import changeable_store, served_store
+from caudal.server.served_store import ServedStore, changeable_store, served_store
 from caudal.store import Store
 from caudal.store.incoming import WrongDigestError
 from caudal.store.oci import parse_digest
@@ -93,8 +93,9 @@ async def send_blob(digest: str, request: Request) -> Response:
 
 async def _write(store: Store, digest: str, request: Request) -> None:
     pieces = _Pieces()
+    served: ServedStore = request.app.state.store
     writing = asyncio.ensure_future(
-        asyncio.to_thread(lambda: store.add_blob(iter(pieces), digest=digest))
+        served.uploads.run(lambda: store.add_blob(iter(pieces), digest=digest))
     )
     writing.add_done_callback(lambda _: pieces.stop())
     whole = False
