@@ -16,15 +16,18 @@ from typing import Any
 from caudal.engine.wire import pack, unpack
 from caudal.errors import CaudalError
 from caudal.lifeline import end_with_parent, give_way
-from caudal.packaging.create import create_model
 from caudal.packaging.create_progress import CreateProgress
-from caudal.packaging.recipe import Recipe
 from caudal.store import PullProgress, Store
 from caudal.store.names import RegistryName, parse_model_name
 from caudal.store.package import PackagedMessage
-from caudal.store.registry.push import push_image
-from caudal.workers.messages import error_data
-from caudal.workers.store_jobs import LENGTH_BYTES, Done, JobFailed, JobReport, JobSays, StoreJob
+from caudal.workers.store_messages import (
+    LENGTH_BYTES,
+    Done,
+    JobFailed,
+    JobReport,
+    JobSays,
+    StoreJob,
+)
 
 _NICENESS = 5
 """So that whoever has a model loaded doesn't have to wait for one that is made."""
@@ -61,15 +64,21 @@ class _Reports:
 
 
 def _run(job: StoreJob, reports: _Reports) -> None:
+    # What one kind needs isn't loaded for another.
     store = Store(Path(job.home))
     match job.kind:
         case "pull":
             store.pull(job.name, reports.pulled, insecure=job.insecure)
         case "push":
+            from caudal.store.registry.push import push_image
+
             name = parse_model_name(job.name)
             assert isinstance(name, RegistryName)
             push_image(store, name, reports.pulled, insecure=job.insecure)
         case "create":
+            from caudal.packaging.create import create_model
+            from caudal.packaging.recipe import Recipe
+
             recipe = dict(job.recipe)
             messages = [PackagedMessage(**each) for each in recipe.pop("messages", ())]
             create_model(store, job.name, Recipe(messages=messages, **recipe), reports.created)
@@ -91,6 +100,8 @@ def main() -> None:
     except Exception as error:
         if not isinstance(error, CaudalError):
             logging.getLogger("caudal.store").exception("%s of %s failed", job.kind, job.name)
+        from caudal.workers.messages import error_data
+
         reports.write(JobFailed(error_data(error)))
     else:
         reports.write(Done())

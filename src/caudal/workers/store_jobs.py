@@ -11,57 +11,24 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Literal
+from collections.abc import AsyncGenerator
+from typing import Any
 
-import msgspec
-
-from caudal.engine.wire import ErrorData, pack, unpack
+from caudal.engine.wire import pack, unpack
 from caudal.errors import StoreError
 from caudal.workers.messages import raised
 from caudal.workers.process import child_environment
-
-LENGTH_BYTES = 4
+from caudal.workers.store_messages import (
+    LENGTH_BYTES,
+    Done,
+    JobFailed,
+    JobReport,
+    JobSays,
+    StoreJob,
+)
 
 _MAX_REPORT = 2**20
 _PROGRAM = "caudal.workers.store_job"
-
-
-class StoreJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done.
-
-    Attributes:
-        kind: Which of them.
-        home: The store's directory.
-        name: The model's name.
-        insecure: Whether a registry may be spoken to without encryption.
-        recipe: What to make it of: the arguments of `Recipe`, as plain data.
-    """
-
-    kind: Literal["pull", "push", "create"]
-    home: str
-    name: str
-    insecure: bool = False
-    recipe: Mapping[str, Any] = {}
-
-
-class JobReport(msgspec.Struct, tag=0, array_like=True):
-    """How far it is, as Ollama's API says that."""
-
-    report: dict[str, Any]
-
-
-class JobFailed(msgspec.Struct, tag=1, array_like=True):
-    """Why it failed."""
-
-    error: ErrorData
-
-
-class Done(msgspec.Struct, tag=2, array_like=True):
-    """It is done."""
-
-
-JobSays = JobReport | JobFailed | Done
 
 
 async def run_store_job(job: StoreJob) -> AsyncGenerator[dict[str, Any], None]:
