@@ -22,6 +22,8 @@ from caudal.store.transfer.partial import PartialFile, count_there, forget_parti
 from caudal.store.transfer.watched import TICK_SECONDS, watched
 
 _FILES_AT_ONCE = 4
+_TICKS_BETWEEN_NOTES = 3
+"""So much is lost by a kill."""
 
 
 class Fetch:
@@ -99,6 +101,7 @@ class Fetches:
         self._growing: dict[Fetch, PartialFile] = {}
         self._told: dict[Fetch, tuple[PullStage, int]] = {}
         self._stopped = threading.Event()
+        self._ticks = 0
 
     async def run(self) -> None:
         """Fetch them all.
@@ -192,8 +195,10 @@ class Fetches:
 
     def _tick(self) -> None:
         """Tell what has changed; and something, so that whoever listens can end it."""
+        self._ticks += 1
         for fetch, partial in self._growing.items():
-            partial.save()  # so that a kill loses next to nothing
+            if self._ticks % _TICKS_BETWEEN_NOTES == 0:
+                partial.save()
             if fetch.stage is PullStage.DOWNLOADING:
                 fetch.completed = partial.there.count
         changed = [

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import Any, Self
 
-from caudal.store.disk import write_atomically
 from caudal.store.transfer.ranges import Ranges
 
 
@@ -57,7 +56,9 @@ class PartialFile:
         count = self.there.count
         if count != self._saved:
             content = {"size": self.size, "etag": self._etag, "there": self.there.ranges}
-            write_atomically(_notes(self.path), json.dumps(content).encode())
+            # Not synchronised: what it speaks of isn't either, and a slow disk would be kept busy.
+            _new_notes(self.path).write_text(json.dumps(content))
+            _new_notes(self.path).replace(_notes(self.path))
             self._saved = count
 
     def close(self) -> None:
@@ -88,12 +89,16 @@ def count_there(path: Path, size: int) -> int:
 
 def forget_partial(path: Path) -> None:
     """Delete a partial file, if it is there, and its notes."""
-    path.unlink(missing_ok=True)
-    _notes(path).unlink(missing_ok=True)
+    for each in (path, _notes(path), _new_notes(path)):
+        each.unlink(missing_ok=True)
 
 
 def _notes(path: Path) -> Path:
     return path.with_name(path.name + ".ranges")
+
+
+def _new_notes(path: Path) -> Path:
+    return path.with_name(path.name + ".ranges.new")
 
 
 def _noted(path: Path) -> dict[str, Any]:
