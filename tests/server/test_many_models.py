@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import ollama
 import pytest
 
 from caudal.errors import ModelLoadError
@@ -54,6 +55,8 @@ def test_every_api_answers_for_any_model_by_its_name():
             body = {"model": name, "prompt": "x", "keep_alive": "1h"}
             answer = server.http.post("/completion", json=body).json()
             assert answer["content"] == f"from {name}"
+            parts = ollama.Client(server.url).generate(name, "x", stream=True)
+            assert "".join(part.response or "" for part in parts) == f"from {name}"
             stream = server.openai().responses.create(model=name, input="x", stream=True)
             assert "".join(e.delta for e in stream if e.type == "response.output_text.delta")
         assert len(launcher.started) == 4
@@ -63,6 +66,23 @@ def test_every_api_answers_for_any_model_by_its_name():
         unnamed = server.http.post("/v1/completions", json={"prompt": "x"})
         assert unnamed.status_code == 400
         assert unnamed.json()["error"]["param"] == "model"
+
+
+def test_ollamas_clients_load_and_unload_models_by_asking_nothing():
+    with serving(a=says("a"), b=says("b")) as (server, launcher):
+        client = ollama.Client(server.url)
+
+        def loaded() -> list[str]:
+            return [each["name"] for each in server.http.get("/ps").json()["models"]]
+
+        assert client.chat("a", keep_alive=-1).done_reason == "load"
+        assert (loaded(), launcher.started) == (["a"], ["a"])
+        assert client.generate("b", keep_alive=0).done_reason == "unload"  # it wasn't loaded
+        assert launcher.started == ["a"]
+        assert client.generate("a", keep_alive="0s").done_reason == "unload"
+        assert loaded() == []
+        with pytest.raises(ollama.ResponseError, match="model 'z' not found"):
+            client.chat("z", keep_alive=0)
 
 
 def test_models_are_listed_loaded_and_unloaded():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -180,3 +181,14 @@ def test_a_stream_that_fails_ends_in_an_error(serve: Serve):
     stream = ollama.Client(server.url).chat("fake", HI, stream=True)
     with pytest.raises(ollama.ResponseError, match="out of order"):
         list(stream)
+
+
+def test_whoever_goes_away_is_answered_no_more(serve: Serve):
+    executor = ScriptedExecutor(
+        script=b"x" * 8000, num_blocks=2048, fail=lambda _: time.sleep(0.01)
+    )
+    server = serve(executor, max_model_len=16000)
+    body = {"model": "fake", "messages": HI}
+    with server.http.stream("POST", "/api/chat", json=body) as response:
+        assert json.loads(next(response.iter_lines()))["message"]["content"] == "x"
+    server.wait_for_metric("caudal_requests_running", 0)

@@ -71,6 +71,9 @@ class AnswerWriter(ABC):
 
     def __init__(self, model: str, times: Times, *, with_logprobs: bool, with_top: bool) -> None:
         self._head = f'{{"model":{json_text(model)},"created_at":"'
+        # What stands around the text of a line with nothing but text, which nearly all lines are.
+        before, behind = json_text({**self._part("\0", "", ()), "done": False}).split('"\\u0000"')
+        self._before_text, self._behind_text = before[1:], behind
         self._times = times
         self._with_logprobs = with_logprobs
         self._with_top = with_top
@@ -89,6 +92,11 @@ class AnswerWriter(ABC):
         """The lines of what is new; none of them is the last."""
         self._times.token()
         self._note(delta)
+        text = None if self._with_logprobs else _plain_text(delta)
+        if text is not None:
+            written = f"{self._before_text}{json_text(text)}{self._behind_text}"
+            yield encode_json_text(f'{self._head}{created_at()}",{written}') + b"\n"
+            return
         logprobs = self._logprobs_of(delta.tokens)
         for part in self._parts(delta):
             if logprobs:
@@ -216,3 +224,12 @@ class AnswerWriter(ABC):
                 made["top_logprobs"] = top
             entries.append(made)
         return entries
+
+
+def _plain_text(delta: Delta | ChatDelta) -> str | None:
+    """The text of a delta that is nothing but text; None of others."""
+    if isinstance(delta, Delta):
+        return delta.text or None
+    if len(delta.events) == 1 and isinstance(delta.events[0], ContentDelta):
+        return delta.events[0].text
+    return None
