@@ -42,6 +42,12 @@ def test_a_raw_prompt_is_the_same_as_what_the_template_writes(client: ollama.Cli
     again = client.generate("smollm2", raw, raw=True, options=GREEDY)
     assert again.response == whole.response
     assert again.prompt_eval_count == whole.prompt_eval_count
+    template = (
+        "{{ if .System }}<|im_start|>system\n{{ .System }}<|im_end|>\n{{ end }}"
+        "<|im_start|>user\n{{ .Prompt }}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    given = client.generate("smollm2", QUESTION, system=BRIEF, template=template, options=GREEDY)
+    assert (given.response, given.context) == (whole.response, whole.context)
 
 
 def test_a_schema(client: ollama.Client):
