@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import ollama
 import pytest
 
+from caudal.errors import QueueFullError
+from caudal.server.errors import caudal_error_response
 from support.fake_model import ScriptedExecutor
 from support.running_server import RunningServer, Serve
 
@@ -27,3 +31,10 @@ def test_a_missing_key(serve: Serve):
         ollama.Client(server.url).list()
     assert caught.value.status_code == 401
     assert "API key" in caught.value.error
+
+
+def test_a_full_queue_is_the_servers_fault():
+    scope = {"type": "http", "path": "/api/chat", "headers": []}
+    response = caudal_error_response(scope, QueueFullError(limit=3, retry_after=2))
+    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+    assert json.loads(response.body)["error"].startswith("server busy, please try again.")
