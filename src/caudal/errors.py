@@ -129,6 +129,10 @@ class ForeignModelError(StoreError):
     """A model is in a directory that isn't ours to change."""
 
 
+class ConversionError(CaudalError):
+    """A model can't be converted, or not to what was asked for; the message says why."""
+
+
 class ParameterError(CaudalError):
     """A request parameter is invalid; becomes a 400 that names it.
 

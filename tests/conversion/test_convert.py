@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caudal.conversion import ConversionError, ConversionProgress, convert_model
-from caudal.errors import ModelLoadError
+from caudal.conversion import ConversionProgress, convert_model
+from caudal.errors import ConversionError, ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tensor_types import TensorType
 from caudal.loading.files import open_source

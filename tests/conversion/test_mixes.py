@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from caudal.conversion.errors import ConversionError
 from caudal.conversion.mixes import MIXES, choose_types, find_mix, in_order
 from caudal.conversion.shapes import ModelShape, size_label
+from caudal.errors import ConversionError
 from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tensor_types import TensorType
 

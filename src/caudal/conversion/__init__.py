@@ -5,7 +5,6 @@ tokenizer_keys.py); which tensor gets which type is decided as llama.cpp decides
 """
 
 from caudal.conversion.convert import ConversionProgress, convert_model
-from caudal.conversion.errors import ConversionError
 from caudal.conversion.mixes import MIXES, find_mix
 
-__all__ = ["MIXES", "ConversionError", "ConversionProgress", "convert_model", "find_mix"]
+__all__ = ["MIXES", "ConversionProgress", "convert_model", "find_mix"]

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from caudal import _native
-from caudal.conversion.errors import ConversionError
 from caudal.conversion.mixes import FLOATS, MIXES, Mix, choose_types, find_mix, in_order
 from caudal.conversion.shapes import ModelShape
 from caudal.conversion.sources import Source, open_source
-from caudal.errors import ModelLoadError
+from caudal.errors import ConversionError, ModelLoadError
 from caudal.formats.gguf_writer import GGUFWriter
 from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tensor_types import FIRST_OWN_TYPE, TensorType

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from caudal.conversion.errors import ConversionError
 from caudal.conversion.shapes import ModelShape, dimensions
+from caudal.errors import ConversionError
 from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tensor_types import TensorType
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from caudal.conversion.errors import ConversionError
-from caudal.errors import ModelLoadError
+from caudal.errors import ConversionError, ModelLoadError
 from caudal.formats.bpe import bpe_token_bytes
 from caudal.formats.bpe_pretokenizers import PreTokenizer, name_of
 from caudal.formats.gguf_metadata import MetadataValue

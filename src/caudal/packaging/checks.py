@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from caudal.conversion import ConversionError, find_mix
-from caudal.errors import ParameterError, TemplateError
+from caudal.conversion import find_mix
+from caudal.errors import ConversionError, ParameterError, TemplateError
 from caudal.formats.go_template.detection import is_go_template
 from caudal.formats.go_template.ollama import OllamaTemplate
 from caudal.formats.template_workers import TemplateFailure, TemplateWorkers

@@ -20,6 +20,7 @@ from caudal.errors import (
     AdapterNotFoundError,
     CaudalError,
     ContextOverflowError,
+    ConversionError,
     EngineDeadError,
     InputTooLongError,
     ModelLoadError,
@@ -154,6 +155,8 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 400, error.param, None
         case TemplateError():
             return 400, error.param, None
+        case ConversionError():
+            return 400, None, None
         case UnknownModelError():
             return 404, "model", "model_not_found"
         case UnsupportedTaskError():

@@ -356,3 +356,14 @@ def test_ollamas_models_are_served_and_left_alone(
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "models/blobs").iterdir()} == {
         path: status.st_mtime_ns for path, status in before.items()
     }
+
+
+def test_what_is_quantised_is_not_quantised_again(managed: Managed, base: str):
+    managed.client.create("small", from_=base, quantize="q8_0")
+    answer = managed.post(
+        "create", model="smaller", stream=False, **{"from": "small"}, quantize="q4_0"
+    )
+    assert answer.status_code == 400, answer.text
+    assert "Q8_0" in answer.json()["error"]
+    assert managed.names() == ["base:latest", "small:latest"]
+    managed.client.delete("small")
