@@ -365,5 +365,5 @@ def test_what_is_quantised_is_not_quantised_again(managed: Managed, base: str):
     )
     assert answer.status_code == 400, answer.text
     assert "Q8_0" in answer.json()["error"]
-    assert managed.names() == ["base:latest", "small:latest"]
+    assert sorted(managed.names()) == ["base:latest", "small:latest"]
     managed.client.delete("small")
