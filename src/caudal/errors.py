@@ -126,7 +126,21 @@ class StoreError(CaudalError):
 
 
 class ForeignModelError(StoreError):
-    """A model is in a directory that isn't ours to change."""
+    """A model is in a directory that isn't ours to change.
+
+    Args:
+        model: The model.
+        directory: Whose it is, and where.
+        remedy: The command that removes it.
+    """
+
+    def __init__(self, model: str, directory: str, remedy: str) -> None:
+        self.model = model
+        self.remedy = remedy
+        super().__init__(
+            f"{model} is Ollama's ({directory}), which Caudal leaves alone. Remove it with: "
+            f"{remedy}"
+        )
 
 
 class ConversionError(CaudalError):

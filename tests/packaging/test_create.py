@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caudal.errors import CaudalError, StoreError
+from caudal.errors import CaudalError, ConversionError, StoreError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.lora.base import AdapterBase
 from caudal.formats.lora.reading import read_adapter
@@ -237,7 +237,7 @@ def test_weights_are_quantised(store: Store, files: Path) -> None:
         assert file.tensor(Q).type is TensorType.Q8_0
     same, said = make(store, "FROM made\nSYSTEM Hi", files, "same", quantize="Q8_0")
     assert same.paths == stored.paths
-    with pytest.raises(CaudalError, match="Q8_0"):
+    with pytest.raises(ConversionError, match="Q8_0"):
         make(store, "FROM made", files, "other", quantize="q4_0")
     with pytest.raises(CaudalError, match="q4_X"):
         make(store, "FROM made", files, "other", quantize="q4_X")
@@ -259,6 +259,7 @@ def test_a_folder_becomes_a_file(store: Store, files: Path) -> None:
         ("FROM m.gguf\nTEMPLATE {% if x %}", "template error"),
         ("FROM m.gguf\nFROM n.gguf", "one model only, not of m.gguf and n.gguf"),
         ("FROM base\nFROM n.gguf", "one model only, not of base and n.gguf"),
+        ("FROM m.gguf\nPARAMETER temperature -1", "temperature must be"),
         ("FROM text.txt", "no GGUF file"),
         ("FROM torn.gguf", "torn.gguf"),
         ("FROM lora.gguf", "no model among its files"),

@@ -153,11 +153,14 @@ def test_pruning_spares_models_and_what_is_young(
     assert store.prune() == []
     monkeypatch.setattr(incoming, "_YOUNG_SECONDS", -1)
     (store.home / "incoming/killed").write_bytes(b"ki")
+    (store.home / "checked").mkdir(exist_ok=True)
+    (store.home / "checked/.x.json.7.new").write_bytes(b"ki")
     assert {(file.what, file.size) for file in store.prune(grace=-1)} == {
         ("unused blob", 6),
         ("partial download", 3),
     }
     assert names_in(store.home / "incoming") == set()
+    assert list((store.home / "checked").glob("*.new")) == []
     assert names_in(store.home / "blobs") == blobs_of_all(store)
     assert store.resolve("a").path.read_bytes() == MODEL
     (store.home / "manifests/registry.ollama.ai/library/a/latest").write_text("{")

@@ -64,6 +64,31 @@ def test_what_ollama_has_is_used_in_place(store: Store, ollama: Path) -> None:
         store.resolve("smollm2:1.7b")
 
 
+def test_what_else_is_in_it_keeps_nobody_from_what_is_whole(store: Store, ollama: Path) -> None:
+    library = "registry.ollama.ai/library"
+    whole = [model.name for model in store.list()]
+    for kind in ("pipe", "endless"):
+        layers = {"model": MODEL, "template": f"a template, {kind}".encode()}
+        write_ollama_model(ollama, f"{library}/{kind}/latest", layers, {"model_type": kind})
+        for blob in list((ollama / "blobs").iterdir()):
+            if blob.is_file() and kind.encode() in blob.read_bytes():
+                blob.unlink()
+                os.mkfifo(blob) if kind == "pipe" else blob.symlink_to("/dev/zero")
+    number = {"model": MODEL, "params": b'{"num_ctx": 1e999}'}
+    write_ollama_model(ollama, f"{library}/number/latest", number)
+    for name in ("no-file", "no-link", "a-directory"):
+        (ollama / "manifests" / library / name).mkdir()
+    os.mkfifo(ollama / "manifests" / library / "no-file/latest")
+    (ollama / "manifests" / library / "no-link/latest").symlink_to("latest")
+    (ollama / "manifests" / library / "a-directory/latest").mkdir()
+    listed = {model.name: model.config for model in store.list()}
+    assert set(listed) == {*whole, "pipe", "endless", "number"}
+    assert listed["pipe"] is listed["endless"] is None
+    for name in ("pipe", "endless", "number", "no-file", "no-link", "a-directory"):
+        with pytest.raises((StoreError, ModelNotFoundError)):
+            store.resolve(name)
+
+
 @pytest.mark.parametrize("same_file_system", [True, False])
 def test_a_copy_of_what_ollama_has_takes_no_space(
     store: Store, ollama: Path, monkeypatch: pytest.MonkeyPatch, same_file_system: bool

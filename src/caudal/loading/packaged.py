@@ -16,6 +16,7 @@ from caudal.formats.lora.reading import read_adapter
 from caudal.formats.tokenizer import Tokenizer
 from caudal.sampling_params import NO_RECOMMENDATION, RecommendedSampling
 from caudal.store import StoredModel
+from caudal.store.package import Package
 
 OWN_ADAPTER = ""
 """The name of the adapter that belongs to a model. No request can name it, nor anybody unload it;
@@ -91,7 +92,19 @@ class PackagedChoices:
         Raises:
             ModelLoadError: A value can't be; names the parameter, or the message's role.
         """
-        given = stored.package.parameters
+        try:
+            return cls.of_package(stored.package)
+        except ParameterError as error:
+            raise _wrong(stored, str(error)) from error
+
+    @classmethod
+    def of_package(cls, package: Package) -> PackagedChoices:
+        """Those of a package.
+
+        Raises:
+            ParameterError: A value can't be; names the parameter, or the message's role.
+        """
+        given = package.parameters
         chosen: dict[str, Any] = {
             ours: _whole(given[theirs]) if ours in ("top_k", "seed") else given[theirs]
             for theirs, ours in _SAMPLING.items()
@@ -108,23 +121,24 @@ class PackagedChoices:
                 if isinstance(stops, list | tuple) and all(isinstance(s, str) for s in stops)
                 else stops
             )
-        limit = _integer(stored, _LIMIT)
+        limit = _integer(given, _LIMIT)
         if limit is not None and limit > 0:  # others mean as far as the context goes
             chosen["max_tokens"] = limit
-        context = _integer(stored, _CONTEXT)
+        context = _integer(given, _CONTEXT)
         if context is not None and context < 2:
-            raise _wrong(stored, f"{_CONTEXT} must be at least 2, but is {context}")
-        for message in stored.package.messages:
+            raise ParameterError(_CONTEXT, f"{_CONTEXT} must be at least 2, but is {context}")
+        for message in package.messages:
             if message.role not in _ROLES:
-                raise _wrong(
-                    stored, f"a message's role must be {' or '.join(_ROLES)}, not {message.role!r}"
+                roles = " or ".join(_ROLES)
+                raise ParameterError(
+                    "messages", f"a message's role must be {roles}, not {message.role!r:.80}"
                 )
         try:
             return cls(sampling=RecommendedSampling(**chosen), context=context)
         except ParameterError as error:
             names = {ours: theirs for theirs, ours in _SAMPLING.items()}
             theirs = names.get(error.param, error.param)
-            raise _wrong(stored, str(error).replace(error.param, theirs)) from error
+            raise ParameterError(theirs, str(error).replace(error.param, theirs)) from error
 
     def ends(self, tokenizer: Tokenizer) -> frozenset[int]:
         """Control tokens among the texts that end answers: no text has those, so they do it."""
@@ -181,11 +195,11 @@ def own_adapter(stored: StoredModel, base: AdapterBase) -> Adapter | None:
     return read_adapter(adapters[0], base)
 
 
-def _integer(stored: StoredModel, name: str) -> int | None:
-    value = _whole(stored.package.parameters.get(name))
+def _integer(given: Mapping[str, Any], name: str) -> int | None:
+    value = _whole(given.get(name))
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise _wrong(stored, f"{name} must be an integer, but is {value!r:.80}")
+    raise ParameterError(name, f"{name} must be an integer, but is {value!r:.80}")
 
 
 def _whole(value: Any) -> Any:

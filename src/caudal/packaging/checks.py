@@ -10,10 +10,11 @@ from caudal.errors import ConversionError, ParameterError, TemplateError
 from caudal.formats.go_template.detection import is_go_template
 from caudal.formats.go_template.ollama import OllamaTemplate
 from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
-from caudal.packaging.modelfile import ROLES
+from caudal.loading.packaged import PackagedChoices
 from caudal.packaging.parameters import check_parameter
 from caudal.packaging.recipe import Recipe
 from caudal.store.names import parse_kept_name
+from caudal.store.package import Package
 
 
 def checked_recipe(name: str, recipe: Recipe) -> Recipe:
@@ -36,15 +37,11 @@ def checked_recipe(name: str, recipe: Recipe) -> Recipe:
             find_mix(recipe.quantize)
         except ConversionError as error:
             raise ParameterError("quantize", str(error)) from error
-    for message in recipe.messages:
-        if message.role not in ROLES:
-            raise ParameterError(
-                "messages",
-                f"a message's role must be one of {', '.join(ROLES)}, not {message.role!r:.80}",
-            )
     if recipe.template:
         check_template(recipe.template)
     parameters = {key: check_parameter(key, value) for key, value in recipe.parameters.items()}
+    # With which it couldn't be loaded.
+    PackagedChoices.of_package(Package(parameters=parameters, messages=recipe.messages))
     return replace(recipe, parameters=parameters)
 
 

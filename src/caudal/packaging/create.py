@@ -68,7 +68,6 @@ def create_model(
         ModelNameError: It isn't a name that a model can have.
         ModelNotFoundError: What the recipe builds on isn't there, nor can it be pulled.
         ParameterError: A file isn't what it should be, or a parameter; names it, and what is wrong.
-        ModelLoadError: What the recipe builds on can't be read.
         ConversionError: The weights can't become what they should.
         TemplateError: The template can't be parsed; names the line.
         StoreError: A blob isn't there, or the store can't be written to, as on a full disk.
@@ -83,10 +82,11 @@ def create_model(
 
 def _create(store: Store, name: str, recipe: Recipe, progress: CreateCallback) -> StoredModel:
     base = None if recipe.from_ is None else base_of(store, recipe.from_, progress)
-    pieces = _sorted(store, "files", recipe.files, progress)
-    adapters = _sorted(store, "adapters", recipe.adapters, progress)
+    names = _blob_names(store, recipe)
+    pieces = _sorted(store, "files", recipe.files, names, progress)
+    adapters = _sorted(store, "adapters", recipe.adapters, names, progress)
     with explained_os_errors(store.home), store.workspace() as directory:
-        creation = _Creation(store, name, recipe, base, directory, progress)
+        creation = _Creation(store, name, recipe, base, directory, names, progress)
         config, layers = creation.run(pieces, adapters)
         for layer in layers:
             progress(CreateProgress(creation.status(layer)))
@@ -98,18 +98,34 @@ def _create(store: Store, name: str, recipe: Recipe, progress: CreateCallback) -
 
 
 @contextlib.contextmanager
-def _blamed(field: str) -> Iterator[None]:
-    """Blames a recipe for files that are none of a model, or not of this one."""
+def _blamed(field: str, names: Mapping[str, str]) -> Iterator[None]:
+    """Blames a recipe for files that are none of a model, or not of this one.
+
+    Args:
+        field: What of it.
+        names: What it calls blobs, by where they lie: who sent them needn't know that.
+    """
     try:
         yield
     except ModelLoadError as error:
-        raise ParameterError(field, str(error)) from error
+        source = names.get(error.source, error.source)
+        raise ParameterError(field, str(ModelLoadError(source, error.reason))) from error
+
+
+def _blob_names(store: Store, recipe: Recipe) -> Mapping[str, str]:
+    """What a recipe calls blobs, by where they lie."""
+    given = [*recipe.files.items(), *recipe.adapters.items()]
+    return {str(store.blob(place)): name for name, place in given if isinstance(place, str)}
 
 
 def _sorted(
-    store: Store, field: str, files: Mapping[str, Path | str], progress: CreateCallback
+    store: Store,
+    field: str,
+    files: Mapping[str, Path | str],
+    names: Mapping[str, str],
+    progress: CreateCallback,
 ) -> Sequence[Piece]:
-    """What a recipe's files are."""
+    """What a recipe's files are; for `names` see `_blamed`."""
     if not files:
         return ()
     progress(CreateProgress("parsing GGUF"))
@@ -120,7 +136,7 @@ def _sorted(
             raise StoreError(f"{name}: there is no blob {place} in the store; send it first")
         located[name] = path
     try:
-        with _blamed(field):
+        with _blamed(field, names):
             return sort_files(located)
     except OSError as error:
         raise StoreError(f"{error.filename}: {error.strerror}") from error
@@ -136,6 +152,7 @@ class _Creation:
         recipe: Recipe,
         base: Base | None,
         directory: Path,
+        names: Mapping[str, str],
         progress: CreateCallback,
     ) -> None:
         self._store = store
@@ -143,6 +160,7 @@ class _Creation:
         self._recipe = recipe
         self._base = base
         self._directory = directory
+        self._names = names
         self._progress = progress
         self._counts = 0
         self._before = {path.name for path in store.layout.shelf.blobs.iterdir()}
@@ -156,13 +174,14 @@ class _Creation:
             pieces: The recipe's files.
             named_adapters: What it names as adapters.
         """
-        with _blamed("files"):
+        with _blamed("files", self._names):
             source = self._source(pieces)
             self._warn(source)
-        with _blamed("adapters"):
+        with _blamed("adapters", self._names):
             adapters = self._adapters(source, pieces, named_adapters)
         projectors = [piece.paths[0] for piece in pieces if piece.kind is PieceKind.PROJECTOR]
-        converted = self._converted(source)
+        with _blamed("quantize" if self._recipe.quantize else "files", self._names):
+            converted = self._converted(source)
         config = self._config(source, converted)
         replaced = [
             *([oci.ADAPTER_TYPE] if adapters else []),

@@ -7,7 +7,6 @@ it has dropped, what they were.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -130,10 +129,10 @@ def check_parameter(name: str, value: object) -> Any:
     elif kind is Kind.SWITCH:
         if isinstance(value, bool):
             return value
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         if kind is Kind.NUMBER and abs(value) <= _LARGEST_NUMBER:
             return value
-        if kind is Kind.INTEGER and value == int(value) and abs(value) <= _LARGEST_INTEGER:
+        if kind is Kind.INTEGER and abs(value) <= _LARGEST_INTEGER and value == int(value):
             return int(value)
     raise ParameterError(name, f"{name} must be {kind.value}, not {_shown(value)}")
 
@@ -177,7 +176,7 @@ def _scalar(kind: Kind, text: str) -> object:
 def _text(value: object) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
+    if isinstance(value, float) and abs(value) < 1e15 and value == int(value):
         return str(int(value))
     return json.dumps(value)
 

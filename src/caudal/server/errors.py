@@ -24,6 +24,8 @@ from caudal.errors import (
     EngineDeadError,
     InputTooLongError,
     ModelLoadError,
+    ModelNameError,
+    ModelNotFoundError,
     ModelTooLargeError,
     ModelUnavailableError,
     ParameterError,
@@ -179,6 +181,10 @@ def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
             return 504, None, "timeout"
         case ModelTooLargeError():
             return 503, "model", "model_too_large"
+        case ModelNameError():
+            return 400, "model", None
+        case ModelNotFoundError():
+            return 404, "model", "model_not_found"
         case ModelLoadError() | StoreError():
             return 500, "model", "model_load_failed"
         case ModelUnavailableError():
@@ -196,7 +202,7 @@ def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
     status, param, code = describe(error)
     retry_after = getattr(error, "retry_after", None)
     headers = None if retry_after is None else {"Retry-After": str(retry_after)}
-    message = str(error)
+    message = without_paths(scope, error)
     if isinstance(error, ParameterError | TemplateError):
         names = field_names(scope)
         message, param = names.message(error), names.of(error.param)
@@ -219,6 +225,16 @@ def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
         headers=headers,
         kind=_VLLM_KINDS.get(type(error)),
     )
+
+
+def without_paths(scope: Scope, error: CaudalError) -> str:
+    """An error's message, which doesn't tell clients where on this machine the store is."""
+    app = scope.get("app")
+    served = None if app is None else app.state.store
+    message = str(error)
+    if served is None or not isinstance(error, ModelLoadError | StoreError):
+        return message
+    return str(served.store.without_paths(message))
 
 
 def error_event(error: Exception) -> dict[str, Any]:

@@ -44,6 +44,13 @@ class BlobStore:
         """Where in its directory everything is."""
         return self._layout
 
+    def without_paths(self, text: str) -> str:
+        """What somebody is to read who needn't know where on this machine models are kept."""
+        for shelf in (self._layout.shelf, *self._layout.ollama_shelves()):
+            text = text.replace(f"{shelf.blobs}/", "")
+            text = text.replace(str(shelf.directory), "its directory")
+        return text
+
     def blob(self, digest: str) -> Path | None:
         """Where a blob lies, in our store or in Ollama's; None where neither has it whole.
 

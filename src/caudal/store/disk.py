@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,6 +119,27 @@ def move_into_place(source: Path, destination: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """What is in a file that may be anybody's, and needn't be one.
+
+    Args:
+        path: The file. What else may have its name (a pipe, a device) is never waited for.
+        limit: Most bytes that it may have.
+
+    Raises:
+        ValueError: It has more, or is no regular file.
+        OSError: It can't be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:  # raises `IsADirectoryError`
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{path} is no file")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"{path} has more than {limit} bytes, which it never needs")
+    return content
 
 
 def sha256_of(path: Path, report: Callable[[int], None]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -274,10 +275,29 @@ def _annotations(content: Mapping[str, Any]) -> Mapping[str, str]:
     return annotations
 
 
+def parse_json(raw: bytes | str) -> Any:
+    """JSON as it is defined: Python takes numbers, too, that nobody can go on with.
+
+    Raises:
+        ValueError: It isn't JSON.
+    """
+    try:
+        return json.loads(raw, parse_constant=_finite, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text:.80} is no number")
+    return value
+
+
 def _json_object(raw: bytes) -> Mapping[str, Any]:
     try:
-        content = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(raw)
+    except ValueError as error:
         raise ValueError(f"it is no JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError("expected a JSON object")

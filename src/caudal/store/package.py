@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from caudal.store import oci
+from caudal.store.disk import read_file
 from caudal.store.oci import ImageManifest, Layer
 
 _MAX_TEXT_BYTES = 16 << 20
@@ -100,19 +100,16 @@ def read_package(manifest: ImageManifest, locate: Callable[[Layer], Path]) -> Pa
 
 
 def _read_text(path: Path) -> str:
-    size = path.stat().st_size
-    if size > _MAX_TEXT_BYTES:
-        raise ValueError(f"{path} has {size} bytes, which no text of a model needs")
     try:
-        return path.read_bytes().decode()
+        return read_file(path, _MAX_TEXT_BYTES).decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not valid UTF-8") from error
 
 
 def _parsed(text: str, kind: type, what: str) -> Any:
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        content = oci.parse_json(text)
+    except ValueError as error:
         raise ValueError(f"its {what} are no JSON: {error}") from error
     if content is None:  # as Go writes none of them
         return kind()

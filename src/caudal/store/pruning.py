@@ -44,6 +44,9 @@ def prune_store(layout: StoreLayout, incoming: Incoming, grace: float | None) ->
     for note in (layout.home / "checked").glob("*.json"):
         if not (shelf.blobs / note.stem).exists():
             note.unlink(missing_ok=True)
+    for note in (layout.home / "checked").rglob("*.new"):  # whose writer was killed
+        if note.lstat().st_mtime < before:
+            note.unlink(missing_ok=True)
     return removed
 
 

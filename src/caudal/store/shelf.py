@@ -18,6 +18,7 @@ from typing import Protocol
 
 from caudal.errors import ModelNameError, StoreError
 from caudal.store.checked import CheckedFiles
+from caudal.store.disk import read_file
 from caudal.store.facts import DESCRIPTION, LICENCE, REFERENCE, read_sources
 from caudal.store.names import RegistryName, parse_kept_name
 from caudal.store.oci import MAX_MANIFEST_BYTES, MODEL_TYPES, ImageConfig, ImageManifest, Layer
@@ -137,10 +138,8 @@ class KeptModel:
     def _config(self) -> ImageConfig:
         if self.inline_config is not None:
             return self.inline_config
-        layer = self.manifest.config
-        if layer.size > _MAX_CONFIG_BYTES:
-            raise ValueError(f"its configuration has {layer.size} bytes, which none needs")
-        return ImageConfig.from_bytes(self.locate(layer).read_bytes())
+        path = self.locate(self.manifest.config)
+        return ImageConfig.from_bytes(read_file(path, _MAX_CONFIG_BYTES))
 
     def _described(
         self, names: tuple[str, ...], config: ImageConfig | None, package: Package
@@ -245,7 +244,7 @@ class OciShelf:
         name = self.place(name)
         path = self.manifests / name.path
         try:
-            raw = _read_bounded(path)
+            raw = read_file(path, MAX_MANIFEST_BYTES)
             return self.kept(name, ImageManifest.from_bytes(raw), raw)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
@@ -324,11 +323,6 @@ def _file_names(weights: Sequence[Layer]) -> tuple[str, ...]:
 def _first_line(licences: Sequence[str]) -> str:
     lines = licences[0].strip().splitlines() if licences else []
     return lines[0].strip()[:80] if lines else ""
-
-
-def _read_bounded(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(MAX_MANIFEST_BYTES + 1)
 
 
 def _add_up(report: Callable[[int], None], before: int, count: int) -> None:

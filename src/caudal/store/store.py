@@ -264,10 +264,9 @@ class Store(BlobStore):
         """
         model = self._lookup.kept(name)
         if model.origin is ModelOrigin.OLLAMA:
-            raise ForeignModelError(
-                f"{model.shown_name} is Ollama's ({model.locate(model.manifest.config).parents[1]})"
-                f", which Caudal leaves alone. Remove it with: ollama rm {model.name.ollama}"
-            )
+            directory = model.locate(model.manifest.config).parents[1]
+            remedy = f"ollama rm {model.name.ollama}"
+            raise ForeignModelError(model.shown_name, str(directory), remedy)
         with self._changing():
             model = self._lookup.kept(name)
             removed = model.outline()

@@ -18,7 +18,7 @@ from caudal.errors import CaudalError
 from caudal.lifeline import end_with_parent, give_way
 from caudal.packaging.create_progress import CreateProgress
 from caudal.store import PullProgress, Store
-from caudal.store.names import RegistryName, parse_model_name
+from caudal.store.names import parse_kept_name
 from caudal.store.package import PackagedMessage
 from caudal.workers.store_messages import (
     LENGTH_BYTES,
@@ -72,9 +72,7 @@ def _run(job: StoreJob, reports: _Reports) -> None:
         case "push":
             from caudal.store.registry.push import push_image
 
-            name = parse_model_name(job.name)
-            assert isinstance(name, RegistryName)
-            push_image(store, name, reports.pulled, insecure=job.insecure)
+            push_image(store, parse_kept_name(job.name), reports.pulled, insecure=job.insecure)
         case "create":
             from caudal.packaging.create import create_model
             from caudal.packaging.recipe import Recipe

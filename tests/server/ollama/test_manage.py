@@ -29,6 +29,7 @@ from caudal.workers.launcher import Launcher, ServingOptions
 from caudal.workers.worker_launcher import WorkerLauncher
 from support.adapter_writer import random_factors, write_gguf_adapter
 from support.local_registry import MODEL, LocalRegistry
+from support.model_directories import write_ollama_model
 from support.processes import children, wait_until_gone
 from support.reference_model import TinyModel
 from support.running_server import AnyServer, running_models
@@ -198,6 +199,8 @@ def test_deleting_lets_what_runs_end(managed: Managed, base: str):
         ("create", {"model": "x", "files": {"a": "sha256:" + 64 * "0"}}, 400, "not found"),
         ("create", {"model": "x", "from": "base", "parameters": {"top_k": "many"}}, 400, "top_k"),
         ("create", {"model": "x", "from": "base", "template": "{{ if }}"}, 400, "template error"),
+        ("create", {"model": "x", "from": "base", "parameters": {"top_p": 10**400}}, 400, "top_p"),
+        ("create", {"model": "x", "from": "base", "parameters": {"num_ctx": -1}}, 400, "num_ctx"),
         ("create", {"from": "base"}, 400, "model is required"),
         ("copy", {"source": "nobody", "destination": "x"}, 404, 'model "nobody" not found'),
         ("copy", {"source": "base", "destination": "/tmp/x"}, 400, "is invalid"),
@@ -205,6 +208,8 @@ def test_deleting_lets_what_runs_end(managed: Managed, base: str):
         ("show", {"model": "/etc/passwd"}, 404, "not found"),
         ("show", {}, 400, "model is required"),
         ("pull", {"model": "/etc/passwd"}, 400, "invalid model name"),
+        ("push", {"model": "nobody"}, 404, "model 'nobody' not found"),
+        ("push", {"model": "hf:nobody/nothing"}, 404, "not found"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -244,6 +249,28 @@ def test_blobs_are_what_they_are_said_to_be(managed: Managed):
 def _broken_off() -> Iterator[bytes]:
     yield b"ha"
     raise httpx.WriteError("the cable is out")
+
+
+def test_clients_are_not_told_where_models_are(
+    managed: Managed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    torn = f"sha256:{hashlib.sha256(b'GGUF').hexdigest()}"
+    managed.http.post(f"/api/blobs/{torn}", content=b"GGUF")
+    refused = managed.post("create", model="x", files={"my.gguf": torn}, stream=False)
+    assert refused.status_code == 400
+    assert "my.gguf" in refused.json()["error"]
+    write_ollama_model(tmp_path, "registry.ollama.ai/library/torn/latest", {"model": b"GGUF"})
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path))
+    answers = [refused, managed.post("show", model="torn"), managed.post("generate", model="torn")]
+    answers += [managed.http.request("DELETE", "/api/delete", json={"model": "torn"})]
+    for blob in (tmp_path / "blobs").iterdir():
+        blob.unlink()
+    answers += [managed.post("show", model="torn"), managed.post("generate", model="torn")]
+    answers += [managed.post("create", **{"model": "x", "from": "torn", "stream": False})]
+    for answer in answers:
+        assert answer.json()["error"]
+        assert str(tmp_path) not in answer.text
+        assert str(managed.store.home) not in answer.text
 
 
 def test_a_store_may_not_be_for_clients_to_change(tmp_path: Path):
@@ -297,7 +324,7 @@ def test_models_are_pushed_and_pulled(managed: Managed, base: str, registry: Loc
     client.delete(name)
     with pytest.raises(ollama.ResponseError) as unknown:
         client.pull(f"{registry.host}/me/nobody")
-    assert unknown.value.status_code == 500
+    assert unknown.value.status_code == 404
     assert "nobody" in unknown.value.error
 
 

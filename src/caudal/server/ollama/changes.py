@@ -23,6 +23,7 @@ from caudal.server.ollama.streams import encoded_lines
 from caudal.server.openapi import STREAMED_LINES
 from caudal.server.served_store import changeable_store, take_note
 from caudal.server.streaming import JSONLines, run_until_disconnect
+from caudal.store.names import parse_kept_name
 from caudal.workers.store_jobs import run_store_job
 from caudal.workers.store_messages import StoreJob
 
@@ -60,7 +61,8 @@ async def delete_model(
     try:
         await asyncio.to_thread(store.remove, name)
     except ForeignModelError as error:
-        raise HTTPException(403, str(error)) from error
+        why = f"{error.model} is Ollama's, which Caudal leaves alone. Remove it with: "
+        raise HTTPException(403, why + error.remedy) from error
     except ModelNotFoundError as error:
         raise HTTPException(404, f"model '{body.wanted}' not found") from error
     await take_note(request)
@@ -122,16 +124,14 @@ async def push_model(
 ) -> Response:
     """Send a model to the registry that is in its name."""
     store = changeable_store(request)
-    return await _answer(
-        request,
-        StoreJob(
-            kind="push",
-            home=str(store.home),
-            name=checked_name(body.wanted),
-            insecure=bool(body.insecure),
-        ),
-        body.stream,
-    )
+    name = parse_kept_name(checked_name(body.wanted)).full
+    try:
+        await asyncio.to_thread(store.manifest, name)
+    except ModelNotFoundError as error:
+        raise HTTPException(404, f"model '{body.wanted}' not found") from error
+    insecure = bool(body.insecure)
+    job = StoreJob(kind="push", home=str(store.home), name=name, insecure=insecure)
+    return await _answer(request, job, body.stream)
 
 
 async def _answer(request: Request, job: StoreJob, stream: bool | None) -> Response:

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.types import Scope
 
 from caudal.errors import CaudalError, ParameterError, TemplateError
+from caudal.server.errors import without_paths
 from caudal.server.field_names import field_names
 from caudal.server.ollama.errors import error_body, own_words
 from caudal.server.streaming import encode_line
@@ -31,7 +32,7 @@ async def encoded_lines(
             async for line in lines:
                 yield line if isinstance(line, bytes) else encode_line(line)
     except CaudalError as error:
-        message = own_words(scope, error) or str(error)
+        message = own_words(scope, error) or without_paths(scope, error)
         if isinstance(error, ParameterError | TemplateError):
             message = field_names(scope).message(error)
         yield encode_line(error_body(message))
