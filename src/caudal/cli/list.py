@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from caudal.cli.server_client import ApiKey, AskedUrl, ask_server
+from caudal.errors import StoreError
 
 
 def list_models(url: AskedUrl = None, api_key: ApiKey = None) -> None:
@@ -27,7 +28,10 @@ def list_models(url: AskedUrl = None, api_key: ApiKey = None) -> None:
     from caudal.store import ModelOrigin, Store
 
     store = Store()
-    models = store.list()
+    damaged: list[StoreError] = []
+    models = store.list(damaged.append)
+    for error in damaged:
+        typer.echo(f"caudal: {error}", err=True)
     if not models:
         typer.echo(f"No models in {store.home} yet. Fetch one with: caudal pull smollm2")
         return

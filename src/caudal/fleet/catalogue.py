@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Protocol
 
-from caudal.errors import CaudalError, ModelNotFoundError
+from caudal.errors import CaudalError, ModelNotFoundError, StoreError
 from caudal.fleet.member import ModelOffer
 from caudal.store import ModelOrigin, Store, StoredModel
 from caudal.store.known_models import find_known_model
 from caudal.store.names import FileReference, parse_kept_name, parse_model_name
 from caudal.workers.launcher import ModelSource, ServingOptions
+
+logger = logging.getLogger("caudal.fleet")
 
 MAX_NAME_LENGTH = 512
 """Longer names are nobody's."""
@@ -76,10 +79,16 @@ class StoredModels:
     def __init__(self, store: Store, serving: ServingOptions) -> None:
         self._store = store
         self._serving = serving
+        self._told: set[str] = set()
 
     def offers(self) -> Sequence[ModelOffer]:
-        """See `Catalogue`."""
-        return [self._offer(model) for model in self._store.list()]
+        """See `Catalogue`. One that is damaged keeps nobody from the others."""
+        return [self._offer(model) for model in self._store.list(self._tell)]
+
+    def _tell(self, damage: StoreError) -> None:
+        if str(damage) not in self._told:
+            self._told.add(str(damage))
+            logger.warning("%s", damage)
 
     def mark(self) -> Hashable:
         """See `Catalogue`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +151,11 @@ class Store(BlobStore):
             if model is not None:
                 yield self._verified(model, progress)
 
-    def list(self) -> Sequence[StoredModel]:
+    def list(self, damaged: Callable[[StoreError], None] | None = None) -> Sequence[StoredModel]:
         """All models that have weights, by name; some of Ollama's run elsewhere.
+
+        Args:
+            damaged: Told of each manifest of ours that is damaged; None raises the first.
 
         Raises:
             StoreError: A manifest of ours is damaged.
@@ -161,10 +164,12 @@ class Store(BlobStore):
         for shelf, name in self._lookup.names():
             try:
                 model = shelf.find(name)
-            except StoreError:
-                if shelf.is_ours:
-                    raise
-                continue  # as Ollama does
+            except StoreError as error:
+                if shelf.is_ours:  # of Ollama's, Ollama says nothing either
+                    if damaged is None:
+                        raise
+                    damaged(error)
+                continue
             if model is not None and model.weights:
                 models.append(model.outline())
         return sorted(models, key=lambda model: model.name)

@@ -251,6 +251,23 @@ def _broken_off() -> Iterator[bytes]:
     raise httpx.WriteError("the cable is out")
 
 
+def test_a_damaged_manifest_keeps_nobody_from_other_models(managed: Managed, base: str):
+    manifest = managed.store.home / "manifests/registry.ollama.ai/library/damaged/latest"
+    manifest.parent.mkdir()
+    manifest.write_text("{")
+    try:
+        assert managed.names() == ["base:latest"]
+        assert managed.http.get("/v1/models").json()["data"][0]["id"] == base
+        assert managed.client.show(base).modelfile is not None
+        assert managed.post("show", model="damaged").status_code == 404
+        listed = CliRunner().invoke(app, ["list"], env={"CAUDAL_HOME": str(managed.store.home)})
+        assert listed.stdout.count(base) == 1
+        assert "damaged/latest is damaged" in listed.stderr
+    finally:
+        manifest.unlink()
+        manifest.parent.rmdir()
+
+
 def test_clients_are_not_told_where_models_are(
     managed: Managed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -129,7 +129,7 @@ _Found = Mapping[str, tuple[StoredModel, ModelDetails]]
 
 def _stored(store: Store, statuses: Sequence[ModelStatus]) -> _Found:
     """Models in the store, or files beside it, by the names that lead to them; with details."""
-    known = {stored.name: stored for stored in store.list()}
+    known = {stored.name: stored for stored in store.list(lambda _: None)}
     found = {}
     for source in dict.fromkeys(status.source for status in statuses):
         stored = known.get(source)
