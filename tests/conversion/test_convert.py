@@ -111,6 +111,10 @@ def test_file_types_and_the_types_of_tensors(folder: Path, tmp_path: Path) -> No
         assert file.tensor("blk.1.ffn_down.weight").type is TensorType.Q6_K
         assert file.get_int("general.file_type") == 15
         assert file.get_int("general.quantization_version") == 2
+    again = convert_model(stored(path), tmp_path / "again.gguf", "q4_k_m", requantise=True)
+    with GGUFFile.open(again) as file:  # where llama-quantize puts what it sets
+        own = ["general.quantization_version", "general.file_type"]
+        assert list(file.metadata)[-2:] == own
 
 
 def test_a_file_keeps_what_it_says(tmp_path: Path) -> None:

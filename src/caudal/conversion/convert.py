@@ -87,7 +87,8 @@ def convert_model(
     mix = None if quantisation is None else find_mix(quantisation)
     with open_source(stored) as source:
         tensors = _tensors_to_write(source, mix, requantise=requantise)
-        metadata = dict(source.metadata)
+        # At the end, where llama-quantize puts them.
+        metadata = {k: value for k, value in source.metadata.items() if k not in _OWN_KEYS}
         metadata["general.quantization_version"] = _QUANTISATION_VERSION
         metadata["general.file_type"] = _file_type(mix, source, tensors)
         types = {k: kind for k, kind in source.types.items() if k not in _OWN_KEYS}
