@@ -70,6 +70,26 @@ def test_what_somebody_has_changed_since_stays(journal: Journal, tmp_path: Path)
     assert json.loads(path.read_text()) == {"providers": content["providers"]}
 
 
+@pytest.mark.parametrize("theirs", [{}, {"providers": {}}, {"providers": {"other": 1}}])
+def test_what_was_empty_before_stays(theirs: dict[str, Any], journal: Journal, tmp_path: Path):
+    path = tmp_path / "models.json"
+    path.write_text(json.dumps(theirs))
+    journal.write("pi", settings(path))
+    journal.undo("pi")
+    assert json.loads(path.read_text()) == theirs
+
+
+def test_a_file_that_somebody_has_deleted_does_not_come_back(journal: Journal, tmp_path: Path):
+    path = tmp_path / "models.json"
+    path.write_text("{}")
+    journal.write("pi", settings(path))
+    path.unlink()
+    undone = journal.undo("pi")
+    assert undone is not None
+    assert undone.kept == ()
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

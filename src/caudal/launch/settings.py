@@ -27,7 +27,7 @@ class Undone:
     Attributes:
         path: The file.
         kept: Entries that somebody has changed since, and that stay as they are.
-        removed: Whether the file has gone, since there was none before.
+        removed: Whether there is no file now: there was none before, or somebody has deleted it.
     """
 
     path: Path
@@ -83,15 +83,16 @@ class Journal:
         if note is None:
             return None
         path = Path(note["path"])
-        _, content = self._read(path)
+        text, content = self._read(path)
         kept = []
         for change in note["changes"]:
             keys = tuple(change["keys"])
             if _get(content, keys) == change["after"]:
-                _put(content, keys, change.get("before", _ABSENT))
-            else:
+                _put(content, keys, change.get("before", _ABSENT), change["parents"])
+            elif text:
                 kept.append(".".join(keys))
-        removed = not content and not note["existed"]
+        # Whoever has deleted it since doesn't want it back.
+        removed = not text or (not content and not note["existed"])
         try:
             if removed:
                 path.unlink(missing_ok=True)
@@ -113,10 +114,10 @@ class Journal:
             first = {tuple(change["keys"]): change for change in earlier["changes"]}
         changes = []
         for keys, value in settings.entries.items():
-            before = _get(content, keys)
-            if keys in first and first[keys]["after"] == before:
-                before = first[keys].get("before", _ABSENT)  # ours is nobody's state before
-            change: dict[str, Any] = {"keys": list(keys), "after": value}
+            before, parents = _get(content, keys), _depth(content, keys)
+            if keys in first and first[keys]["after"] == before:  # ours is nobody's state before
+                before, parents = first[keys].get("before", _ABSENT), first[keys]["parents"]
+            change: dict[str, Any] = {"keys": list(keys), "after": value, "parents": parents}
             if before is not _ABSENT:
                 change["before"] = before
             changes.append(change)
@@ -174,7 +175,7 @@ def _is_note(note: Mapping[str, Any]) -> bool:
         and isinstance(changes, list)
         and all(isinstance(each, dict) for each in changes)
         and all(isinstance(each.get("keys"), list) and each["keys"] for each in changes)
-        and all("after" in each for each in changes)
+        and all("after" in each and isinstance(each.get("parents"), int) for each in changes)
     )
 
 
@@ -196,8 +197,20 @@ def _get(content: Any, keys: tuple[str, ...]) -> Any:
     return content
 
 
-def _put(content: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
-    """Set a value, or take it out; objects that hold nothing afterwards go too."""
+def _depth(content: Any, keys: tuple[str, ...]) -> int:
+    """How many of the objects that lead to a value there are, below the outermost."""
+    for depth, key in enumerate(keys[:-1]):
+        if not isinstance(content, dict) or key not in content:
+            return depth
+        content = content[key]
+    return len(keys) - 1
+
+
+def _put(content: dict[str, Any], keys: tuple[str, ...], value: Any, parents: int = 0) -> None:
+    """Set a value, or take it out.
+
+    Objects on the way that hold nothing afterwards go too, but for the first `parents` of them.
+    """
     if len(keys) == 1:
         if value is _ABSENT:
             content.pop(keys[0], None)
@@ -209,8 +222,8 @@ def _put(content: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
         if inner is not None:
             raise SettingsError(f"`{keys[0]}` is no object, so nothing is added to it")
         inner = {}
-    _put(inner, keys[1:], value)
-    if inner or value is not _ABSENT:
+    _put(inner, keys[1:], value, parents - 1)
+    if inner or value is not _ABSENT or parents > 0:
         content[keys[0]] = inner
     else:
         content.pop(keys[0], None)
