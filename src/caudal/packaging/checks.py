@@ -12,7 +12,7 @@ from caudal.formats.go_template.ollama import OllamaTemplate
 from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
 from caudal.loading.packaged import PackagedChoices
 from caudal.packaging.parameters import check_parameter
-from caudal.packaging.recipe import Recipe
+from caudal.packaging.recipe import Recipe, read_version
 from caudal.store.names import parse_kept_name
 from caudal.store.package import Package
 
@@ -39,10 +39,15 @@ def checked_recipe(name: str, recipe: Recipe) -> Recipe:
             raise ParameterError("quantize", str(error)) from error
     if recipe.template:
         check_template(recipe.template)
+    requires = recipe.requires
+    if requires is not None:
+        requires = read_version(requires)
+        if requires is None:
+            raise ParameterError("requires", "requires must be a version, e.g. 0.14.0")
     parameters = {key: check_parameter(key, value) for key, value in recipe.parameters.items()}
     # With which it couldn't be loaded.
     PackagedChoices.of_package(Package(parameters=parameters, messages=recipe.messages))
-    return replace(recipe, parameters=parameters)
+    return replace(recipe, parameters=parameters, requires=requires)
 
 
 def check_template(source: str) -> None:

@@ -125,10 +125,16 @@ def _requires(modelfile: Modelfile) -> str | None:
     instructions = modelfile.all(Command.REQUIRES)
     if not instructions:
         return None
-    match = _VERSION.fullmatch(instructions[-1].value)
-    if match is None:
+    version = read_version(instructions[-1].value)
+    if version is None:
         raise ModelfileError(instructions[-1].line, "REQUIRES needs a version, e.g. 0.14.0")
-    return match[1]
+    return version
+
+
+def read_version(text: str) -> str | None:
+    """A version of Ollama as it is kept, without the `v` before it; None where it is none."""
+    match = _VERSION.fullmatch(text)
+    return None if match is None else match[1]
 
 
 def _is_a_path(value: str) -> bool:

@@ -202,6 +202,7 @@ def test_deleting_lets_what_runs_end(managed: Managed, base: str):
         ("create", {"model": "x", "from": "base", "parameters": {"top_p": 10**400}}, 400, "top_p"),
         ("create", {"model": "x", "from": "base", "parameters": {"num_ctx": -1}}, 400, "num_ctx"),
         ("create", {"from": "base"}, 400, "model is required"),
+        ("create", {"model": "x", "from": "base", "requires": "zzz"}, 400, "must be a version"),
         ("copy", {"source": "nobody", "destination": "x"}, 404, 'model "nobody" not found'),
         ("copy", {"source": "base", "destination": "/tmp/x"}, 400, "is invalid"),
         ("show", {"model": "nobody"}, 404, "model 'nobody' not found"),
