@@ -6,16 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Column
+from rich.progress import Progress, TaskID
 
+from caudal.cli.bars import byte_bars
 from caudal.packaging.create_progress import CreateCallback, CreateProgress
 
 
@@ -26,14 +19,7 @@ def create_display() -> Iterator[CreateCallback]:
     if not console.is_terminal:
         yield _Lines(console)
         return
-    fixed = Column(no_wrap=True)
-    columns = (
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
-        BarColumn(bar_width=20),
-        DownloadColumn(table_column=fixed),
-        TimeRemainingColumn(compact=True, table_column=fixed),
-    )
-    with Progress(*columns, console=console, expand=True) as progress:
+    with byte_bars(console, show_rate=False) as progress:
         yield _Bars(progress)
 
 

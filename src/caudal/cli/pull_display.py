@@ -7,17 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.table import Column
+from rich.progress import Progress, TaskID
 
+from caudal.cli.bars import byte_bars
 from caudal.cli.formatting import format_bytes
 from caudal.store import PullProgress, PullStage, Store, StoredModel
 from caudal.store.names import FileReference, parse_model_name
@@ -78,15 +70,7 @@ def progress_display(console: Console) -> Iterator[ProgressCallback]:
     if not console.is_terminal:
         yield _Lines(console)
         return
-    fixed = Column(no_wrap=True)
-    columns = (
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
-        BarColumn(bar_width=20),
-        DownloadColumn(table_column=fixed),
-        TransferSpeedColumn(table_column=fixed),
-        TimeRemainingColumn(compact=True, table_column=fixed),
-    )
-    with Progress(*columns, console=console, expand=True) as progress:
+    with byte_bars(console, show_rate=True) as progress:
         yield _Bars(progress)
 
 
