@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from caudal.errors import AdapterNotFoundError, ParameterError
+from caudal.errors import AdapterNotFoundError, ModelLoadError, ParameterError
 from caudal.formats.lora.adapter import Adapter
 from caudal.formats.lora.base import AdapterBase
 from caudal.formats.lora.reading import read_adapter
+from caudal.store import StoredModel
 
 AdapterPaths = Mapping[str, str]
 """Adapters to load: by the names that requests will use, the paths of a GGUF file or a folder."""
@@ -58,3 +59,19 @@ def parse_adapter(text: str) -> tuple[str, str]:
             "lora", f"{text!r} is no adapter; write NAME=PATH, e.g. sql=./sql.gguf."
         )
     return name, path
+
+
+def own_adapter(stored: StoredModel, base: AdapterBase) -> Adapter | None:
+    """The adapter that belongs to a model.
+
+    Raises:
+        ModelLoadError: It can't be used with the model, or there are several.
+    """
+    adapters = stored.package.adapters
+    if not adapters:
+        return None
+    if len(adapters) > 1:
+        raise ModelLoadError(
+            stored.name, f"its package has {len(adapters)} adapters; it may have one"
+        )
+    return read_adapter(adapters[0], base)

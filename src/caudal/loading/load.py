@@ -19,11 +19,11 @@ from caudal.formats.lora.base import AdapterBase
 from caudal.formats.tokenizer import Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
-from caudal.loading.adapters import NO_ADAPTERS, AdapterPaths, load_adapter
+from caudal.loading.adapters import NO_ADAPTERS, AdapterPaths, load_adapter, own_adapter
 from caudal.loading.facts import ModelFacts
 from caudal.loading.files import ModelFiles, open_model
 from caudal.loading.options import LoadOptions
-from caudal.loading.packaged import OWN_ADAPTER, PackagedChoices, own_adapter, package_facts
+from caudal.loading.packaged import OWN_ADAPTER, PackagedChoices, package_facts
 from caudal.loading.planning import RunPlan, plan_run
 from caudal.models.program import Program, Task
 from caudal.store import Store, StoredModel

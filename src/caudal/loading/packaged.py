@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from caudal.errors import ModelLoadError, ParameterError
-from caudal.formats.lora.adapter import Adapter
-from caudal.formats.lora.base import AdapterBase
-from caudal.formats.lora.reading import read_adapter
-from caudal.formats.tokenizer import Tokenizer
 from caudal.sampling_params import NO_RECOMMENDATION, RecommendedSampling
 from caudal.store import StoredModel
 from caudal.store.package import Package
+
+if TYPE_CHECKING:  # a server that has its models in other processes reads no files of theirs
+    from caudal.formats.lora.adapter import Adapter
+    from caudal.formats.tokenizer import Tokenizer
 
 OWN_ADAPTER = ""
 """The name of the adapter that belongs to a model. No request can name it, nor anybody unload it;
@@ -179,20 +179,6 @@ def package_facts(stored: StoredModel, adapter: Adapter | None) -> PackageFacts 
 def without_effect(names: Collection[str]) -> tuple[str, ...]:
     """Those of a package's parameters that nothing here goes by."""
     return tuple(sorted(set(names) - _HAVE_EFFECT))
-
-
-def own_adapter(stored: StoredModel, base: AdapterBase) -> Adapter | None:
-    """The adapter that belongs to a model.
-
-    Raises:
-        ModelLoadError: It can't be used with the model, or there are several.
-    """
-    adapters = stored.package.adapters
-    if not adapters:
-        return None
-    if len(adapters) > 1:
-        raise _wrong(stored, f"its package has {len(adapters)} adapters; it may have one")
-    return read_adapter(adapters[0], base)
 
 
 def _integer(given: Mapping[str, Any], name: str) -> int | None:

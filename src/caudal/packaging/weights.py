@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 
 from caudal.formats.gguf import GGUFFile
-from caudal.formats.huggingface.model import open_folder
 from caudal.formats.model_file import ModelFile
 from caudal.store import StoredModel
 
@@ -23,5 +22,8 @@ def open_weights(stored: StoredModel) -> Iterator[ModelFile]:
         with GGUFFile.open(stored.path, stored.paths) as file:
             yield file
     else:
+        # Imported here, so that a server that lists models needn't know all families.
+        from caudal.formats.huggingface.model import open_folder
+
         with open_folder(folder) as model:
             yield model
