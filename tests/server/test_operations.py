@@ -206,7 +206,7 @@ def test_metrics_are_prometheus_text(serve: Serve):
         server.openai().completions.create(model="fake", prompt=prompt)
     response = server.http.get("/metrics")
     families = {family.name: family for family in text_string_to_metric_families(response.text)}
-    assert all(name.startswith("caudal_") for name in families)
+    assert all(name.startswith(("caudal_", "process_")) for name in families)
     counts = {
         "caudal_prompt_tokens_total": 128,
         "caudal_cache_hit_tokens_total": 63,

@@ -125,7 +125,7 @@ def _running(
     limits = limits or ServerLimits()
     app = create_app(models, access=access, limits=limits, **options)
     config = ServerConfig(around(app), limits)
-    server = Server(config, models)
+    server = Server(config, models, app.state.metrics)
     ready = threading.Event()
 
     async def serve() -> None:

@@ -60,6 +60,7 @@ from caudal.server.openapi import (
 from caudal.server.paths import canonical_path
 from caudal.server.request_ids import RequestIds
 from caudal.server.served_store import ServedStore
+from caudal.server.server_metrics import ServerMetrics
 from caudal.server.streaming import SERVER_SEND
 from caudal.server.waiting_for_models import ModelsOfRequests
 from caudal.service.models import Models
@@ -162,8 +163,9 @@ def create_app(
     app.state.strict_fields = strict_fields
     app.state.allow_runtime_lora = allow_runtime_lora
     app.state.store = store
+    app.state.metrics = ServerMetrics(lambda name: name in models.names)
     app.state.large_bodies = asyncio.Semaphore(1)
-    app.state.ignored_fields = IgnoredFields()
+    app.state.ignored_fields = IgnoredFields(app.state.metrics.registry)
     app.state.responses = ResponsesState(seal=ReasoningSeal(access.api_key or ""))
 
     # Before the others: these are asked for all the time.
@@ -193,7 +195,7 @@ def create_app(
             statuses = await models.statuses()
             loaded = [each.service for each in statuses if each.service is not None]
             figures = await merged_figures(loaded, statuses)
-        figures += generate_latest(request.app.state.ignored_fields.registry)
+        figures += generate_latest(request.app.state.metrics.registry)
         return Response(figures, media_type=CONTENT_TYPE_LATEST)
 
     for router, failures in _ROUTERS:

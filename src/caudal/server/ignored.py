@@ -24,15 +24,18 @@ OTHER = "other"
 
 
 class IgnoredFields:
-    """Counts the fields that were taken without effect, by name."""
+    """Counts the fields that were taken without effect, by name.
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+    Args:
+        registry: Where the counts are shown.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._counter = Counter(
             "caudal_ignored_fields",
             "Fields of requests that were taken and had no effect.",
             ["field"],
-            registry=self.registry,
+            registry=registry,
         )
         self._known: set[str] = set()
 

@@ -22,6 +22,7 @@ from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
 from caudal.server.served_store import ServedStore
 from caudal.server.server_config import ServerConfig
+from caudal.server.server_metrics import ServerMetrics
 from caudal.service.models import Models
 
 ENGINE_SECONDS = 0.6
@@ -89,13 +90,20 @@ class Server(uvicorn.Server):
     Args:
         config: What to serve, and how.
         models: What is served.
+        metrics: Shows what is open, and whether the server drains.
         last_resort: Told of signals, where there is one.
     """
 
     def __init__(
-        self, config: ServerConfig, models: Models, last_resort: LastResort | None = None
+        self,
+        config: ServerConfig,
+        models: Models,
+        metrics: ServerMetrics,
+        last_resort: LastResort | None = None,
     ) -> None:
         super().__init__(config)
+        self._metrics = metrics
+        metrics.follow(self.server_state)
         self._models = models
         self._drain_seconds = config.limits.drain_seconds
         self._last_resort = last_resort
@@ -111,6 +119,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain; what still runs after that is ended, first politely."""
+        self._metrics.note_draining()
         ending = asyncio.ensure_future(self._end_answers())
         await super().shutdown(sockets)
         ending.cancel()
@@ -184,7 +193,7 @@ def serve(
     )
     config = ServerConfig(app, limits)
     last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
-    server = Server(config, models, last_resort)
+    server = Server(config, models, app.state.metrics, last_resort)
     _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
 
     async def begin() -> None:

@@ -1,0 +1,238 @@
+"""What the server itself counts, whichever models it has: requests, tenants, refusals, connections.
+
+What a model counts is in its process (`caudal.service.metrics`), and `GET /metrics` puts both
+together. Names follow Prometheus' rules; docs/metrics.md has them all.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sized
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from caudal import __version__
+
+OTHER = "other"
+"""Stands for all values of a label beyond the first `MAX_VALUES`."""
+
+NOBODY = "anyone"
+"""The tenant of who needs no key."""
+
+MAX_VALUES = 200
+"""Of a label whose values aren't known beforehand: each is a series in Prometheus, for ever."""
+
+_SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class EndedRequest(Protocol):
+    """What is known of a request that has been answered, as far as it is counted."""
+
+    @property
+    def method(self) -> str:
+        """HTTP's."""
+
+    @property
+    def route(self) -> str | None:
+        """The template of its path; None where there is no such route."""
+
+    @property
+    def status(self) -> int | None:
+        """HTTP's; None where nothing was answered."""
+
+    @property
+    def tenant(self) -> str | None:
+        """Who pays."""
+
+    @property
+    def model(self) -> str | None:
+        """Who answered."""
+
+    @property
+    def outcome(self) -> str | None:
+        """How it ended, where a model was asked."""
+
+    @property
+    def limit(self) -> str | None:
+        """What refused it."""
+
+    @property
+    def seconds(self) -> float | None:
+        """From its arrival to its end."""
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Of its prompts."""
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Those of them that were taken from the prefix cache."""
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Of its answers."""
+
+
+class Sockets(Protocol):
+    """What is open, as uvicorn keeps it."""
+
+    @property
+    def connections(self) -> Sized:
+        """Connections of clients."""
+
+    @property
+    def tasks(self) -> Sized:
+        """Requests that are being answered."""
+
+
+class BoundedLabel:
+    """A label's values, no more than so many: the first that come; all further ones are `OTHER`.
+
+    Args:
+        is_known: Whether a value may take one of the places; clients may make up any number.
+    """
+
+    def __init__(self, is_known: Callable[[str], bool] = lambda value: True) -> None:
+        self._is_known = is_known
+        self._values: set[str] = set()
+
+    def of(self, value: str) -> str:
+        """What a value is counted as."""
+        if value in self._values:
+            return value
+        if len(self._values) >= MAX_VALUES or not self._is_known(value):
+            return OTHER
+        self._values.add(value)
+        return value
+
+
+class ServerMetrics:
+    """Counts what reaches the server, and is told of each request's end.
+
+    Args:
+        is_model: Whether there is a model of a name; requests may name anything.
+
+    Attributes:
+        registry: What is scraped; others add collectors of their own.
+    """
+
+    def __init__(self, is_model: Callable[[str], bool] = lambda name: True) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._models = BoundedLabel(is_model)
+        self._tenants = BoundedLabel()
+        self._limits = BoundedLabel()
+        build = Gauge(
+            "caudal_build_info",
+            "What runs; always 1.",
+            ["version", "python"],
+            registry=registry,
+        )
+        build.labels(__version__, platform.python_version()).set(1)
+        started = Gauge(
+            "caudal_start_time_seconds", "When the server began, in Unix time.", registry=registry
+        )
+        started.set_to_current_time()
+        self._requests = Counter(
+            "caudal_http_requests",
+            "Requests that have been answered, by route, method and status.",
+            ["route", "method", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "caudal_http_request_duration_seconds",
+            "From a request's arrival to the last byte of its answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._connections = Gauge(
+            "caudal_http_connections", "Connections that are open.", registry=registry
+        )
+        self._in_progress = Gauge(
+            "caudal_http_requests_in_progress",
+            "Requests that are being answered.",
+            registry=registry,
+        )
+        self._draining = Gauge(
+            "caudal_draining",
+            "1 where the server takes no more requests and ends; else 0.",
+            registry=registry,
+        )
+        self._rejected = Counter(
+            "caudal_rejected_requests",
+            "Requests and connections that a limit refused, by the limit's name.",
+            ["limit"],
+            registry=registry,
+        )
+        who = ["tenant", "model"]
+        self._of_tenants = Counter(
+            "caudal_tenant_requests",
+            "Requests for models, by tenant, model and how they ended.",
+            [*who, "outcome"],
+            registry=registry,
+        )
+        self._prompt_tokens = Counter(
+            "caudal_tenant_prompt_tokens", "Prompt tokens, by tenant.", who, registry=registry
+        )
+        self._cached_tokens = Counter(
+            "caudal_tenant_cached_tokens",
+            "Prompt tokens that were taken from the prefix cache, by tenant.",
+            who,
+            registry=registry,
+        )
+        self._output_tokens = Counter(
+            "caudal_tenant_output_tokens", "Generated tokens, by tenant.", who, registry=registry
+        )
+        ProcessCollector(registry=registry)
+
+    def follow(self, sockets: Sockets) -> None:
+        """Show what is open while the server runs."""
+        self._connections.set_function(lambda: len(sockets.connections))
+        self._in_progress.set_function(lambda: len(sockets.tasks))
+
+    def note_draining(self) -> None:
+        """The server takes no more requests."""
+        self._draining.set(1)
+
+    def note_rejected(self, limit: str) -> None:
+        """Count what a limit refused before there was a request to record: see `ended`.
+
+        Args:
+            limit: The limit's documented name.
+        """
+        self._rejected.labels(self._limits.of(limit)).inc()
+
+    def expect_limits(self, limits: list[str]) -> None:
+        """Show limits before they refuse anybody: an increase from nothing alerts nobody."""
+        for limit in limits:
+            self._rejected.labels(self._limits.of(limit))
+
+    def ended(self, record: EndedRequest) -> None:
+        """Count a request that has been answered, and what refused it."""
+        route = record.route or OTHER
+        status = "none" if record.status is None else str(record.status)
+        self._requests.labels(route, _method(record.method), status).inc()
+        if record.seconds is not None:
+            self._seconds.labels(route).observe(record.seconds)
+        if record.limit is not None:
+            self.note_rejected(record.limit)
+        if record.outcome is None:
+            return
+        tenant = self._tenants.of(record.tenant or NOBODY)
+        model = self._models.of(record.model) if record.model else ""
+        self._of_tenants.labels(tenant, model, record.outcome).inc()
+        for counter, tokens in (
+            (self._prompt_tokens, record.prompt_tokens),
+            (self._cached_tokens, record.cached_tokens),
+            (self._output_tokens, record.output_tokens),
+        ):
+            if tokens:
+                counter.labels(tenant, model).inc(tokens)
+
+
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+
+def _method(method: str) -> str:
+    return method if method in _METHODS else OTHER
