@@ -7,7 +7,7 @@ The server turns these into each API's own envelope and the command line prints 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 
 class CaudalError(Exception):
@@ -234,19 +234,68 @@ class TemplateProcessError(CaudalError):
     """Chat templates can't be run: their processes can't be started, or not any more."""
 
 
-class QueueFullError(CaudalError):
-    """The waiting queue is at `max_queue`; the client should retry after a moment.
+class LimitError(CaudalError):
+    """A limit refuses a request, or has ended it; another may well be answered a moment later.
 
     Args:
-        limit: The queue's limit.
-        retry_after: Seconds after which retrying is sensible.
-        what: Which queue.
+        limit: The limit's name, as `docs/limits.md` has it.
+        message: What was too much, and how much may be.
+        status: HTTP's: 429 where whoever asks has had their share, 503 where the server has too
+            much to do, 504 where the request has taken too long.
+        retry_after: Seconds after which retrying is sensible; None where that can't be known.
     """
 
-    def __init__(self, limit: int, retry_after: int, what: str = "The server's queue") -> None:
+    def __init__(
+        self,
+        limit: str,
+        message: str,
+        *,
+        status: Literal[429, 503, 504] = 429,
+        retry_after: int | None = None,
+    ) -> None:
         self.limit = limit
+        self.status = status
         self.retry_after = retry_after
-        super().__init__(f"{what} is full ({limit} requests waiting). Retry in {retry_after} s.")
+        super().__init__(message)
+
+
+class QueueFullError(LimitError):
+    """As many requests wait as may; the client should retry after a moment.
+
+    Args:
+        most: How many may wait.
+        retry_after: Seconds after which retrying is sensible.
+        what: Which queue.
+        limit: The limit's name.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        retry_after: int,
+        what: str = "The server's queue",
+        *,
+        limit: str = "max_queue",
+    ) -> None:
+        self.most = most
+        super().__init__(
+            limit,
+            f"{what} is full ({most} requests waiting). Retry in {retry_after} s.",
+            retry_after=retry_after,
+        )
+
+
+class RequestTimeoutError(LimitError):
+    """A request's deadline passed before its answer was complete.
+
+    Args:
+        message: What was missing, and after how long.
+        limit: Which deadline: `timeout` or `first_token_timeout`.
+        retry_after: Seconds after which retrying is sensible.
+    """
+
+    def __init__(self, message: str, limit: str = "timeout", retry_after: int = 1) -> None:
+        super().__init__(limit, message, status=504, retry_after=retry_after)
 
 
 class EngineDeadError(CaudalError):
@@ -272,10 +321,6 @@ class WorkerEndedError(EngineDeadError):
 
 class RequestFailedError(CaudalError):
     """A request ended without its answer because the model could not be run on it."""
-
-
-class RequestTimeoutError(CaudalError):
-    """A request's deadline passed before its answer was complete."""
 
 
 class UnknownModelError(CaudalError):

@@ -94,7 +94,7 @@ class TestChecks:
             harness.submit([1, 2, 3])
         with pytest.raises(QueueFullError) as caught:
             harness.submit([1])
-        assert caught.value.limit == 3
+        assert caught.value.most == 3
         assert caught.value.retry_after >= 1
         harness.step()
         with pytest.raises(QueueFullError):  # two run, three wait

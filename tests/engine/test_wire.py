@@ -22,9 +22,11 @@ from caudal.errors import (
     CaudalError,
     ContextOverflowError,
     InputTooLongError,
+    LimitError,
     ModelLoadError,
     ParameterError,
     QueueFullError,
+    RequestTimeoutError,
     TemplateError,
     UnknownModelError,
     UnsupportedTaskError,
@@ -198,6 +200,8 @@ ERRORS = [
     InputTooLongError("input[3]", 100, characters=10**7),
     TemplateError("No system messages.", "chat_template"),
     QueueFullError(5, 2, "The server's queue"),
+    LimitError("max_waiting", "Too much.", status=503, retry_after=4),
+    RequestTimeoutError("Too late.", "first_token_timeout", 7),
     UnknownModelError("x\ud800", ["a", "b"]),
     UnsupportedTaskError("a", "embed", ["generate"]),
 ]
@@ -231,11 +235,11 @@ def test_errors_arrive_with_all_that_they_say(
 
 def test_an_error_that_is_not_known_there_is_what_it_builds_on() -> None:
     data = ErrorData.of(QueueFullError(3, 5))
-    assert data.bases == ("CaudalError",)
-    unknown = ErrorData("Elsewhere", "it is full", {"limit": 3}, ("QueueFullError", "CaudalError"))
+    assert data.bases == ("LimitError", "CaudalError")
+    unknown = ErrorData("Elsewhere", "it is full", {"most": 3}, ("QueueFullError", "CaudalError"))
     there = unpack(pack(unknown), ErrorData).error()
     assert type(there) is QueueFullError
-    assert (str(there), there.limit) == ("it is full", 3)
+    assert (str(there), there.most) == ("it is full", 3)
 
 
 def test_an_error_of_another_kind_is_none_of_ours() -> None:

@@ -57,6 +57,8 @@ def test_an_answer_that_takes_too_long(
     server = serve(slow())
     response = server.http.post(path, json=ROUTES[path] | {"timeout": 0.08})
     assert response.status_code == 504
+    assert response.headers["x-caudal-limit"] == "timeout"
+    assert int(response.headers["retry-after"]) >= 1
     assert_told(path, response.json(), "timed out: the answer was not complete after ")
     assert_all_is_free(server, timeouts=1)
     assert server.metric("caudal_generation_tokens_total") < 100

@@ -44,12 +44,15 @@ class Deadlines:
             heapq.heapify(self._heap)
             self._live_after_sweep = len(self._heap)
 
-    def expire(self, now: float) -> Iterator[tuple[SequenceGroup, str]]:
-        """Take out what is due; yields each live request that missed one, and what it missed."""
+    def expire(self, now: float) -> Iterator[tuple[SequenceGroup, str, str]]:
+        """Take out what is due; yields each live request that missed one, which limit that was,
+        and what happened, in words.
+        """
         while self._heap and self._heap[0][0] <= now:
             _, _, first_token, group = heapq.heappop(self._heap)
             if not group.sequences or (first_token and group.first_token is not None):
                 continue
+            limit = "first_token_timeout" if first_token else "timeout"
             what = "no token" if first_token else "the answer was not complete"
             seconds = now - group.submitted
-            yield group, f"The request timed out: {what} after {seconds:.1f} s."
+            yield group, limit, f"The request timed out: {what} after {seconds:.1f} s."

@@ -21,7 +21,7 @@ from caudal.engine.grammar import Grammar, Grammars, MatcherError, NoGrammars
 from caudal.engine.iteration import IterationRunner
 from caudal.engine.live import LiveRequests
 from caudal.engine.memory import Memory
-from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
+from caudal.engine.request import FinishReason, Generate, Missed, Request, SequenceUpdate
 from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence, SequenceGroup
 from caudal.engine.stats import EngineStats, PoolUse
@@ -237,8 +237,10 @@ class Engine:
             order but each sequence's own. At most one update per sequence.
         """
         now = self._clock()
-        for group, what in self._deadlines.expire(now):
-            self._live.stop(group, FinishReason.TIMEOUT, error=what)
+        for group, limit, what in self._deadlines.expire(now):
+            after = self._counters.retry_after(self._scheduler.num_new, now)
+            missed = Missed(limit, after)
+            self._live.stop(group, FinishReason.TIMEOUT, error=what, missed=missed)
         self._runner.run(self._scheduler.schedule(now))
         return self._live.take_updates()
 

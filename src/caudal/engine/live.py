@@ -8,7 +8,7 @@ from collections.abc import Sequence as SequenceOf
 from caudal.backends.executor import SampledToken
 from caudal.engine.adapters import Adapters
 from caudal.engine.counters import Counters
-from caudal.engine.request import FinishReason, SequenceUpdate
+from caudal.engine.request import FinishReason, Missed, SequenceUpdate
 from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence, SequenceGroup
 
@@ -71,6 +71,7 @@ class LiveRequests:
         tokens: SequenceOf[SampledToken] = (),
         stop_token: int | None = None,
         error: str | None = None,
+        missed: Missed | None = None,
         keep: bool = True,
     ) -> None:
         """End a sequence and all that it stands for.
@@ -82,12 +83,13 @@ class LiveRequests:
             tokens: By which it has gone on before.
             stop_token: The token that ended it, where one did.
             error: What went wrong, where something did.
+            missed: Which deadline, where it was that.
             keep: Leave what it computed in the prefix cache.
         """
         self._scheduler.end(seq, keep=keep)
         self._counters.generated_tokens += len(tokens)
         for index in seq.branches:
-            update = seq.group.update(index, now, tokens, reason, stop_token, error)
+            update = seq.group.update(index, now, tokens, reason, stop_token, error, missed)
             self._updates.append(update)
             self._forget(seq.group, index, reason)
 
@@ -117,15 +119,16 @@ class LiveRequests:
         *,
         index: int | None = None,
         error: str | None = None,
+        missed: Missed | None = None,
     ) -> None:
         """End a request, or one of its sequences, whether that has forked yet or not."""
         now = self._clock()
         for each in list(group.sequences) if index is None else [index]:
             seq = group.sequences[each]
             if len(seq.branches) == 1:
-                self.end(seq, reason, now, error=error)
+                self.end(seq, reason, now, error=error, missed=missed)
             else:
-                self._updates.append(group.update(each, now, (), reason, None, error))
+                self._updates.append(group.update(each, now, (), reason, None, error, missed))
                 seq.branches.remove(each)
                 self._forget(group, each, reason)
 

@@ -97,6 +97,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         cache_salt: Requests share cached prefixes only with those of the same salt.
         adapter: The number of the adapter to compute with, as the engine gave it
             (`EngineAdapter.number`); None: the bare model. Prefixes are shared only within one.
+        tenant: Whose it is: tenants get equal shares of the engine, by weight. None is one, too.
+        weight: The tenant's share.
+        max_waiting: Most requests of the tenant that may wait for this one to be queued; None: as
+            many as of all.
         arrived: When it arrived, on the engine's (monotonic) clock; None: as it is submitted.
         first_token_timeout: Seconds from arrival in which the first token must come; of what pools
             there is none.
@@ -109,6 +113,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     cache_salt: str | None = None
     adapter: int | None = None
+    tenant: str | None = None
+    weight: float = 1.0
+    max_waiting: int | None = None
     arrived: float | None = None
     first_token_timeout: float | None = None
     timeout: float | None = None
@@ -118,6 +125,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         """The work, where it takes a grammar to say which tokens may come next."""
         work = self.work
         return work if isinstance(work, Generate) and work.is_constrained else None
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """The deadline that a request has missed.
+
+    Attributes:
+        limit: Which one: `timeout` or `first_token_timeout`.
+        retry_after: Seconds after which it is sensible to ask again.
+    """
+
+    limit: str
+    retry_after: int
 
 
 class SequenceUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -138,6 +157,7 @@ class SequenceUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         pooled: On a pooling request's last update, if all went well: the sum of the pooled states,
             shape (width,).
         error: What went wrong, with `FinishReason.FAILED` and `TIMEOUT`.
+        missed: Which deadline, with `FinishReason.TIMEOUT`.
         time: When this happened.
         submitted: When the request was submitted.
         first_scheduled: When it first ran; None while it has only waited.
@@ -153,6 +173,7 @@ class SequenceUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt_logprobs: Sequence[TokenLogprob] | None = None
     pooled: NDArray[np.float64] | None = None
     error: str | None = None
+    missed: Missed | None = None
     time: float = 0.0
     submitted: float = 0.0
     first_scheduled: float | None = None

@@ -14,6 +14,7 @@ from caudal.engine.nodes import Match
 from caudal.engine.request import (
     FinishReason,
     Generate,
+    Missed,
     Pool,
     Request,
     SequenceUpdate,
@@ -174,6 +175,7 @@ class SequenceGroup:
         reason: FinishReason | None = None,
         stop_token: int | None = None,
         error: str | None = None,
+        missed: Missed | None = None,
     ) -> SequenceUpdate:
         """An update of one sequence; the prompt's scores go with the first that has them all."""
         scores = self.prompt_scores
@@ -192,6 +194,7 @@ class SequenceGroup:
             prompt_logprobs=scores,
             pooled=self.pooled if reason is FinishReason.STOP else None,
             error=error,
+            missed=missed,
             time=now,
             submitted=self.submitted,
             first_scheduled=self.first_scheduled,

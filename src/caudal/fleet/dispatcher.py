@@ -52,13 +52,19 @@ class Dispatcher:
     # Waiting
 
     async def wait(
-        self, member: Member, seconds: float | None = None, *, modest: bool = False
+        self,
+        member: Member,
+        seconds: float | None = None,
+        limit: str = "timeout",
+        *,
+        modest: bool = False,
     ) -> Lease:
         """Wait until a model takes requests.
 
         Args:
             member: The model.
             seconds: How long at most; None for as long as it takes.
+            limit: The name of the limit that says so.
             modest: See `Waiter`.
 
         Raises:
@@ -86,7 +92,8 @@ class Dispatcher:
             if isinstance(error, TimeoutError) and timer.expired():
                 raise RequestTimeoutError(
                     f"The request timed out: the model {member.name!r} was still being loaded, or "
-                    f"waiting for its turn, after {seconds:.1f} s."
+                    f"waiting for its turn, after {seconds:.1f} s.",
+                    limit,
                 ) from None
             raise
 

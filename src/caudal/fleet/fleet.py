@@ -151,8 +151,9 @@ class Fleet(Models):
             raise UnsupportedTaskError(member.name, task, sorted(member.plan.tasks))
         stay = member.open_stay
         if stay is None:
-            seconds = _seconds_left(context, self.options.load, generates=task == "generate")
-            lease = await self._dispatcher.wait(member, seconds)
+            generates = task == "generate"
+            seconds, limit = _seconds_left(context, self.options.load, generates=generates)
+            lease = await self._dispatcher.wait(member, seconds, limit)
         else:
             lease = stay.lease()
         return self._found(name, member, lease, task, keep_alive)
@@ -232,13 +233,13 @@ class Fleet(Models):
 
 def _seconds_left(
     context: RequestContext, options: LoadOptions, *, generates: bool
-) -> float | None:
-    """How long a request may still take until it is submitted; None for as long as it does."""
-    limits = [context.timeout if context.timeout is not None else options.request_timeout]
-    if generates:
-        first = context.first_token_timeout
-        limits.append(first if first is not None else options.first_token_timeout)
-    shortest = min((limit for limit in limits if limit is not None), default=None)
+) -> tuple[float | None, str]:
+    """How long a request may still take until it is submitted, and which limit says so; None for as
+    long as it does.
+    """
+    shortest, limit = context.time_allowed(
+        options.request_timeout, options.first_token_timeout, generates=generates
+    )
     if shortest is None or context.arrived is None:
-        return shortest
-    return shortest - (time.monotonic() - context.arrived)
+        return shortest, limit
+    return shortest - (time.monotonic() - context.arrived), limit

@@ -25,7 +25,9 @@ _REQUEST_HEADERS = re.compile(
 )
 """What pages may send: keys, ids, and what the official clients say of themselves."""
 
-_EXPOSED = b"x-request-id, request-id, x-caudal-ignored, x-caudal-model, retry-after"
+_EXPOSED = (
+    b"x-request-id, request-id, x-caudal-ignored, x-caudal-model, x-caudal-limit, retry-after"
+)
 
 _MAX_AGE = "600"
 """Seconds for which a browser need not ask again."""

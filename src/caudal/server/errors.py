@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -23,6 +23,7 @@ from caudal.errors import (
     ConversionError,
     EngineDeadError,
     InputTooLongError,
+    LimitError,
     ModelLoadError,
     ModelNameError,
     ModelNotFoundError,
@@ -38,6 +39,7 @@ from caudal.errors import (
     UnknownAdapterError,
     UnknownModelError,
     UnsupportedTaskError,
+    WorkerEndedError,
 )
 from caudal.reading.explain import explain_errors
 from caudal.server.anthropic import errors as anthropic
@@ -50,6 +52,12 @@ from caudal.service.words import MAX_MESSAGE, MAX_PARAM, shortened
 
 logger = logging.getLogger("caudal.server")
 
+
+LIMIT_HEADER = "x-caudal-limit"
+"""Names the limit that a request was refused by, as `docs/limits.md` does."""
+
+UNAVAILABLE_SECONDS = 1
+"""After which it is sensible to ask again for what isn't there now and may be there then."""
 
 _ROUTES = {
     "generate": "/v1/chat/completions and /v1/completions",
@@ -118,6 +126,8 @@ def error_response(
     param: str | None = None,
     code: str | None = None,
     headers: Mapping[str, str] | None = None,
+    limit: str | None = None,
+    retry_after: int | None = None,
     kind: str | None = None,
 ) -> JSONReply:
     """An error's response; the envelope's type follows from the status, as at OpenAI.
@@ -129,8 +139,15 @@ def error_response(
         param: The field to blame.
         code: OpenAI's, where it has one.
         headers: To be sent along.
+        limit: The limit that refuses the request, by the name in `docs/limits.md`.
+        retry_after: Seconds after which it is sensible to ask again.
         kind: The envelope's type, where it is another.
     """
+    more = dict(headers or {})
+    if limit is not None:
+        more[LIMIT_HEADER] = limit
+    if retry_after is not None:
+        more["Retry-After"] = str(retry_after)
     if anthropic.speaks_anthropic(scope):
         status = anthropic.anthropic_status(status)
         if param is not None and param not in message:
@@ -138,70 +155,101 @@ def error_response(
         return JSONReply(
             anthropic.error_body(scope, status, message),
             status,
-            {**(headers or {}), "request-id": request_id(scope)},
+            {**more, "request-id": request_id(scope)},
         )
     if ollama.speaks_ollama(scope):
         return JSONReply(
-            ollama.error_body(message, param), ollama.ollama_status(status), dict(headers or {})
+            ollama.error_body(message, param), ollama.ollama_status(status, code), more
         )
     body = envelope(message, kind or _kind(status), param=param, code=code)
-    return JSONReply(body, status, dict(headers or {}))
+    return JSONReply(body, status, more)
 
 
-def describe(error: CaudalError) -> tuple[int, str | None, str | None]:
-    """Returns an error's HTTP status, the field to blame and OpenAI's code, where it has one."""
+class Failure(NamedTuple):
+    """What is said of an error besides its message.
+
+    Attributes:
+        status: HTTP's.
+        param: The field to blame.
+        code: OpenAI's, where it has one.
+        limit: The limit that it is about, by the name in `docs/limits.md`.
+        retry_after: Seconds after which it is sensible to ask again, where it ever is.
+    """
+
+    status: int
+    param: str | None = None
+    code: str | None = None
+    limit: str | None = None
+    retry_after: int | None = None
+
+
+def describe(error: CaudalError) -> Failure:
+    """What an error comes to: the one place where that is decided."""
     match error:
         case ContextOverflowError() | InputTooLongError():
-            return 400, error.param, "context_length_exceeded"
+            return Failure(400, error.param, "context_length_exceeded")
         case ParameterError() | BodyError():
-            return 400, error.param, None
+            return Failure(400, error.param)
         case TemplateError():
-            return 400, error.param, None
+            return Failure(400, error.param)
         case ConversionError():
-            return 400, None, None
+            return Failure(400)
         case UnknownModelError():
-            return 404, "model", "model_not_found"
+            return Failure(404, "model", "model_not_found")
         case UnsupportedTaskError():
-            return 400, "model", "unsupported_task"
+            return Failure(400, "model", "unsupported_task")
         case UnknownAdapterError():
-            return 404, "model", "model_not_found"
+            return Failure(404, "model", "model_not_found")
         case AdapterNotFoundError():
-            return 404, "lora_path", None
+            return Failure(404, "lora_path")
         case AdapterExistsError():
-            return 400, "lora_name", None
+            return Failure(400, "lora_name")
         case UnknownResponseError():
-            return 404, None, "response_not_found"
+            return Failure(404, code="response_not_found")
         case UnknownConversationError():
-            return 404, "conversation", None
+            return Failure(404, "conversation")
         case UnknownItemError():
-            return 404, "input", None
-        case QueueFullError():
-            return 429, None, "queue_full"
-        case RequestTimeoutError():
-            return 504, None, "timeout"
+            return Failure(404, "input")
+        case LimitError():
+            after = error.retry_after
+            return Failure(error.status, None, _limit_code(error), error.limit, after)
         case ModelTooLargeError():
-            return 503, "model", "model_too_large"
+            return Failure(503, "model", "model_too_large")
         case ModelNameError():
-            return 400, "model", None
+            return Failure(400, "model")
         case ModelNotFoundError():
-            return 404, "model", "model_not_found"
+            return Failure(404, "model", "model_not_found")
         case ModelLoadError() | StoreError():
-            return 500, "model", "model_load_failed"
+            return Failure(500, "model", "model_load_failed")
         case ModelUnavailableError():
-            return 503, "model", "model_unavailable"
+            return Failure(503, "model", "model_unavailable", retry_after=UNAVAILABLE_SECONDS)
         case RequestFailedError():
-            return 500, None, None
+            return Failure(500)
+        case WorkerEndedError():
+            return Failure(503, retry_after=error.retry_after)
         case EngineDeadError() | TemplateProcessError():
-            return 503, None, None
+            return Failure(503, retry_after=UNAVAILABLE_SECONDS)
         case _:
-            return 500, None, None
+            return Failure(500)
+
+
+def _limit_code(error: LimitError) -> str:
+    """OpenAI's word for it, where its API has one; else the limit's name, or what it was before."""
+    match error:
+        case QueueFullError():
+            return "queue_full"
+        case RequestTimeoutError():
+            return "timeout"
+        case LimitError(status=429):
+            return "rate_limit_exceeded"
+        case _:
+            return error.limit
 
 
 def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
     """The response to an error raised before the first byte of an answer."""
-    status, param, code = describe(error)
-    retry_after = getattr(error, "retry_after", None)
-    headers = None if retry_after is None else {"Retry-After": str(retry_after)}
+    failure = describe(error)
+    param = failure.param
     message = without_paths(scope, error)
     if isinstance(error, ParameterError | TemplateError):
         names = field_names(scope)
@@ -218,11 +266,12 @@ def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
         param = None  # the message is to begin as Anthropic's does
     return error_response(
         scope,
-        status,
+        failure.status,
         message,
         param=param,
-        code=code,
-        headers=headers,
+        code=failure.code,
+        limit=failure.limit,
+        retry_after=failure.retry_after,
         kind=_VLLM_KINDS.get(type(error)),
     )
 
@@ -240,8 +289,9 @@ def without_paths(scope: Scope, error: CaudalError) -> str:
 def error_event(error: Exception) -> dict[str, Any]:
     """The event that ends a stream which fails after its first token."""
     if isinstance(error, CaudalError):
-        status, param, code = describe(error)
-        return envelope(str(error), _kind(status), param=param, code=code)
+        failure = describe(error)
+        kind = _kind(failure.status)
+        return envelope(str(error), kind, param=failure.param, code=failure.code)
     return envelope("Internal server error.", "server_error")
 
 

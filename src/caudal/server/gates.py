@@ -8,7 +8,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from caudal.server.errors import error_response
+from caudal.errors import LimitError
+from caudal.server.errors import LIMIT_HEADER, error_response
 from caudal.server.open_paths import OPEN_PATHS
 
 FILES = "/api/blobs/"
@@ -31,7 +32,7 @@ class ReadinessGate:
             503,
             "The model is still loading. Retry in a moment.",
             code="model_loading",
-            headers={"Retry-After": "1"},
+            retry_after=1,
         )
         await response(scope, receive, send)
 
@@ -59,10 +60,11 @@ class BodyLimit:
             return
         is_file = scope["path"].startswith(FILES)
         max_bytes = self._max_bytes_of_files if is_file else self._max_bytes
+        limit = "max_file" if is_file else "max_body"
         message = f"The body is larger than the limit of {max_bytes} bytes."
         announced = Headers(scope=scope).get("content-length", "0")
         if announced.isdigit() and int(announced) > max_bytes:
-            await error_response(scope, 413, message)(scope, receive, send)
+            await error_response(scope, 413, message, limit=limit)(scope, receive, send)
             return
         received = 0
 
@@ -73,13 +75,14 @@ class BodyLimit:
             received += size
             self._bytes_of_all += 0 if is_file else size
             if received > max_bytes:
-                raise HTTPException(413, message)
+                raise HTTPException(413, message, {LIMIT_HEADER: limit})
             if self._bytes_of_all > self._max_bytes_of_all:
-                raise HTTPException(
-                    503,
+                raise LimitError(
+                    "max_bodies",
                     "The bodies of the requests under way are too large together. Retry in a "
                     "moment.",
-                    headers={"Retry-After": "1"},
+                    status=503,
+                    retry_after=1,
                 )
             return event
 

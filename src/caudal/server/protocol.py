@@ -98,7 +98,8 @@ class Protocol(HttpToolsProtocol):
             if oldest is not None:
                 oldest.abort()
             if len(self.connections) > self._limits.max_connections:
-                self._refuse(503, "The server has too many connections. Retry in a moment.")
+                message = "The server has too many connections. Retry in a moment."
+                self._refuse(RefusedError(503, message, "max_connections", 1))
         self._waiting.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -126,7 +127,7 @@ class Protocol(HttpToolsProtocol):
             if self._reading and not self._finished:  # all of the data is this request's
                 self._size.count_unparsed(len(data) - (self._size.body_bytes - body_bytes))
         except RefusedError as error:
-            self._refuse(error.status, str(error))
+            self._refuse(error)
             return
         if self._in_body:
             self._answer_ends_connection()
@@ -178,7 +179,8 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         if len(self.pipeline) >= self._limits.pipelined_requests:
-            raise RefusedError(429, "Too many requests were sent ahead on one connection.")
+            message = "Too many requests were sent ahead on one connection."
+            raise RefusedError(429, message, "max_pipelined_requests", 1)
         super().on_message_begin()
         self._reading = True
         self._deadline = self.loop.time() + self._limits.header_seconds
@@ -305,7 +307,7 @@ class Protocol(HttpToolsProtocol):
         self.cycle.keep_alive = False
         self.cycle.transport = cast("asyncio.Transport", self._closer)
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, error: RefusedError) -> None:
         """Say what is wrong with what is being read, if an answer can be said, and close."""
         if self._ending:
             return
@@ -319,12 +321,18 @@ class Protocol(HttpToolsProtocol):
             self._deaf = self._last_request = True  # earlier requests still get their answers
             return
         if not (self._in_body and cycle.response_started):
-            self.transport.write(self._response(status, message))
+            self.transport.write(self._response(error))
         self.close_gently()
 
-    def _response(self, status: int, message: str) -> bytes:
+    def _response(self, error: RefusedError) -> bytes:
         scope: Scope = {"path": "", **(self.scope if self._reading else {})}
-        response = error_response(scope, status, message)
+        response = error_response(
+            scope,
+            error.status,
+            str(error),
+            limit=error.limit,
+            retry_after=error.retry_after,
+        )
         headers = [
             *self.server_state.default_headers,
             *response.raw_headers,
@@ -367,7 +375,9 @@ class Protocol(HttpToolsProtocol):
                 return
             if self._reading:
                 what = "body" if self._in_body else "headers"
-                self._refuse(408, f"The request's {what} did not come in time.")
+                limit = "body_timeout" if self._in_body else "header_timeout"
+                message = f"The request's {what} did not come in time."
+                self._refuse(RefusedError(408, message, limit))
             else:
                 self.transport.close()  # nobody asked for anything
         self._checking = self.loop.call_later(self._check_every, self._check)

@@ -16,11 +16,21 @@ class RefusedError(Exception):
     Args:
         status: HTTP's.
         message: What is wrong.
+        limit: The limit's name, where it is over one that has a name.
+        retry_after: Seconds after which it is sensible to try again, where it ever is.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        limit: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.limit = limit
+        self.retry_after = retry_after
 
 
 class RequestSize:
@@ -56,7 +66,9 @@ class RequestSize:
         self._url_bytes += size
         limit = self._limits.url_bytes
         if self._url_bytes > limit:
-            raise RefusedError(414, f"The URL is longer than the limit of {limit} bytes.")
+            raise RefusedError(
+                414, f"The URL is longer than the limit of {limit} bytes.", "max_url"
+            )
 
     def count_header(self, name: bytes, value: bytes) -> None:
         """A header."""
@@ -64,7 +76,9 @@ class RequestSize:
         self._headers += 1
         limit = self._limits.header_count
         if self._headers > limit:
-            raise RefusedError(431, f"There are more headers than the limit of {limit}.")
+            raise RefusedError(
+                431, f"There are more headers than the limit of {limit}.", "max_headers"
+            )
 
     def count_trailer(self, name: bytes, value: bytes) -> None:
         """A trailer, which is as large as a header."""
@@ -88,4 +102,5 @@ class RequestSize:
     def _check_headers(self, size: int) -> None:
         limit = self._limits.header_bytes
         if size > limit:
-            raise RefusedError(431, f"The headers are larger than the limit of {limit} bytes.")
+            message = f"The headers are larger than the limit of {limit} bytes."
+            raise RefusedError(431, message, "max_header_bytes")

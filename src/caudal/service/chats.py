@@ -65,6 +65,7 @@ class Chats:
             PROCESSES,
             max_waiting=REQUEST_TEMPLATES,
             queue="The queue of requests that bring a chat_template",
+            limit="max_request_templates",
             retry_after=2,
         )
 

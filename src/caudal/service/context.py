@@ -15,6 +15,11 @@ class RequestContext:
         cache_salt: Shares cached prefixes only with requests of the same salt.
         adapter: The name of the adapter that the model answers with; None: the bare model answers.
         user: Named in the log.
+        tenant: Whose it is who pays: requests of one tenant share a place in the queues. None: of
+            nobody in particular, which is a tenant too.
+        weight: The tenant's share of the engine's work, beside that of others.
+        max_waiting: Most requests of the tenant that wait in one model's queue; None: as many as
+            of all tenants may.
         arrived: When it arrived, on the monotonic clock; None: as the work is given.
         first_token_timeout: Seconds from arrival in which an answer must have begun; None: as the
             engine has it. What generates nothing has no first token.
@@ -25,6 +30,9 @@ class RequestContext:
     cache_salt: str | None = None
     adapter: str | None = None
     user: str | None = None
+    tenant: str | None = None
+    weight: float = 1.0
+    max_waiting: int | None = None
     arrived: float | None = None
     first_token_timeout: float | None = None
     timeout: float | None = None
@@ -37,6 +45,25 @@ class RequestContext:
         """How long ago a request arrived that has `begun`."""
         assert self.arrived is not None
         return time.monotonic() - self.arrived
+
+    def time_allowed(
+        self, timeout: float | None, first_token_timeout: float | None, *, generates: bool
+    ) -> tuple[float | None, str]:
+        """Seconds from arrival in which it must have been submitted, and the limit that says so;
+        None for as long as it takes.
+
+        Args:
+            timeout: How long requests have that don't say so.
+            first_token_timeout: How long their first token has.
+            generates: Whether there will be one.
+        """
+        seconds = self.timeout if self.timeout is not None else timeout
+        if generates:
+            own = self.first_token_timeout
+            first = own if own is not None else first_token_timeout
+            if first is not None and (seconds is None or first < seconds):
+                return first, "first_token_timeout"
+        return seconds, "timeout"
 
 
 NO_CONTEXT = RequestContext()

@@ -393,6 +393,9 @@ class Embedder:
                         priority=context.priority,
                         cache_salt=context.cache_salt,
                         adapter=adapter,
+                        tenant=context.tenant,
+                        weight=context.weight,
+                        max_waiting=context.max_waiting,
                         arrived=context.arrived,
                         timeout=context.timeout,
                     )

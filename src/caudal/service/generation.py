@@ -48,7 +48,10 @@ def check_end(update: SequenceUpdate) -> None:
     """
     match update.finish_reason:
         case FinishReason.TIMEOUT:
-            raise RequestTimeoutError(update.error or "The request's deadline passed.")
+            message, missed = update.error or "The request's deadline passed.", update.missed
+            if missed is None:
+                raise RequestTimeoutError(message)
+            raise RequestTimeoutError(message, missed.limit, missed.retry_after)
         case FinishReason.FAILED:
             raise RequestFailedError(update.error or "The model could not be run.")
         case FinishReason.CANCELLED:

@@ -24,6 +24,7 @@ class WorkThreads:
         threads: How many run at once.
         max_waiting: How many more may wait; None for any number.
         queue: What the queue is called in the error for one more.
+        limit: The name of the limit that it says.
         retry_after: Seconds after which it is sensible to try again.
     """
 
@@ -34,12 +35,14 @@ class WorkThreads:
         *,
         max_waiting: int | None = None,
         queue: str = "The server's queue",
+        limit: str = "max_queue",
         retry_after: int = 1,
     ) -> None:
         self._executor = ThreadPoolExecutor(threads, name)
         self._most = None if max_waiting is None else threads + max_waiting
         self._max_waiting = max_waiting
         self._queue = queue
+        self._limit = limit
         self._retry_after = retry_after
         self._lock = threading.Lock()
         self._under_way = 0
@@ -55,7 +58,9 @@ class WorkThreads:
         with self._lock:
             if self._most is not None and self._under_way >= self._most:
                 assert self._max_waiting is not None
-                raise QueueFullError(self._max_waiting, self._retry_after, self._queue)
+                raise QueueFullError(
+                    self._max_waiting, self._retry_after, self._queue, limit=self._limit
+                )
             if self._closed:
                 raise EngineDeadError(_STOPPED)
             self._under_way += 1

@@ -31,20 +31,17 @@ def in_time(
     Raises:
         RequestTimeoutError: On leaving: time ran out, and what was inside has been cancelled.
     """
-    seconds = context.timeout if context.timeout is not None else config.request_timeout
-    if generates:
-        first = context.first_token_timeout
-        first = first if first is not None else config.first_token_timeout
-        if first is not None and (seconds is None or first < seconds):
-            seconds = first
+    seconds, limit = context.time_allowed(
+        config.request_timeout, config.first_token_timeout, generates=generates
+    )
     if seconds is None:  # as nearly always
         return contextlib.nullcontext()
-    return _bounded(seconds, context.arrived, on_timeout)
+    return _bounded(seconds, limit, context.arrived, on_timeout)
 
 
 @contextlib.asynccontextmanager
 async def _bounded(
-    seconds: float, arrived: float | None, on_timeout: Callable[[], None]
+    seconds: float, limit: str, arrived: float | None, on_timeout: Callable[[], None]
 ) -> AsyncIterator[None]:
     passed = 0.0 if arrived is None else time.monotonic() - arrived
     timer = asyncio.timeout(seconds - passed)
@@ -56,5 +53,6 @@ async def _bounded(
             raise
         on_timeout()
         raise RequestTimeoutError(
-            f"The request timed out: it was still being prepared after {seconds:.1f} s."
+            f"The request timed out: it was still being prepared after {seconds:.1f} s.",
+            limit,
         ) from None

@@ -35,6 +35,6 @@ def test_a_missing_key(serve: Serve):
 
 def test_a_full_queue_is_the_servers_fault():
     scope = {"type": "http", "path": "/api/chat", "headers": []}
-    response = caudal_error_response(scope, QueueFullError(limit=3, retry_after=2))
+    response = caudal_error_response(scope, QueueFullError(3, retry_after=2))
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
     assert json.loads(response.body)["error"].startswith("server busy, please try again.")

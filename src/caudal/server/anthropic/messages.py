@@ -124,7 +124,7 @@ async def _stream(
         for event in writer.finish():
             yield encode_typed_event(event)
     except CaudalError as error:
-        status = anthropic_status(describe(error)[0])
+        status = anthropic_status(describe(error).status)
         yield encode_typed_event(error_body(scope, status, str(error)))
     except Exception:
         logger.exception("A stream failed.")

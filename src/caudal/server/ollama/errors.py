@@ -18,9 +18,14 @@ def speaks_ollama(scope: Scope) -> bool:
     return path.startswith(_PREFIX)
 
 
-def ollama_status(status: int) -> int:
-    """The status that Ollama's API has for one of HTTP's: a full queue isn't the client's fault."""
-    return 503 if status == 429 else status
+def ollama_status(status: int, code: str | None) -> int:
+    """The status that Ollama's API has for an error: a full queue isn't the client's fault there.
+
+    Args:
+        status: HTTP's.
+        code: OpenAI's.
+    """
+    return 503 if code == "queue_full" else status
 
 
 def own_words(scope: Scope, error: CaudalError) -> str | None:
@@ -39,7 +44,7 @@ def own_words(scope: Scope, error: CaudalError) -> str | None:
         case QueueFullError():
             return (
                 "server busy, please try again.  maximum pending requests exceeded "
-                f"({error.limit}; retry in {error.retry_after} s)"
+                f"({error.most}; retry in {error.retry_after} s)"
             )
         case _:
             return None

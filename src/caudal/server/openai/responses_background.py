@@ -134,7 +134,9 @@ class BackgroundRuns:
             size -= self._runs.pop(ended.pop(0)).size
         running = len(self._runs) - len(ended)
         if running >= MAX_RUNNING or size > self._max_bytes:
-            raise QueueFullError(running, RETRY_SECONDS, "The background")
+            raise QueueFullError(
+                running, RETRY_SECONDS, "The background", limit="max_background_responses"
+            )
 
     def add(self, run: BackgroundRun) -> None:
         """Keep a run that has begun."""
