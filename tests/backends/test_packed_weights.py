@@ -17,7 +17,8 @@ import pytest
 from caudal import _native
 from caudal.backends.executor import Batch, SamplingRow, SequenceStep
 from caudal.backends.native import weights as native_weights
-from caudal.backends.native.disk_reads import bytes_per_token, read_rate
+from caudal.backends.native.costs import Passed
+from caudal.backends.native.disk_reads import read_rate
 from caudal.backends.native.executor import NativeExecutor, NativeOptions
 from caudal.backends.native.weights import announce, load_weights
 from caudal.formats.gguf import GGUFFile
@@ -149,10 +150,10 @@ def test_weights_that_memory_has_no_room_for_are_read_for_every_token(
         sizes = announce(program, file, _native.Weights(1)).sizes
     everyone = sum(sizes[name] for name in program.matrices if name != "token_embd.weight")
     once = everyone + sum(sizes[name] // 4 for name in program.experts)
-    assert once == bytes_per_token(program, sizes, 0) > 1 << 20
-    assert bytes_per_token(program, sizes, sum(sizes.values())) == 0
+    assert once == Passed.of(program, sizes).missing(0) > 1 << 20
+    assert Passed.of(program, sizes).missing(sum(sizes.values())) == 0
     half = sum(sizes[name] for name in (*program.matrices, *program.experts)) // 2
-    assert 0 < bytes_per_token(program, sizes, half) < once
+    assert 0 < Passed.of(program, sizes).missing(half) < once
 
 
 def test_a_disk_is_measured_past_what_is_in_memory(tmp_path: Path) -> None:

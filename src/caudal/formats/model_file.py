@@ -46,6 +46,11 @@ class ModelFile(TypedMetadata, ABC):
         self.tensors = tensors
 
     @property
+    def most_layers(self) -> int:
+        """More layers than it can have, whatever it says."""
+        return len(self.tensors)
+
+    @property
     def architecture(self) -> str:
         """The model family, e.g. `llama`.
 

@@ -61,10 +61,10 @@ class DecoderConfig:
         hidden = positive(file, f"{arch}.embedding_length")
         heads = positive(file, f"{arch}.attention.head_count")
         layers = positive(file, f"{arch}.block_count")
-        if layers > len(file.tensors):
+        if layers > file.most_layers:
             raise ModelLoadError(
                 str(file.path),
-                f"{arch}.block_count is {layers}, but there are only {len(file.tensors)} tensors",
+                f"{arch}.block_count is {layers}, but there are only {file.most_layers} tensors",
             )
         ahead = file.get_int(f"{arch}.nextn_predict_layers", 0)
         if not 0 <= ahead < layers:

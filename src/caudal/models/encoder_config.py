@@ -77,11 +77,11 @@ class EncoderConfig:
 
     def _check(self, file: ModelFile) -> None:
         source = str(file.path)
-        if self.layers > len(file.tensors):
+        if self.layers > file.most_layers:
             raise ModelLoadError(
                 source,
                 f"{file.architecture}.block_count is {self.layers}, but there are only "
-                f"{len(file.tensors)} tensors",
+                f"{file.most_layers} tensors",
             )
         if self.hidden % self.heads != 0:
             raise ModelLoadError(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar, get_args
 
-from caudal import _native
 from caudal.backends.backend import (
     BackendOptions,
     MemoryKinds,
@@ -17,6 +16,7 @@ from caudal.backends.backend import (
     WeightMemory,
     WindowKV,
 )
+from caudal.backends.native.costs import SHARE_OF_OTHERS, weight_costs, workspace_bytes
 from caudal.backends.native.executor import (
     BLOCK_SIZE,
     NativeExecutor,
@@ -30,8 +30,7 @@ from caudal.backends.native.planning import (
     divide,
     least_bytes,
 )
-from caudal.backends.native.weights import announce, vector_elements
-from caudal.errors import ModelLoadError, ParameterError
+from caudal.errors import ParameterError
 from caudal.formats.tensor_file import TensorFile
 from caudal.machine import available_memory, total_memory, usable_processors
 from caudal.models.program import Program
@@ -41,15 +40,7 @@ _Name = TypeVar("_Name", bound=str)
 
 BYTES_PER_ELEMENT: dict[KVType, int] = {"f16": 2, "f32": 4}
 
-BYTES_PER_FLOAT = 4
-
-HEAD_ROWS = 32
-"""Tokens whose logits are there at the same time; `kHeadRows` of the native library."""
-
 MAX_THREADS = 256
-
-SHARE_OF_OTHERS = 16
-"""One part in this many of the memory is left to the process itself, and to the system."""
 
 DEFAULT_KV_SHARE = 4
 """By default the KV pool may take one part in this many of the available memory."""
@@ -92,11 +83,11 @@ class NativeBackend:
         planned = MemoryPlan(
             options=options,
             limits=limits,
-            weights=WeightMemory(bytes=_weight_bytes(weights, program), mapped=False),
+            weights=WeightMemory(bytes=weight_costs(weights, program).bytes, mapped=False),
             kinds=_kinds(sizes, division),
             max_model_len=max_model_len,
             least=_least(program, sizes, limits),
-            workspace=_workspace(program, limits.max_num_batched_tokens),
+            workspace=workspace_bytes(program, limits.max_num_batched_tokens),
         )
         # What others have of the memory, they may give back before this is opened.
         mapped = _is_mapped(planned, options.memory or total_memory())
@@ -163,26 +154,6 @@ def _least(program: Program, sizes: KindSizes, limits: RunLimits) -> int:
         return 0
     usual = limits.max_model_len or min(program.context_length, CONVERSATION)
     return least_bytes(sizes, usual)
-
-
-def _workspace(program: Program, tokens: int) -> int:
-    """What buffers take for so many tokens, as far as they aren't in the same place: at most."""
-    widths = sum(buffer.width for buffer in program.buffers if buffer != program.logits)
-    logits = 0 if program.logits is None else program.logits.width
-    return BYTES_PER_FLOAT * (widths * tokens + logits * min(tokens, HEAD_ROWS))
-
-
-def _weight_bytes(weights: TensorFile, program: Program) -> int:
-    places = _native.Weights(1)
-    try:
-        announce(program, weights, places)
-        vectors = sum(
-            end - first
-            for first, end in (vector_elements(weights, name) for name in program.vectors)
-        )
-    except ValueError as error:
-        raise ModelLoadError(str(weights.path), str(error)) from error
-    return places.bytes + BYTES_PER_FLOAT * vectors
 
 
 def _is_mapped(plan: MemoryPlan, memory: int) -> bool:

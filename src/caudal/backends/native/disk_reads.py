@@ -1,42 +1,13 @@
-"""What weights that don't fit in memory cost: how much a token reads, and how fast the disk is."""
+"""How fast the disk is that weights are on which don't fit in memory."""
 
 from __future__ import annotations
 
 import mmap
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
-from caudal.models.program import Embed, Experts, ExpertsName, MatrixName, Program, TensorName
-
 _PIECE_BYTES = 8 << 20
-
-
-def bytes_per_token(program: Program, sizes: Mapping[TensorName, int], memory: int) -> int:
-    """Bytes of weights that a token by itself reads from the disk, with so much memory for them.
-
-    Experts are taken to be chosen evenly; where a few are chosen often, it is less.
-
-    Args:
-        program: The model's program.
-        sizes: Bytes of each matrix, or of all experts' matrices of a name.
-        memory: Bytes.
-    """
-    passed: set[TensorName] = set()
-    stacks: dict[ExpertsName, float] = {}
-    for op in (*program.body, *program.tail, *program.head):
-        for value in op.values().values():
-            if isinstance(value, MatrixName) and not isinstance(op, Embed):
-                passed.add(value)
-            elif isinstance(value, ExpertsName) and isinstance(op, Experts):
-                stacks[value] = op.used / op.logits.width
-    everyone = sum(sizes[name] for name in passed)
-    chosen = sum(share * sizes[name] for name, share in stacks.items())
-    all_experts = sum(sizes[name] for name in stacks)
-    left = max(0, memory - everyone)
-    missing = max(0.0, 1 - left / all_experts) if all_experts else 0.0
-    return max(0, everyone - memory) + round(missing * chosen)
 
 
 def read_rate(path: Path, seconds: float = 0.25) -> float:

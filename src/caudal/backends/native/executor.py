@@ -25,7 +25,8 @@ from caudal.backends.executor import (
 from caudal.backends.facts import ExecutorFacts
 from caudal.backends.native.adapters import AdapterPlaces
 from caudal.backends.native.compiler import compile_program
-from caudal.backends.native.disk_reads import bytes_per_token, read_rate
+from caudal.backends.native.costs import Passed
+from caudal.backends.native.disk_reads import read_rate
 from caudal.backends.native.options import Activations, KVType
 from caudal.backends.native.weights import LoadedWeights, load_weights
 from caudal.errors import ModelLoadError
@@ -246,7 +247,7 @@ def _disk_reads(program: Program, loaded: LoadedWeights, memory: int | None) -> 
     """Bytes that a token reads from the disk, and at how many a second that goes."""
     if loaded.mapped is None or memory is None:
         return 0, 0.0
-    count = bytes_per_token(program, loaded.sizes, memory)
+    count = Passed.of(program, loaded.sizes).missing(memory)
     try:
         return count, read_rate(loaded.mapped) if count else 0.0
     except OSError:  # deleted meanwhile

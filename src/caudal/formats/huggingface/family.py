@@ -141,6 +141,8 @@ class Family:
         layers: What names of layers' tensors begin with, before the number.
         is_encoder: Whether there is no output matrix, as nothing is generated.
         needed: Tensors that have to be beside others.
+        lacks: Whether a layer has no tensor of a name that the tables have and programs look for.
+        sizes: Rows of matrices that programs ask files for, as config.json has them.
     """
 
     model_types: tuple[str, ...]
@@ -158,6 +160,8 @@ class Family:
     layers: tuple[str, ...] = ("layers.",)
     is_encoder: Callable[[Config], bool] = lambda _config: False
     needed: Callable[[Config], Needed] = declared_biases
+    lacks: Callable[[Config, int, str], bool] = lambda _config, _layer, _name: False
+    sizes: Callable[[Config], Mapping[str, int]] = lambda _config: {}
 
     def architecture_for(self, config: Config) -> str:
         """`general.architecture` of a configuration."""
@@ -254,6 +258,29 @@ class Family:
             if len(rows.shape) == 1 and rows.type in (TensorType.F16, TensorType.BF16)
         }
         return Tensors({**result, **plain_vectors}, tuple(sorted(left_out)))
+
+    def declares(self, config: Config) -> Callable[[str], bool]:
+        """Whether a model has a tensor that programs look for and may do without, by its full name.
+
+        What rules make of a tensor isn't known before it is there: such tensors are in `needed`
+        where programs look for them.
+        """
+        tied = config.get("tie_word_embeddings", bool, self.tied) or self.is_encoder(config)
+        needed = frozenset(self.needed(config).values())
+        named = {entry for entry in self.layer.values() if isinstance(entry, str)}
+
+        def declared(full: str) -> bool:
+            if full == "output.weight":
+                return not tied
+            if not full.startswith("blk."):
+                return full in needed
+            _, layer, name = full.split(".", 2)
+            if name in needed or name.endswith(".bias"):
+                return name in needed
+            in_tables = name in named or name.removesuffix(".weight") in named
+            return in_tables and not self.lacks(config, int(layer), name)
+
+        return declared
 
     def locate(self, name: str) -> Located:
         """What the tables have for a checkpoint's tensor."""

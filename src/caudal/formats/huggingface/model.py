@@ -40,7 +40,7 @@ class FolderModel(ModelFile):
     """
 
     def __init__(self, path: Path, metadata: Mapping[str, MetadataValue], tensors: Tensors) -> None:
-        types = {key: _type_name(value) for key, value in metadata.items()}
+        types = {key: type_name(value) for key, value in metadata.items()}
         self._rows = {**tensors.rows, **_column_orders(tensors.rows)}
         infos = {name: rows.info_as(name) for name, rows in self._rows.items()}
         super().__init__(path, metadata, types, infos)
@@ -132,7 +132,8 @@ def _dense_rows(
     return result
 
 
-def _type_name(value: Any) -> str:
+def type_name(value: Any) -> str:
+    """The name of a metadata value's type, as GGUF files say it."""
     if isinstance(value, np.ndarray):
         return f"array of {value.dtype.name}"
     if isinstance(value, list | tuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caudal.formats.tensor_file import TensorFile
-from caudal.models.builder.tensors import UsedTensors
+from caudal.models.builder.sketched import tensors_of
 from caudal.models.program import Buffer, KVLayer, Op, StateLayer
 
 
@@ -26,7 +26,7 @@ class Emitter:
     """
 
     def __init__(self, file: TensorFile) -> None:
-        self._tensors = UsedTensors(file)
+        self._tensors = tensors_of(file)
         self._buffers: dict[tuple[str, int], Buffer] = {}
         self._layers: list[Emitted] = []
         self._states: list[Emitted] = []

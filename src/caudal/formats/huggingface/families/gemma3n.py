@@ -134,6 +134,8 @@ FAMILY = Family(
         "sliding_window": 512,
         "hidden_size_per_layer_input": 256,
         "altup_num_inputs": 4,
+        "laurel_rank": 64,
     },
     tied=True,
+    sizes=lambda config: {"laurel_l.weight": config.positive("laurel_rank")},
 )

@@ -65,6 +65,12 @@ def _keys(config: Config) -> Keys:
     }
 
 
+def _lacks(config: Config, layer: int, name: str) -> bool:
+    """Layers that see all tokens may take their keys for values."""
+    keys_are_values = name == "attn_v.weight" and config.get("attention_k_eq_v", bool, False)
+    return keys_are_values and not _local(config)[layer]
+
+
 def _local(config: Config) -> list[bool]:
     """Which layers have windows."""
     layers = config.positive("num_hidden_layers")
@@ -175,6 +181,7 @@ FAMILY = Family(
     },
     made=_divisors,
     needed=_needed,
+    lacks=_lacks,
     # What Gemma4TextConfig takes for keys that are missing.
     defaults={
         "vocab_size": 262144,

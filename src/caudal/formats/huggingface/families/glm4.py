@@ -29,4 +29,5 @@ FAMILY = Family(
     needed=lambda config: biases_if(
         config, "attention_bias", ("attn_q", "attn_k", "attn_v"), default=True
     ),
+    sizes=lambda config: {"ffn_up.weight": 2 * config.positive("intermediate_size")},
 )

@@ -44,4 +44,8 @@ FAMILY = Family(
         **SELECTION,
         **biases_if(config, "attention_bias", ("attn_q", "attn_k", "attn_v")),
     },
+    lacks=lambda config, _layer, name: (
+        name in ("attn_q_norm.weight", "attn_k_norm.weight")
+        and not config.get("use_qk_norm", bool, False)
+    ),
 )

@@ -126,5 +126,6 @@ HYBRID_FAMILY = Family(
     needed=lambda config: {
         **declared_biases(config),
         **biases_if(config, "mamba_conv_bias", ("ssm_conv1d",), default=True),
+        **({} if _has_experts(config) else {"ffn_up.weight": "ffn_gate.weight"}),
     },
 )

@@ -115,6 +115,9 @@ FAMILY = Family(
         "lm_head": "output",
     },
     left_out=("mtp",),
+    lacks=lambda config, layer, name: (
+        name == "ffn_gate_inp.weight" and _kinds(config)[layer] != "E"
+    ),
     needed=lambda config: {
         **SELECTION,
         **biases_if(config, "attention_bias", ("attn_q", "attn_k", "attn_v", "attn_output")),

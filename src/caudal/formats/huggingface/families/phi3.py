@@ -32,4 +32,5 @@ FAMILY = Family(
         "mlp.down_proj": "ffn_down",
     },
     made=_made,
+    sizes=lambda config: {"ffn_up.weight": 2 * config.positive("intermediate_size")},
 )

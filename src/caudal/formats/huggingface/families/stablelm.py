@@ -49,4 +49,5 @@ FAMILY = Family(
         "self_attn.k_layernorm.norms.*": through("attn_k_norm", lambda values: values),
     },
     needed=_needed,
+    lacks=lambda config, _layer, name: name == "ffn_norm.weight" and _is_parallel(config),
 )
