@@ -27,7 +27,7 @@ LAYERS: Sequence[frozenset[str]] = [
         "chat loading",
         "packaging reading service",
         "workers library",
-        "fleet routes",
+        "fleet routes tenants",
         "server",
         OFFERED,
         "bench launch",

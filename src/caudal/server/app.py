@@ -14,7 +14,7 @@ from caudal import __version__
 from caudal.server import about, ps
 from caudal.server.anthropic import messages
 from caudal.server.asked import queried_model
-from caudal.server.auth import Access, ApiKeyAuth
+from caudal.server.auth import Access, KeyAuth
 from caudal.server.cors import Cors
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
@@ -218,8 +218,8 @@ def create_app(
         max_bytes_of_files=limits.file_bytes,
     )
     app.add_middleware(ReadinessGate, is_ready=lambda: models.ready)
-    if access.api_key is not None:
-        app.add_middleware(ApiKeyAuth, api_key=access.api_key)
+    if (keys := access.ring()) is not None:
+        app.add_middleware(KeyAuth, keys=keys, open_metrics=access.open_metrics)
     else:
         app.add_middleware(HostCheck, names=access.host_names, local_only=access.local_only)
     return app

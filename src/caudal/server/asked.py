@@ -17,6 +17,7 @@ from caudal.server.body import ARRIVED, BodyReader
 from caudal.server.field_names import field_names, set_field_names
 from caudal.server.ignored import note_ignored
 from caudal.server.streaming import run_until_disconnect
+from caudal.server.tenancy import tenant_of
 from caudal.server.waiting_for_models import models_of
 from caudal.service.adapted import AdaptedService
 from caudal.service.context import RequestContext
@@ -112,6 +113,7 @@ class AskReader(BodyReader[B]):
             ParameterError: It asks for an adapter that isn't there.
         """
         context = replace(body.context(), arrived=request.scope[ARRIVED])
+        context = tenant_of(request.scope).applied(context)
         try:
             found = await self._find(request, body, body.model, context)
         except UnknownModelError:

@@ -1,19 +1,22 @@
-"""Who may use the server: a key, the names it goes by, and the web pages that may read it.
+"""Who may use the server: keys, the names it goes by, and the web pages that may read it.
 
-`--api-key`: every route but the open ones needs `Authorization: Bearer KEY` or `x-api-key: KEY`.
+Where there are keys, every route but the open ones needs one: `Authorization: Bearer KEY`,
+`x-api-key: KEY`, or `api-key: KEY`, as Azure's clients send it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hmac
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caudal.server.errors import error_response
 from caudal.server.open_paths import OPEN_PATHS
+from caudal.server.tenancy import NOBODY, TENANT
+from caudal.tenants.keys import GivenKeys, admin_key
+from caudal.tenants.keys import checked_key as checked_key
+from caudal.tenants.ring import KeyRing
 
 
 @dataclass(frozen=True)
@@ -21,67 +24,71 @@ class Access:
     """Who may use the server.
 
     Attributes:
-        api_key: The key that every client needs; None where nobody does.
+        api_key: A key that may do everything; None where there is none such.
         host_names: What the server is called: see `caudal.server.hosts`. Of no account with a key.
         local_only: Whether only this machine reaches the server.
         origins: Web pages that may use it: see `caudal.server.cors`.
+        keys: All keys, where there are others than `api_key`.
+        open_metrics: Whether `/metrics` needs no key.
     """
 
     api_key: str | None = None
     host_names: Collection[str] = ("localhost",)
     local_only: bool = True
     origins: Collection[str] = ()
+    keys: KeyRing | None = None
+    open_metrics: bool = False
+
+    def ring(self) -> KeyRing | None:
+        """All keys; None where nobody needs one."""
+        if self.keys is None and self.api_key is not None:
+            return KeyRing([GivenKeys([admin_key(self.api_key, "the key")])])
+        return self.keys
 
 
-def checked_key(key: str) -> str:
-    """An API key that clients can send.
+class KeyAuth:
+    """ASGI middleware, so that no route, not even one that does not exist, can forget it.
 
-    Raises:
-        ValueError: There is nothing to it, or a header can't carry it.
+    It says in the scope whose request it is (`caudal.server.tenancy`). One that comes from within
+    the server says so already.
     """
-    if not key.strip():
-        raise ValueError("must not be empty")
-    if key != key.strip():
-        raise ValueError("must not begin or end with spaces: a header can't carry them")
-    if not key.isprintable():
-        raise ValueError("must not have control characters: a header can't carry them")
-    return key
 
-
-class ApiKeyAuth:
-    """ASGI middleware, so that no route, not even one that does not exist, can forget it."""
-
-    def __init__(self, app: ASGIApp, api_key: str) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing, *, open_metrics: bool) -> None:
         self._app = app
-        self._expected = [api_key.encode(errors="surrogateescape")]
-        with contextlib.suppress(UnicodeEncodeError):
-            # Clients disagree on how a header carries what isn't ASCII.
-            self._expected.append(api_key.encode("latin-1"))
+        self._keys = keys
+        self._open = OPEN_PATHS | {"/metrics"} if open_metrics else OPEN_PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._allowed(scope):
-            await self._app(scope, receive, send)
-            return
-        response = error_response(
-            scope,
-            401,
-            "This server needs an API key: send the header Authorization: Bearer KEY "
-            "or x-api-key: KEY.",
-            code="invalid_api_key",
-            headers={"WWW-Authenticate": "Bearer"},
-        )
-        await response(scope, receive, send)
+        if scope["type"] == "http" and TENANT not in scope:
+            for presented in _presented(scope):
+                tenant = self._keys.lookup(presented)
+                if tenant is not None:
+                    scope[TENANT] = tenant
+                    break
+            else:
+                if scope["path"] not in self._open:
+                    await _refusal(scope)(scope, receive, send)
+                    return
+                scope[TENANT] = NOBODY
+        await self._app(scope, receive, send)
 
-    def _allowed(self, scope: Scope) -> bool:
-        given: list[bytes] = []
-        for name, value in scope["headers"]:
-            if name == b"x-api-key":
-                given.append(value)
-            elif name == b"authorization":
-                scheme, _, token = value.partition(b" ")
-                if scheme.lower() == b"bearer":
-                    given.append(token.strip())
-        # Compares in constant time, so that the key cannot be guessed byte by byte.
-        return any(
-            hmac.compare_digest(key, expected) for key in given for expected in self._expected
-        )
+
+def _presented(scope: Scope) -> Iterator[bytes]:
+    for name, value in scope["headers"]:
+        if name in (b"x-api-key", b"api-key"):
+            yield value
+        elif name == b"authorization":
+            scheme, _, token = value.partition(b" ")
+            if scheme.lower() == b"bearer":
+                yield token.strip()
+
+
+def _refusal(scope: Scope) -> ASGIApp:
+    return error_response(
+        scope,
+        401,
+        "This server needs an API key that it knows: send the header Authorization: Bearer KEY "
+        "or x-api-key: KEY.",
+        code="invalid_api_key",
+        headers={"WWW-Authenticate": "Bearer"},
+    )

@@ -1,0 +1,1 @@
+"""Who may ask, what they may, and how much of it: keys, their rules, their quotas. No HTTP."""

@@ -1,0 +1,138 @@
+"""Files of keys, which may be edited by hand: TOML, with a table for each key.
+
+[defaults]
+requests_per_minute = 600
+
+[keys.alice]
+hash = "sha256:9f86d081…"
+models = ["qwen3*"]
+expires = 2027-06-30T00:00:00Z
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from caudal.reading.toml_file import TomlFile, TomlTable
+from caudal.tenants.keys import Key, Keys, KeySource, checked_name
+
+HASH = "sha256:"
+
+_MOST = 2**53
+
+
+def _digest(text: str) -> str:
+    digits = text.removeprefix(HASH)
+    if not text.startswith(HASH) or len(digits) != 64 or set(digits) - set("0123456789abcdef"):
+        raise ValueError("must be sha256: and 64 hexadecimal digits: the SHA-256 hash of the key")
+    return text
+
+
+def _in_utc(time: datetime) -> datetime:
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def _word(text: str) -> str:
+    return checked_name(text) if text else text
+
+
+_Count = Annotated[int, Field(ge=1, le=_MOST)]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Pattern = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class RulesTable(TomlTable):
+    """What may be said of a key, or of all: see `KeyRules`."""
+
+    models: list[_Pattern] | None = None
+    requests_per_minute: _Count | None = None
+    tokens_per_minute: _Count | None = None
+    concurrent_requests: _Count | None = None
+    max_waiting: _Count | None = None
+    max_prompt_tokens: _Count | None = None
+    max_n: _Count | None = None
+    max_output_tokens: _Count | None = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    weight: Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)] | None = None
+    share_prefixes: Annotated[str, AfterValidator(_word)] | None = None
+    first_token_timeout: _Seconds | None = None
+    timeout: _Seconds | None = None
+    admin: bool | None = None
+
+    def said(self) -> dict[str, Any]:
+        """Fields of `KeyRules`, those of which something is said."""
+        said = {
+            name: value
+            for name in RulesTable.model_fields
+            if (value := getattr(self, name)) is not None
+        }
+        if "models" in said:
+            said["models"] = tuple(said["models"])
+        return said
+
+
+class KeyTable(RulesTable):
+    """A key."""
+
+    hash: Annotated[str, AfterValidator(_digest)]
+    created: Annotated[datetime, AfterValidator(_in_utc)] | None = None
+    expires: Annotated[datetime, AfterValidator(_in_utc)] | None = None
+
+    def key(self, name: str, place: str) -> Key:
+        """It, as others are given."""
+        return Key(
+            name=name,
+            digest=bytes.fromhex(self.hash.removeprefix(HASH)),
+            rules=self.said(),
+            expires=None if self.expires is None else self.expires.timestamp(),
+            place=place,
+        )
+
+
+class KeysTables(TomlTable):
+    """What a file says of keys."""
+
+    defaults: RulesTable = RulesTable()
+    keys: dict[Annotated[str, AfterValidator(checked_name)], KeyTable] = Field(default_factory=dict)
+
+    def said(self, place: str) -> Keys:
+        """The keys of a file."""
+        keys = [table.key(name, f"{place}, [keys.{name}]") for name, table in self.keys.items()]
+        return Keys(keys, self.defaults.said())
+
+
+class KeyFile(KeySource):
+    """A file of keys.
+
+    Args:
+        path: Where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: object = None
+
+    def changed(self) -> bool:
+        """Whether it is another one since it was read or asked about."""
+        seen, self._seen = self._seen, self._state()
+        return seen != self._seen
+
+    def read(self) -> Keys:
+        """What it says now.
+
+        Raises:
+            ConfigurationError: It isn't there, or says what can't be.
+        """
+        self._seen = self._state()
+        return TomlFile(self.path).read(KeysTables).said(str(self.path))
+
+    def _state(self) -> object:
+        try:
+            stat = self.path.stat()
+        except OSError as error:
+            return type(error).__name__
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino

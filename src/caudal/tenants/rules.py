@@ -1,0 +1,114 @@
+"""What a key is allowed, and who stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from caudal.service.context import RequestContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRules:
+    """What a key is allowed. A limit that is None is none.
+
+    Attributes:
+        models: Names of models, adapters, aliases and routes, or patterns of them (`qwen3*`);
+            empty for all.
+        requests_per_minute: Requests that ask something of a model, in any 60 seconds.
+        tokens_per_minute: Tokens of their prompts and answers: see `caudal.tenants.quotas`.
+        concurrent_requests: Most that run at a time.
+        max_waiting: Most that wait in one model's queue.
+        max_prompt_tokens: Of one request.
+        max_n: Answers of one request.
+        max_output_tokens: Of one answer.
+        priority: Lower runs first; what a request says of its own comes on top of it, and can make
+            it less urgent, not more.
+        weight: Its share, among those of its priority that have something to do.
+        share_prefixes: With whom it shares cached prefixes: None for nobody, a word for keys of
+            the same word, empty for all that have it empty.
+        first_token_timeout: Seconds from arrival in which an answer must have begun.
+        timeout: Seconds from arrival in which all must be done.
+        admin: Whether it may change the server, and see what others do.
+    """
+
+    models: tuple[str, ...] = ()
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
+    max_waiting: int | None = None
+    max_prompt_tokens: int | None = None
+    max_n: int | None = None
+    max_output_tokens: int | None = None
+    priority: int = 0
+    weight: float = 1.0
+    share_prefixes: str | None = None
+    first_token_timeout: float | None = None
+    timeout: float | None = None
+    admin: bool = False
+
+    def allows_model(self, name: str) -> bool:
+        """Whether requests may use a name."""
+        return not self.models or any(fnmatchcase(name, pattern) for pattern in self.models)
+
+    def allows_any(self, names: Iterable[str]) -> bool:
+        """Whether requests may use one of the names of a model."""
+        return not self.models or any(map(self.allows_model, names))
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Whose request it is.
+
+    Attributes:
+        id: Stable; goes into logs, the labels of metrics and salts. Never the key.
+        name: For people.
+        rules: What it is allowed.
+    """
+
+    id: str
+    name: str
+    rules: KeyRules
+
+    def applied(self, context: RequestContext) -> RequestContext:
+        """What travels with a request of this tenant.
+
+        Args:
+            context: As the request has it.
+        """
+        if self is ANYONE:
+            return context
+        rules = self.rules
+        return replace(
+            context,
+            tenant=self.id,
+            weight=rules.weight,
+            max_waiting=rules.max_waiting,
+            priority=rules.priority + max(context.priority, 0),
+            cache_salt=_salt(self, context.cache_salt),
+            first_token_timeout=_shorter(context.first_token_timeout, rules.first_token_timeout),
+            timeout=_shorter(context.timeout, rules.timeout),
+        )
+
+
+ANYONE = Tenant("anyone", "anyone", KeyRules(admin=True))
+"""Who asks where no keys are set."""
+
+
+def _shorter(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+def _salt(tenant: Tenant, own: str | None) -> str | None:
+    """A salt that no request of those with whom it shares no prefixes can have."""
+    match tenant.rules.share_prefixes:
+        case None:
+            space = f"key {tenant.id}"
+        case "":
+            space = "all"
+        case word:
+            space = f"word {word}"
+    return space if own is None else f"{space}\n{own}"
