@@ -11,7 +11,7 @@ PORT := 8000
 
 NATIVE_SOURCES := $(shell find csrc tests/native/cpp -type f) CMakeLists.txt pyproject.toml
 
-.PHONY: run test tests test-clients test-registry test-references fuzz lint format build bench bench-setup bench-peers wheel clean
+.PHONY: run test tests soak test-arm64 test-clients test-registry test-references fuzz lint format build bench bench-setup bench-peers wheel clean
 
 run: build
 	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port $(PORT)
@@ -29,6 +29,16 @@ fuzz: build
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet 'atheris>=3'
 	@PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) \
 	  $(if $(TARGET),--target $(TARGET)) $(if $(INPUT),--reproduce $(INPUT))
+
+# A crowd of all kinds of clients at a server, for so long: SECONDS=1800 CLIENTS=200, SEED= for the same again.
+soak: build
+	PYTHONPATH=tests $(BIN)/python -m soak $(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) \
+	  $(if $(CLIENTS),--clients $(CLIENTS)) $(if $(SEED),--seed $(SEED))
+
+# The kernels for arm64, on emulated processors, held to float64 and to this machine's bits: some minutes. For whoever
+# changes csrc/. Debian: apt install cmake g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+test-arm64: build
+	$(BIN)/pytest -m arm64 tests/native
 
 # Client programs against Caudal, installed into .clients/ (some 10 GB); CLIENT=codex takes one of them. Where the
 # system can do that, they have no network but this machine's own.

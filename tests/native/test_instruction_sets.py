@@ -1,7 +1,7 @@
 """The kernels of all instruction sets: right, and the same bits wherever multiply-adds fuse.
 
 A program (`tests/native/cpp`) runs every kernel on fixed inputs and compares the results with
-float64. It runs here on this machine, and cross-compiled for arm64 on emulated processors.
+float64. It runs here on this machine, and, by `make test-arm64`, cross-compiled on emulated processors.
 """
 
 import os
@@ -26,8 +26,8 @@ TOOLS = {
     ("aarch64-linux-gnu-g++",): "g++-aarch64-linux-gnu",
     ("qemu-aarch64", "qemu-aarch64-static"): "qemu-user",
 }
-# A build for arm64 takes a minute, or many on a machine that does other things as well.
-pytestmark = pytest.mark.timeout(1200)
+# A build for arm64 takes minutes.
+arm64 = [pytest.mark.arm64, pytest.mark.timeout(1200)]
 
 
 @dataclass
@@ -81,7 +81,7 @@ def arm_program() -> Path:
     """The program for arm64, built with what a wheel is built with."""
     missing = [package for names, package in TOOLS.items() if tool(names) is None]
     if missing:
-        pytest.skip(f"testing arm64 kernels needs Debian's packages {', '.join(missing)}")
+        pytest.fail(f"testing arm64 kernels needs Debian's packages {', '.join(missing)}")
     build = ROOT / "build" / "arm64"
     run(
         *("cmake", "-S", ROOT, "-B", build),
@@ -96,7 +96,7 @@ def arm_program() -> Path:
     return build / "kernel_report"
 
 
-@pytest.fixture(scope="module", params=ARM_PROCESSORS)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=arm64) for name in ARM_PROCESSORS])
 def arm(request: pytest.FixtureRequest, arm_program: Path) -> tuple[str, Report]:
     """An emulated processor, and its report on the best of its kernels.
 
