@@ -1,7 +1,8 @@
 """The kernels of all instruction sets: right, and the same bits wherever multiply-adds fuse.
 
 A program (`tests/native/cpp`) runs every kernel on fixed inputs and compares the results with
-float64. It runs here on this machine, and, by `make test-arm64`, cross-compiled on emulated processors.
+float64. It runs here on this machine, and, by `make test-arm64`, cross-compiled on emulated
+processors.
 """
 
 import os
