@@ -30,7 +30,7 @@ LAYERS: Sequence[frozenset[str]] = [
         "fleet routes tenants",
         "server",
         OFFERED,
-        "bench launch",
+        "bench configuration launch",
         "cli",
     )
 ]

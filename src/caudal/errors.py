@@ -113,6 +113,10 @@ class ConfigurationError(CaudalError):
         super().__init__(f"{place}: {reason}.")
 
 
+class SettingError(ConfigurationError):
+    """The same, of an option or a variable: a command was not used as it is meant to be."""
+
+
 class ModelNotFoundError(CaudalError):
     """No model of this name is in the store, and none could be resolved."""
 

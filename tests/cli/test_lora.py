@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from typer.testing import CliRunner
 
 from caudal.cli.app import app
-from caudal.cli.options import adapter_paths
+from caudal.configuration.effective import EffectiveSettings
+from caudal.configuration.pieces import adapter_paths
+from caudal.configuration.settings import ServeSettings
 
 
 @pytest.mark.parametrize(
@@ -26,5 +30,8 @@ def test_an_adapter_has_a_name_of_its_own_and_a_path(given: list[str], why: str)
 
 
 def test_adapters_are_read_in_order_and_paths_may_have_equals_signs():
-    assert list(adapter_paths(["b=x=y.gguf", "a=dir"]).items()) == [("b", "x=y.gguf"), ("a", "dir")]
-    assert adapter_paths(None) == {}
+    def read(*given: str) -> Mapping[str, str]:
+        return adapter_paths(EffectiveSettings(ServeSettings(lora=given)), ["tiny"])
+
+    assert list(read("b=x=y.gguf", "a=dir").items()) == [("b", "x=y.gguf"), ("a", "dir")]
+    assert read() == {}

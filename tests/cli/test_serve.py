@@ -18,7 +18,7 @@ from caudal.backends.backend import MemoryKinds, PagedKV
 from caudal.backends.facts import ExecutorFacts
 from caudal.cli import pull_display
 from caudal.cli.app import app
-from caudal.cli.ollama_host import read_ollama_host
+from caudal.configuration.ollama_host import read_ollama_host
 from caudal.fleet.durations import FOREVER
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.loading.options import LoadOptions

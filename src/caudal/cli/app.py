@@ -30,7 +30,7 @@ from caudal.cli.run import run
 from caudal.cli.serve import serve
 from caudal.cli.show import show
 from caudal.cli.verify import verify
-from caudal.errors import CaudalError
+from caudal.errors import CaudalError, SettingError
 
 INTERRUPTED = 130
 """Exit status of a program stopped by Ctrl-C, as shells have it: 128 + SIGINT."""
@@ -78,6 +78,14 @@ class _CaudalGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except SettingError as error:
+            path = f"{ctx.command_path} {ctx.invoked_subcommand}"
+            typer.echo(
+                f"{path}: error: Invalid value for {error.place}: {error.reason} "
+                f"(see {path} --help)",
+                err=True,
+            )
+            raise typer.Exit(2) from error
         except CaudalError as error:
             typer.echo(f"caudal: {error}", err=True)
             raise typer.Exit(1) from error

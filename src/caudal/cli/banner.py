@@ -7,47 +7,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from caudal.backends.facts import ExecutorFacts
+    from caudal.configuration.running import Running
     from caudal.fleet.fleet import Fleet
     from caudal.models.program import Task
-    from caudal.routes.rules import Routes
     from caudal.service.service import Service
 
 
-def banner(
-    fleet: Fleet,
-    routes: Routes,
-    home: Path,
-    address: str,
-    *,
-    ollama: str | None = None,
-    needs_key: bool,
-) -> str:
-    """All of it, in a few lines.
-
-    Args:
-        fleet: The models.
-        routes: Names that lead to them.
-        home: Where models are kept.
-        address: The server's.
-        ollama: Its other one, in Ollama's place.
-        needs_key: Whether requests need one.
-    """
+def banner(running: Running) -> str:
+    """All of it, in a few lines."""
+    fleet, address = running.fleet, running.address
     if fleet.serves_one:
         [served] = fleet.services
         lines = _about_one(served)
         route, body = _question(served.names[0], served.tasks)
     else:
-        lines = _about_many(fleet, home)
+        lines = _about_many(fleet, running.home)
         names = [member.name for member in fleet.members]
         route, body = _question(names[0] if names else "smollm2", frozenset(("generate",)))
-    for each in routes.definitions:
+    for each in running.routes.definitions:
         lines[each.name] = f"leads to {', '.join(each.targets)}"
     lines["address"] = f"{address}/v1"
-    if ollama is not None:
-        lines["as Ollama"] = ollama
+    if running.ollama is not None:
+        lines["as Ollama"] = running.ollama
     width = max(map(len, lines))
     table = [f"  {name:<{width}}  {value}" for name, value in lines.items()]
-    key = " -H 'Authorization: Bearer YOUR_KEY'" if needs_key else ""
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if running.needs_key else ""
     curl = f"curl {address}/v1/{route} -H 'Content-Type: application/json'{key} \\\n    -d '{body}'"
     return "\n".join(["", *table, "", "Try it:", "", f"  {curl}", ""])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -93,6 +94,7 @@ def run(
     from caudal.loading.options import LoadOptions
     from caudal.store import Store
 
+    template = None if chat_template is None else _template(chat_template)
     piped = None
     if sys.stdin is None:  # closed by whoever started us
         piped = ""
@@ -125,7 +127,7 @@ def run(
         model,
         LoadOptions(
             max_model_len=max_model_len,
-            chat_template=chat_template,
+            chat_template=template,
             threads=threads,
             packed_size=packed_size,
             max_num_seqs=1,
@@ -140,6 +142,15 @@ def run(
             think=think,
             hide_thinking=hide_thinking,
         )
+
+
+def _template(file: Path) -> str:
+    from caudal.configuration.chat_template_file import read_chat_template
+
+    try:
+        return read_chat_template(file)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--chat-template") from error
 
 
 def _talk(

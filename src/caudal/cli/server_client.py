@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from caudal.cli.ollama_host import named_host
+from caudal.configuration.ollama_host import named_host
 from caudal.errors import CaudalError
 
 DEFAULT_URL = "http://127.0.0.1:8000"

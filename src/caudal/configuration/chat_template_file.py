@@ -5,34 +5,32 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import typer
-
 from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
 
 MAX_BYTES = 2**20
 
 
-def read_chat_template(path: str) -> str:
+def read_chat_template(path: Path) -> str:
     """The template's source.
 
     Raises:
-        typer.BadParameter: The file can't be read, or is no template.
+        ValueError: The file can't be read, or is no template.
     """
     try:
-        with Path(path).open("rb") as file:
+        with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         source = content.decode()
     except OSError as error:
-        raise typer.BadParameter(f"cannot read {path}: {error.strerror}") from error
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"{path} is not UTF-8 text") from error
+        raise ValueError(f"{path} is not UTF-8 text") from error
     if len(content) > MAX_BYTES:
-        raise typer.BadParameter(f"{path} has more than {MAX_BYTES} bytes")
+        raise ValueError(f"{path} has more than {MAX_BYTES} bytes")
     if not source.strip():
-        raise typer.BadParameter(f"{path} is empty")
+        raise ValueError(f"{path} is empty")
     with closing(TemplateWorkers(1)) as workers:
         try:
             workers.inspect(source)
         except TemplateFailure as failure:
-            raise typer.BadParameter(f"{path} {failure.words}") from failure
+            raise ValueError(f"{path} {failure.words}") from failure
     return source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from caudal.cli.environment import from_environment
+from caudal.configuration.environment import from_environment
 
 PORT = 11434
 
@@ -65,9 +65,10 @@ def named_host() -> OllamaHost | None:
     """What `OLLAMA_HOST` says; None where it isn't set.
 
     Raises:
-        typer.BadParameter: It makes no sense.
+        SettingError: It makes no sense.
     """
-    return from_environment("HOST", read_ollama_host, ("OLLAMA_",))
+    found = from_environment(read_ollama_host, ("OLLAMA_HOST",))
+    return None if found is None else found[1]
 
 
 def ollama_host() -> OllamaHost:

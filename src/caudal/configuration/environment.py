@@ -10,35 +10,34 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import typer
+from caudal.errors import SettingError
 
 T = TypeVar("T")
 
-PREFIXES = ("CAUDAL_", "OLLAMA_")
 
-
-def from_environment(
-    name: str, read: Callable[[str], T], prefixes: Sequence[str] = PREFIXES
-) -> T | None:
-    """A setting; None where neither variable is set.
+def from_environment(read: Callable[[str], T], variables: Sequence[str]) -> tuple[str, T] | None:
+    """A setting, and the variable that says it; None where none is set.
 
     Args:
-        name: The variables' names without their prefix.
         read: Makes a value of the text; raises `ValueError`, which says what it must be.
-        prefixes: What they begin with, the one that goes before the others first.
+        variables: Where to look, the one that goes before the others first.
 
     Raises:
-        typer.BadParameter: Names the variable.
+        SettingError: Names the variable.
     """
-    for prefix in prefixes:
-        variable = prefix + name
+    for variable in variables:
         text = os.environ.get(variable, "").strip().strip("\"'")  # as Ollama reads it
         if text:
             try:
-                return read(text)
+                return variable, read(text)
             except ValueError as error:
-                raise typer.BadParameter(str(error), param_hint=variable) from error
+                raise SettingError(variable, str(error)) from error
     return None
+
+
+def ours_or_ollamas(name: str) -> tuple[str, str]:
+    """The variables that say a setting which Ollama has too."""
+    return f"CAUDAL_{name}", f"OLLAMA_{name}"
 
 
 def count(text: str) -> int:

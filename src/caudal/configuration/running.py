@@ -1,0 +1,117 @@
+"""Running a server as settings have it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from caudal.configuration import pieces
+from caudal.configuration.effective import EffectiveSettings
+from caudal.configuration.ollama_host import ollama_host
+from caudal.fleet.fleet import Fleet
+from caudal.routes.configuration import read_routes
+from caudal.routes.routed_models import RoutedModels
+from caudal.routes.rules import Routes
+from caudal.server import serving
+from caudal.server.served_store import ServedStore
+from caudal.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A server that takes requests.
+
+    Attributes:
+        fleet: The models.
+        routes: Names that lead to them.
+        home: Where models are kept.
+        address: The server's.
+        ollama: Its other one, in Ollama's place.
+        needs_key: Whether requests need one.
+    """
+
+    fleet: Fleet
+    routes: Routes
+    home: Path
+    address: str
+    ollama: str | None
+    needs_key: bool
+
+
+def run_server(
+    settings: EffectiveSettings,
+    *,
+    fetch: Callable[[Store, str], object],
+    say: Callable[[str], None],
+    on_ready: Callable[[Running], None],
+) -> None:
+    """Serve until a signal ends it.
+
+    Args:
+        settings: They.
+        fetch: Sees to it that a model is on this machine.
+        say: Tells the user what happens.
+        on_ready: Called once requests are taken.
+
+    Raises:
+        SettingError: A setting makes no sense, or not with the others.
+        CaudalError: What they name isn't there, or can't be loaded.
+    """
+    given = settings.values
+    named = pieces.named_models(settings)
+    place = ollama_host() if given.ollama else None
+    hosts = [given.host] if place is None else [given.host, place.host]
+    access = pieces.access_of(settings, hosts)
+    routes = read_routes(given.routes, given.alias)
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("caudal").setLevel(logging.INFO)
+    load = pieces.load_options(settings, named)
+    serving_options = pieces.serving_options(settings)
+    adapters = pieces.adapter_paths(settings, named)
+    store = Store()
+    for name in named:
+        fetch(store, name)
+    catalogue = pieces.catalogue_of(settings, named, store, serving_options, adapters)
+    fleet = Fleet(catalogue, pieces.launcher_of(settings), pieces.fleet_options(settings, load))
+    models = RoutedModels(fleet, routes)
+    sock = serving.listen(given.host, given.port)
+    ollama_sock = None
+    if place is not None:
+        ollama_sock = serving.listen(
+            place.host, place.port, choose="OLLAMA_HOST, or stop Ollama", where="OLLAMA_HOST"
+        )
+    running = Running(
+        fleet=fleet,
+        routes=routes,
+        home=store.home,
+        address=_url(*sock.getsockname()[:2]),
+        ollama=None if ollama_sock is None else _url(*ollama_sock.getsockname()[:2]),
+        needs_key=given.api_key is not None,
+    )
+    if named:
+        say(f"Loading {' and '.join(named)} …")
+
+    async def start() -> None:
+        await models.check()
+        await fleet.start(given.served_model_name[:1] or named)
+
+    serving.serve(
+        sock,
+        models if routes else fleet,
+        start,
+        access=access,
+        limits=pieces.limits_of(settings),
+        strict_fields=given.strict_fields,
+        allow_runtime_lora=given.allow_runtime_lora,
+        ollama=ollama_sock,
+        store=ServedStore(store, pieces.no_changes(settings, access, named)),
+        on_ready=lambda: on_ready(running),
+    )
+
+
+def _url(host: str, port: int) -> str:
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
