@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from caudal.server.auth import Access
 from caudal.server.limits import ServerLimits
+from caudal.server.records import RecordSink
 from caudal.service.model_service import ModelService
 from caudal.service.service import Service
 from support.fake_model import ScriptedExecutor, changed, serve_fake
@@ -23,6 +24,7 @@ THROUGH_BOTH_DOORS = {
     "test_lora",
     "test_messages",
     "test_native_completion",
+    "test_records",
     "test_responses",
     "test_tokenize",
     "test_tools",
@@ -67,6 +69,7 @@ def serve(door: Door) -> Iterator[Serve]:
             limits: ServerLimits | None = None,
             strict_fields: bool = False,
             allow_runtime_lora: bool = False,
+            sinks: Sequence[RecordSink] = (),
             **options: object,
         ) -> RunningServer:
             model = changed(serve_fake(executor, **options), strict=strict_fields)
@@ -77,6 +80,7 @@ def serve(door: Door) -> Iterator[Serve]:
                 limits=limits,
                 strict_fields=strict_fields,
                 allow_runtime_lora=allow_runtime_lora,
+                sinks=sinks,
             )
             return stack.enter_context(served)
 

@@ -100,6 +100,7 @@ class HeldAnswer(Generic[D]):
             usage.cached_tokens,
             usage.output_tokens,
             usage.reasoning_tokens,
+            usage.times,
             self.unused,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -58,6 +59,8 @@ from caudal.server.openapi import (
     with_bodies,
 )
 from caudal.server.paths import canonical_path
+from caudal.server.recording import Recording
+from caudal.server.records import Records, RecordSink
 from caudal.server.request_ids import RequestIds
 from caudal.server.served_store import ServedStore
 from caudal.server.server_metrics import ServerMetrics
@@ -100,14 +103,18 @@ class _App(FastAPI):
     around FastAPI's own outermost, which answers what nobody else has caught.
     """
 
-    def __init__(self, *, origins: frozenset[str], **options: Any) -> None:
+    def __init__(self, *, origins: frozenset[str], records: Records, **options: Any) -> None:
         super().__init__(**options)
         self._origins = origins
+        self._records = records
 
     def build_middleware_stack(self) -> ASGIApp:
         """The layers, outermost first."""
         stack: ASGIApp = RequestIds(super().build_middleware_stack())
-        return Cors(stack, self._origins) if self._origins else stack
+        if self._origins:
+            stack = Cors(stack, self._origins)
+        routes = [route for router, _ in _ROUTERS for route in router.routes]
+        return Recording(stack, self._records, [*self.routes, *routes])
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -134,6 +141,7 @@ def create_app(
     allow_runtime_lora: bool = False,
     ollama_port: int | None = None,
     store: ServedStore | None = None,
+    sinks: Iterable[RecordSink] = (),
 ) -> FastAPI:
     """Build the application.
 
@@ -145,11 +153,14 @@ def create_app(
         allow_runtime_lora: Requests may load adapters from this machine's files, and unload them.
         ollama_port: Where the server stands in for Ollama, and says what clients look for there.
         store: Where the models are, for those who manage them.
+        sinks: Who is told of requests that have ended; `app.state.records` takes more.
     """
     access = access or Access()
     limits = limits or ServerLimits()
+    records = Records(sinks)
     app = _App(
         origins=frozenset(access.origins),
+        records=records,
         title="Caudal",
         version=__version__,
         # The interactive pages load scripts from a public CDN; the schema itself stays available.
@@ -160,11 +171,13 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.models = models
+    app.state.records = records
     app.state.strict_fields = strict_fields
     app.state.allow_runtime_lora = allow_runtime_lora
     app.state.store = store
     app.state.metrics = ServerMetrics(lambda name: name in models.names)
     app.state.large_bodies = asyncio.Semaphore(1)
+    records.add(app.state.metrics)
     app.state.ignored_fields = IgnoredFields(app.state.metrics.registry)
     app.state.responses = ResponsesState(seal=ReasoningSeal(access.api_key or ""))
 

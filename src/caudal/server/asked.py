@@ -16,6 +16,7 @@ from caudal.server.asking import RequestAsking
 from caudal.server.body import ARRIVED, BodyReader
 from caudal.server.field_names import field_names, set_field_names
 from caudal.server.ignored import note_ignored
+from caudal.server.records import record_of
 from caudal.server.streaming import run_until_disconnect
 from caudal.server.tenancy import tenant_of
 from caudal.server.waiting_for_models import models_of
@@ -23,6 +24,7 @@ from caudal.service.adapted import AdaptedService
 from caudal.service.context import RequestContext
 from caudal.service.models import Found, Lease, Models
 from caudal.service.naming import FieldNames
+from caudal.service.observed import ObservedService
 from caudal.service.service import Service
 
 if TYPE_CHECKING:
@@ -112,7 +114,9 @@ class AskReader(BodyReader[B]):
             UnknownModelError, UnsupportedTaskError: See `Models.resolve`.
             ParameterError: It asks for an adapter that isn't there.
         """
-        context = replace(body.context(), arrived=request.scope[ARRIVED])
+        record = record_of(request.scope)
+        record.asked_model = body.model
+        context = replace(body.context(), arrived=request.scope[ARRIVED], request_id=record.id)
         context = tenant_of(request.scope).applied(context)
         try:
             found = await self._find(request, body, body.model, context)
@@ -125,6 +129,7 @@ class AskReader(BodyReader[B]):
         adapter = body.adapter(found.service)
         if adapter is not None:
             found.name, found.service = adapter.name, AdaptedService(found.service, adapter)
+        found.service = ObservedService(found, record)
         return Asked(request, body, found, context)
 
     async def _find(

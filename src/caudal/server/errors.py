@@ -47,6 +47,7 @@ from caudal.server.body_error import BodyError
 from caudal.server.encoding import JSONReply
 from caudal.server.field_names import field_names
 from caudal.server.ollama import errors as ollama
+from caudal.server.records import record_of
 from caudal.server.request_ids import request_id
 from caudal.service.words import MAX_MESSAGE, MAX_PARAM, shortened
 
@@ -143,6 +144,7 @@ def error_response(
         retry_after: Seconds after which it is sensible to ask again.
         kind: The envelope's type, where it is another.
     """
+    record_of(scope).note_error(status, code or kind or _kind(status), limit)
     more = dict(headers or {})
     if limit is not None:
         more[LIMIT_HEADER] = limit
@@ -248,6 +250,7 @@ def _limit_code(error: LimitError) -> str:
 
 def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
     """The response to an error raised before the first byte of an answer."""
+    record_of(scope).failure = error
     failure = describe(error)
     param = failure.param
     message = without_paths(scope, error)

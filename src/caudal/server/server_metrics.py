@@ -217,7 +217,7 @@ class ServerMetrics:
             self._seconds.labels(route).observe(record.seconds)
         if record.limit is not None:
             self.note_rejected(record.limit)
-        if record.outcome is None:
+        if record.outcome is None or (record.outcome == "ok" and not record.model):
             return
         tenant = self._tenants.of(record.tenant or NOBODY)
         model = self._models.of(record.model) if record.model else ""

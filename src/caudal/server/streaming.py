@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from caudal.server.encoding import encode_json_text, json_text
 from caudal.server.errors import ClientDisconnectedError
+from caudal.server.records import record_of
 
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class AnswerStream(Response):
         self._close = close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record_of(scope).stream = True
         clock = asyncio.get_running_loop().time
         send_body: Send = scope.get(SERVER_SEND, send)
         filler = self.filler

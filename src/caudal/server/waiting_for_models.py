@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caudal.server.anthropic.errors import speaks_anthropic
 from caudal.server.ignored import HEADER
+from caudal.server.records import record_of
 from caudal.server.request_ids import request_id
 from caudal.server.streaming import (
     DONE,
@@ -84,6 +85,7 @@ class RequestsModels:
 
     async def _begin(self) -> None:
         self.begun = True
+        record_of(self._scope).stream = True
         self._scope.setdefault("state", {})[FILLER] = PING
         headers = {
             "content-type": "text/event-stream; charset=utf-8",

@@ -135,6 +135,25 @@ class SubmittedPrompt(msgspec.Struct, frozen=True):
     text: str = ""
 
 
+class AnswerTimes(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """When an answer got how far, in seconds on the monotonic clock, which all processes of a
+    machine share; None: it never got there.
+
+    Attributes:
+        begun: Its template began to run, or its text to be tokenised.
+        submitted: It was in the engine's queue.
+        scheduled: The engine began to compute its prompt.
+        first_token: Its first token was there.
+        last_token: Its last one was.
+    """
+
+    begun: float
+    submitted: float
+    scheduled: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+
+
 class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a request took.
 
@@ -144,12 +163,14 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
         output_tokens: Generated tokens over all sequences, up to the one that completed a stop
             string.
         reasoning_tokens: Those of them that were spent on reasoning; told of chats.
+        times: What took how long; known once the answer has ended, or been given up.
     """
 
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
     reasoning_tokens: int = 0
+    times: AnswerTimes | None = None
 
 
 class UnusedAnswer(msgspec.Struct, frozen=True):

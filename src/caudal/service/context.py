@@ -15,6 +15,7 @@ class RequestContext:
         cache_salt: Shares cached prefixes only with requests of the same salt.
         adapter: The name of the adapter that the model answers with; None: the bare model answers.
         user: Named in the log.
+        request_id: Likewise; whoever asked knows it.
         tenant: Whose it is who pays: requests of one tenant share a place in the queues. None: of
             nobody in particular, which is a tenant too.
         weight: The tenant's share of the engine's work, beside that of others.
@@ -30,6 +31,7 @@ class RequestContext:
     cache_salt: str | None = None
     adapter: str | None = None
     user: str | None = None
+    request_id: str | None = None
     tenant: str | None = None
     weight: float = 1.0
     max_waiting: int | None = None

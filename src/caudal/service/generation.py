@@ -8,6 +8,7 @@ streamed never has to be taken back.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from caudal.errors import (
 from caudal.formats.detokenizer import IncrementalDetokenizer
 from caudal.formats.tokenizer import Tokenizer
 from caudal.sampling_params import SamplingParams
-from caudal.service.answers import Delta, OutputToken, SubmittedPrompt, Usage
+from caudal.service.answers import AnswerTimes, Delta, OutputToken, SubmittedPrompt, Usage
 from caudal.service.scores import prompt_tokens, token_score
 from caudal.service.stop_strings import StopMatcher
 
@@ -206,6 +207,7 @@ class Generation:
         observer: Hears of its progress.
         visible_tokens: Control tokens that are part of the text whatever the request says.
         prompt: What is to be told of the prompt; by default how long it is.
+        begun: When it was begun to be made ready; by default it was ready at once.
 
     Attributes:
         request: What was submitted.
@@ -225,6 +227,7 @@ class Generation:
         *,
         visible_tokens: Collection[int] = (),
         prompt: SubmittedPrompt | None = None,
+        begun: float | None = None,
     ) -> None:
         if not isinstance(request.work, Generate):
             raise TypeError("what pools has no text")
@@ -234,6 +237,10 @@ class Generation:
         self.prompt = prompt or SubmittedPrompt(len(request.prompt))
         self.outcome: str | None = None
         self._prompt_scores: Sequence[TokenLogprob] | None = None
+        self._submitted = time.monotonic()
+        self._begun = self._submitted if begun is None else begun
+        self._first: SequenceUpdate | None = None  # that has tokens
+        self._latest: SequenceUpdate | None = None
         self._tokenizer = tokenizer
         self._updates = updates
         self._observer = observer
@@ -251,7 +258,24 @@ class Generation:
     @property
     def usage(self) -> Usage:
         """The request's figures, as of the latest deltas."""
-        return Usage(self.prompt.num_tokens, self.num_cached_tokens, self.num_output_tokens)
+        return Usage(
+            self.prompt.num_tokens,
+            self.num_cached_tokens,
+            self.num_output_tokens,
+            times=None if self.outcome is None else self._times(),
+        )
+
+    def _times(self) -> AnswerTimes:
+        latest, first = self._latest, self._first
+        if latest is None:  # given up before anything was heard of it
+            return AnswerTimes(self._begun, self._submitted)
+        return AnswerTimes(
+            self._begun,
+            max(latest.submitted, self._begun),
+            latest.first_scheduled,
+            None if first is None else first.time,
+            None if first is None else latest.time,
+        )
 
     @property
     def prompt_tokens(self) -> Sequence[OutputToken]:
@@ -317,6 +341,9 @@ class Generation:
         if sequence.finished:
             return None
         self.num_cached_tokens = update.num_cached_tokens
+        self._latest = update
+        if self._first is None and update.tokens:
+            self._first = update
         if update.prompt_logprobs is not None:
             self._prompt_scores = update.prompt_logprobs
         if update.finish_reason is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
@@ -125,7 +126,7 @@ class ModelService(Service):
 
     async def chat(self, work: ChatWork, context: RequestContext = NO_CONTEXT) -> ChatGeneration:
         """See `Service`."""
-        context = context.begun()
+        context, begun = context.begun(), time.monotonic()
         async with self._in_time(context):
             planned = await self._chats.plan(work)
             prompt = planned.prompt
@@ -139,6 +140,7 @@ class ModelService(Service):
                 tokens,
                 planned.params,
                 context,
+                begun,
                 context_length=work.context_length,
                 visible_tokens=prompt.visible_tokens,
                 thinking=prompt.thinking_limit(work.thinking_budget),
@@ -158,7 +160,7 @@ class ModelService(Service):
     ) -> list[Generation]:
         """See `Service`."""
         self._check_count(len(work.prompts))
-        context = context.begun()
+        context, begun = context.begun(), time.monotonic()
         started: list[Generation] = []
         try:
             async with self._in_time(context):
@@ -168,6 +170,7 @@ class ModelService(Service):
                             prompt,
                             work.params,
                             context,
+                            begun,
                             context_length=work.context_length,
                             show_ids=work.show_prompt_ids,
                             show_text=work.show_prompt_text,
@@ -322,6 +325,7 @@ class ModelService(Service):
         prompt: Sequence[int],
         params: SamplingParams,
         context: RequestContext,
+        begun: float,
         *,
         context_length: int | None,
         visible_tokens: Collection[int] = (),
@@ -357,6 +361,7 @@ class ModelService(Service):
             observer,
             visible_tokens=visible_tokens,
             prompt=self._texts.shown_prompt(prompt, ids=show_ids, text=show_text),
+            begun=begun,
         )
 
 

@@ -205,9 +205,11 @@ class ServiceHost:
         answer = self._answers[number]
         try:
             answers = await answer.running.collect()
-            return CollectedChat(answers, answer.running.usage, answer.running.prompt_tokens)
-        finally:
-            await self._give_up(number, answer)
+        except BaseException:
+            await answer.running.aclose()  # and `close` is about to ask what it took
+            raise
+        await self._give_up(number, answer)
+        return CollectedChat(answers, answer.running.usage, answer.running.prompt_tokens)
 
     async def _close(self, call: int, number: int) -> Usage | None:
         answer = self._answers.get(number)

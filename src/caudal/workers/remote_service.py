@@ -302,11 +302,9 @@ class RemoteChat(_RemoteAnswer[ChatDelta]):
         self.ignored: Sequence[str] = begun.ignored
 
     async def collect(self) -> list[CompleteAnswer]:
-        """See `RunningChat`."""
-        try:
-            collected: CollectedChat = await self._connection.call("collect", self.number)
-        finally:
-            self._end()
+        """See `RunningChat`; where that fails, closing it tells what it took."""
+        collected: CollectedChat = await self._connection.call("collect", self.number)
+        self._end()
         self.usage = collected.usage
         self.prompt_tokens = collected.prompt_tokens
         return list(collected.answers)

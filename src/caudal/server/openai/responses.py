@@ -29,6 +29,7 @@ from caudal.server.openai.responses_schema import InputFields, ReadInput, Respon
 from caudal.server.openai.responses_state import ResponsesState, responses_state
 from caudal.server.openai.responses_store import StoredResponse
 from caudal.server.openapi import STREAMED
+from caudal.server.records import record_of
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect
 from caudal.service.service import RunningChat
 from caudal.service.work import ChatWork
@@ -91,12 +92,15 @@ async def create_response(
 
     if body.background:
         lease = asked.lease.again()  # it goes on when this request has been answered
+        record = record_of(asked.request.scope)
+        record.hold()
 
         async def close() -> None:
             try:
                 await chat.aclose()
             finally:
                 lease.release()
+                record.release()
 
         run = BackgroundRun(writer, _events(chat, writer), close, keep)
         kept.runs.add(run)
