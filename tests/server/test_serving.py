@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -156,6 +158,40 @@ def test_under_nohup_a_terminal_may_close():
         process.send_signal(signal.SIGHUP)
         time.sleep(0.3)
         assert httpx.get(f"{url}/health").status_code == 200
+
+
+def test_a_hangup_has_everything_be_read_anew_under_running_answers():
+    with server("reloads") as (process, url):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        body = {"model": "fake", "prompt": "x", "max_tokens": 60, "stream": True}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=20) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGHUP)
+            assert process.stdout.readline() == "reloaded\n"
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert "nothing: unchanged, since it can't be used: a file, line 3: it makes no" in errors
+
+
+def test_where_the_terminal_closes_nothing_is_read_anew():
+    ours, its = os.openpty()
+
+    def take_terminal() -> None:
+        heed_hangups()
+        os.setsid()
+        fcntl.ioctl(its, termios.TIOCSCTTY, 0)
+
+    with server("reloads", preexec=take_terminal) as (process, _):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.close(its)
+        os.close(ours)  # the system sends SIGHUP
+        assert process.wait(20) == 0
+        assert process.stdout.read() == ""
 
 
 def test_an_idle_server_stops_at_once():

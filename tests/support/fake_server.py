@@ -8,9 +8,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from caudal.errors import CaudalError, ModelLoadError
+from caudal.errors import CaudalError, ConfigurationError, ModelLoadError
 from caudal.server import serving
 from caudal.server.limits import ServerLimits
+from caudal.server.reloading import Reloader
 from caudal.service.model_service import ModelService
 from caudal.service.registry import ModelRegistry
 from support.fake_model import ScriptedExecutor, serve_fake
@@ -32,6 +33,10 @@ def load() -> ModelService:
     return model
 
 
+def refuse() -> None:
+    raise ConfigurationError("a file, line 3", "it makes no sense")
+
+
 def ready() -> None:
     print("ready", flush=True)
 
@@ -45,12 +50,18 @@ def main() -> int:
         ollama = serving.listen("127.0.0.1", 0)
         print(ollama.getsockname()[1], flush=True)
     models = ModelRegistry()
+    reloader = Reloader()
+    if "reloads" in sys.argv:
+        reloader.add("nothing", refuse)
+        reloader.add("a word", lambda: print("reloaded", flush=True))
 
     async def start() -> None:
         models.add(await asyncio.to_thread(load))
 
     try:
-        serving.serve(sock, models, start, limits=limits, ollama=ollama, on_ready=ready)
+        serving.serve(
+            sock, models, start, limits=limits, ollama=ollama, reloader=reloader, on_ready=ready
+        )
     except CaudalError as error:
         print(f"caudal: {error}", file=sys.stderr)
         return 1

@@ -15,6 +15,7 @@ from caudal.routes.configuration import read_routes
 from caudal.routes.routed_models import RoutedModels
 from caudal.routes.rules import Routes
 from caudal.server import serving
+from caudal.server.reloading import Reloader
 from caudal.server.served_store import ServedStore
 from caudal.store import Store
 
@@ -76,6 +77,7 @@ def run_server(
     catalogue = pieces.catalogue_of(settings, named, store, serving_options, adapters)
     fleet = Fleet(catalogue, pieces.launcher_of(settings), pieces.fleet_options(settings, load))
     models = RoutedModels(fleet, routes)
+    reloader = Reloader()
     sock = serving.listen(given.host, given.port)
     ollama_sock = None
     if place is not None:
@@ -107,6 +109,7 @@ def run_server(
         allow_runtime_lora=given.allow_runtime_lora,
         ollama=ollama_sock,
         store=ServedStore(store, pieces.no_changes(settings, access, named)),
+        reloader=reloader,
         on_ready=lambda: on_ready(running),
     )
 

@@ -20,6 +20,7 @@ from caudal.server.auth import Access
 from caudal.server.last_resort import LastResort
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
+from caudal.server.reloading import Reloader, Terminal
 from caudal.server.served_store import ServedStore
 from caudal.server.server_config import ServerConfig
 from caudal.server.server_metrics import ServerMetrics
@@ -161,10 +162,12 @@ def serve(
     allow_runtime_lora: bool = False,
     ollama: socket.socket | None = None,
     store: ServedStore | None = None,
+    reloader: Reloader | None = None,
     on_ready: Callable[[], None],
 ) -> None:
-    """Serve until SIGINT, SIGTERM or SIGHUP. What then does not end in time ends the process; and
-    so does, soon after this returns, what has not ended by itself.
+    """Serve until SIGINT or SIGTERM; or SIGHUP, where there is nothing to be read anew, or the
+    terminal has closed. What then does not end in time ends the process; and so does, soon after
+    this returns, what has not ended by itself.
 
     Args:
         sock: A listening socket, from `listen`.
@@ -176,12 +179,14 @@ def serve(
         allow_runtime_lora: See `create_app`.
         ollama: Another one, where Ollama would listen.
         store: See `create_app`.
+        reloader: What SIGHUP has be read anew, once requests can be answered.
         on_ready: Called once requests can be answered.
 
     Raises:
         CaudalError: Loading failed.
     """
     limits = limits or ServerLimits()
+    reloader = Reloader() if reloader is None else reloader
     app = create_app(
         models,
         access=access,
@@ -211,8 +216,13 @@ def serve(
         if not server.should_exit:
             on_ready()
 
+    async def reload_once_ready(beginning: asyncio.Future[None]) -> None:
+        await asyncio.wait([beginning])
+        await reloader.run()
+
     async def run() -> None:
         beginning = asyncio.ensure_future(begin())
+        reloading = asyncio.ensure_future(reload_once_ready(beginning))
         try:
             await server.serve(sockets=[sock] if ollama is None else [sock, ollama])
             if not beginning.done():
@@ -220,6 +230,7 @@ def serve(
                 await models.shutdown()
             await beginning
         finally:
+            reloading.cancel()
             await models.shutdown()
         last_resort.finish(THREAD_SECONDS)
 
@@ -227,11 +238,25 @@ def serve(
     # them before. Nobody needs to: a server that was told to stop and did has not failed.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    # The terminal has closed. Under nohup that is to be overlooked.
-    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, server.handle_exit)
+    if sys.platform != "win32":
+        _heed_hangups(server, reloader)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())
+
+
+def _heed_hangups(server: Server, reloader: Reloader) -> None:
+    """SIGHUP has everything be read anew; it ends the server where the terminal has closed, which
+    under nohup is to be overlooked, and where there is nothing to be read."""
+    no_hangup, terminal = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, Terminal()
+
+    def hang_up(number: int, frame: FrameType | None) -> None:
+        if reloader and (no_hangup or not terminal.closed):
+            with contextlib.suppress(RuntimeError):  # before there is a loop, all of it is new
+                asyncio.get_running_loop().call_soon_threadsafe(reloader.ask)
+        elif not no_hangup:
+            server.handle_exit(number, frame)
+
+    signal.signal(signal.SIGHUP, hang_up)
 
 
 def _allow_descriptors(wanted: int) -> None:
