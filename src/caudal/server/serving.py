@@ -246,7 +246,8 @@ def serve(
 
 def _heed_hangups(server: Server, reloader: Reloader) -> None:
     """SIGHUP has everything be read anew; it ends the server where the terminal has closed, which
-    under nohup is to be overlooked, and where there is nothing to be read."""
+    under nohup is to be overlooked, and where there is nothing to be read.
+    """
     no_hangup, terminal = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, Terminal()
 
     def hang_up(number: int, frame: FrameType | None) -> None:
