@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
+
+from support.running_server import metric_value
 
 QUESTIONS = [
     "What is the capital of Spain?",
@@ -38,10 +39,7 @@ def ask(client: openai.OpenAI, number: int, **options: Any) -> str:
 
 
 def metric(url: str, sample: str) -> float:
-    text = httpx.get(f"{url}/metrics").text
-    match = re.search(rf"^{re.escape(sample)} (\S+)$", text, re.MULTILINE)
-    assert match, sample
-    return float(match[1])
+    return metric_value(httpx.get(f"{url}/metrics").text, sample)
 
 
 def wait_until_idle(url: str) -> None:

@@ -113,7 +113,9 @@ def test_models_are_listed_loaded_and_unloaded():
         assert 'caudal_kv_blocks{model="a",state="used"} 0.0' in metrics
         assert 'caudal_model_memory_bytes{model="b"} 14.0' in metrics
         assert metrics.count("# TYPE caudal_kv_blocks gauge") == 1
-        assert 'model="' not in server.http.get("/metrics?model=a").text
+        only = server.http.get("/metrics?model=a").text
+        assert 'caudal_kv_blocks{model="a",state="used"} 0.0' in only
+        assert 'model="b"' not in only
         assert server.http.post("/models/unload", json={"model": "b"}).json() == {"success": True}
         assert states() == {"a": "loaded", "b": "unloaded"}
         missing = server.http.post("/models/unload", json={"model": "z"})

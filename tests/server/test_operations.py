@@ -209,7 +209,7 @@ def test_metrics_are_prometheus_text(serve: Serve):
     assert all(name.startswith(("caudal_", "process_")) for name in families)
     counts = {
         "caudal_prompt_tokens_total": 128,
-        "caudal_cache_hit_tokens_total": 63,
+        "caudal_prefix_cache_hit_tokens_total": 63,
         "caudal_generation_tokens_total": 12,
         "caudal_requests_waiting": 0,
         "caudal_requests_running": 0,

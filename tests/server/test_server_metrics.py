@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
+from caudal.server.records import RequestRecord
 from caudal.server.server_metrics import MAX_VALUES, ServerMetrics
 
 
-@dataclass(frozen=True)
-class Ended:
-    method: str = "POST"
-    route: str | None = "/v1/chat/completions"
-    status: int | None = 200
-    tenant: str | None = "team"
-    model: str | None = "fake"
-    outcome: str | None = "stop"
-    limit: str | None = None
-    seconds: float | None = 0.3
-    prompt_tokens: int | None = 10
-    cached_tokens: int | None = 4
-    output_tokens: int | None = 5
+def ended(**known: Any) -> RequestRecord:
+    facts = {
+        "id": "req_1",
+        "method": "POST",
+        "route": "/v1/chat/completions",
+        "status": 200,
+        "tenant": "team",
+        "model": "fake",
+        "outcome": "stop",
+        "seconds": 0.3,
+        "prompt_tokens": 10,
+        "cached_tokens": 4,
+        "output_tokens": 5,
+    }
+    return RequestRecord(**facts | known)
 
 
 def value(metrics: ServerMetrics, name: str, **labels: Any) -> float | None:
@@ -29,10 +31,9 @@ def value(metrics: ServerMetrics, name: str, **labels: Any) -> float | None:
 
 def test_requests_are_counted_by_route_and_by_tenant():
     metrics = ServerMetrics()
-    record = Ended()
-    metrics.ended(record)
-    metrics.ended(replace(record, status=429, outcome="rejected", limit="tokens_per_minute"))
-    metrics.ended(Ended(method="GET", route="/health", tenant=None, model=None, outcome=None))
+    metrics.ended(ended())
+    metrics.ended(ended(status=429, outcome="rejected", limit="tokens_per_minute"))
+    metrics.ended(ended(method="GET", route="/health", tenant=None, model=None, outcome="ok"))
     route = {"route": "/v1/chat/completions", "method": "POST"}
     assert value(metrics, "caudal_http_requests_total", **route, status="200") == 1
     assert value(metrics, "caudal_http_requests_total", **route, status="429") == 1
@@ -51,15 +52,15 @@ def test_what_clients_make_up_adds_no_series():
     metrics = ServerMetrics(lambda name: name == "fake")
     for number in range(3 * MAX_VALUES):
         metrics.ended(
-            Ended(
+            ended(
                 method=f"M{number}",
-                route=None,
+                route="",
                 tenant=f"t{number}",
                 model=f"m{number}",
                 limit=f"l{number}",
             )
         )
-    metrics.ended(Ended(tenant="t0"))
+    metrics.ended(ended(tenant="t0"))
     families = {family.name: family.samples for family in metrics.registry.collect()}
     [counted] = [each for each in families["caudal_http_requests"] if each.value == 3 * MAX_VALUES]
     assert counted.labels == {"route": "other", "method": "other", "status": "200"}

@@ -18,6 +18,7 @@ from caudal.engine.grammar import Grammars
 from caudal.errors import ParameterError, TemplateError
 from caudal.formats.fill_tokens import FillTokens
 from caudal.formats.lora.adapter import Adapter
+from caudal.formats.template_workers import TemplateProcesses
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
 from caudal.models.pooling import Pooling
@@ -229,7 +230,7 @@ def serve_fake(
     tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
     grammars = GrammarCompiler(tokenizer)
     engine = start_engine(executor, RequestGrammars(tokenizer, grammars), **limits)
-    metrics = ServiceMetrics(engine.stats)
+    metrics = ServiceMetrics(engine.stats, TemplateProcesses)
     adapters = ModelAdapters(engine, read_tiny_adapter, names)
     template: Any = RoleTemplate()
     return ModelService(

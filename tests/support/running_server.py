@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -27,6 +28,22 @@ from caudal.service.service import Service
 from support.far_model import FarModel
 
 
+def metric_value(text: str, sample: str) -> float:
+    """The value of the one sample that has this name and these labels, among others it may have."""
+    name, _, labels = sample.rstrip("}").partition("{")
+    wanted = set(re.findall(r'(\w+="[^"]*")', labels))
+    found = []
+    for line in text.splitlines():
+        key, _, value = line.rpartition(" ")
+        its_name, _, its_labels = key.rstrip("}").partition("{")
+        if its_name == name and wanted <= set(re.findall(r'(\w+="[^"]*")', its_labels)):
+            found.append(float(value))
+    if not found:
+        raise KeyError(sample)
+    [only] = found
+    return only
+
+
 @dataclass
 class AnyServer:
     """A real server on a free port, with clients for it."""
@@ -41,12 +58,10 @@ class AnyServer:
         return anthropic.Anthropic(base_url=self.url, api_key=api_key, max_retries=0)
 
     def metric(self, sample: str) -> float:
-        """A sample's value, e.g. `caudal_kv_blocks{state="used"}`."""
-        for line in self.http.get("/metrics").text.splitlines():
-            name, _, value = line.rpartition(" ")
-            if name == sample:
-                return float(value)
-        raise KeyError(sample)
+        """A sample's value, e.g. `caudal_kv_blocks{state="used"}`; of a server of one model, whose
+        name needn't be said.
+        """
+        return metric_value(self.http.get("/metrics").text, sample)
 
     def wait_for_metric(self, sample: str, value: float, seconds: float = 30) -> None:
         """Wait until a sample has a value: the engine may notice what a client did only later."""

@@ -25,7 +25,7 @@ from caudal.chat.tool_prompt import tool_object, with_tools_in_system
 from caudal.chat.written_calls import written_format
 from caudal.errors import ParameterError, TemplateError
 from caudal.formats.chat_template import ChatTemplate, TemplateOptions
-from caudal.formats.template_workers import TemplateWorkers
+from caudal.formats.template_workers import TemplateProcesses, TemplateWorkers
 from caudal.formats.tokenizer import Tokenizer
 from caudal.structured_outputs import StructuredOutputsParams
 
@@ -110,6 +110,12 @@ class ChatPreparer:
         self.template.start()
         if self._request_templates is not None:
             self._request_templates.start()
+
+    @property
+    def processes(self) -> TemplateProcesses:
+        """How they are doing."""
+        own = self.template.processes
+        return own if self._request_templates is None else own + self._request_templates.processes
 
     def close(self) -> None:
         """End them; conversations under way get a `TemplateProcessError`. Safe to call twice."""

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import math
 
+from caudal.engine.histogram import Histogram
 from caudal.engine.request import FinishReason
 
 MAX_RETRY_AFTER = 60
 """Seconds; the longest wait suggested to a client that finds the queue full."""
+
+ITERATION_SECONDS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+BATCH_SEQUENCES = tuple(2**power for power in range(9))
+BATCH_TOKENS = tuple(2**power for power in range(14))
+"""Bounds of what batches are counted by."""
 
 
 class Counters:
@@ -19,6 +28,9 @@ class Counters:
         self.generated_tokens = 0
         self.iterations = 0
         self.batched_tokens = 0
+        self.batch_seconds = Histogram(ITERATION_SECONDS)
+        self.batch_sequences = Histogram(BATCH_SEQUENCES)
+        self.batch_tokens = Histogram(BATCH_TOKENS)
         self.failures = 0
         self.last_batch = (0, 0, 0.0)  # sequences, tokens, seconds
 
@@ -26,6 +38,9 @@ class Counters:
         """A batch has been executed."""
         self.iterations += 1
         self.batched_tokens += tokens
+        self.batch_seconds.observe(seconds)
+        self.batch_sequences.observe(sequences)
+        self.batch_tokens.observe(tokens)
         self.last_batch = (sequences, tokens, seconds)
 
     def retry_after(self, max_queue: int, now: float) -> int:

@@ -152,20 +152,30 @@ class Lifecycle:
         except BaseException as error:
             await self._give_up(member, error)
             return
+        seconds = loop.time() - begun
+        history = member.history
+        member.history = replace(
+            history, loads=history.loads + 1, load_seconds=history.load_seconds + seconds
+        )
         stay = member.stay = Stay(running, loop.time(), partial(self._on_idle, member))
         member.starting = member.progress = None
         member.move(Stage.LOADED)
-        logger.info("loaded %s in %.1f s", member.name, loop.time() - begun)
+        logger.info("loaded %s in %.1f s", member.name, seconds)
         watching = asyncio.ensure_future(self._watch(member, stay))
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
 
     async def _unload(self, member: Member) -> None:
         assert member.stay is not None
+        begun = asyncio.get_running_loop().time()
         try:
             await member.stay.running.stop(0.0)
         except CaudalError as error:  # it is gone all the same
             logger.warning("%s: %s", member.name, error)
+        history, seconds = member.history, asyncio.get_running_loop().time() - begun
+        member.history = replace(
+            history, unloads=history.unloads + 1, unload_seconds=history.unload_seconds + seconds
+        )
         member.unloaded()
 
     async def _close(self, member: Member) -> None:
@@ -187,6 +197,8 @@ class Lifecycle:
 
     def _note_failure(self, member: Member, error: Exception) -> None:
         """Tell those who wait why, and let nobody try again at once."""
+        failures = member.history.load_failures + 1
+        member.history = replace(member.history, load_failures=failures)
         member.forget_adapters()
         if isinstance(error, ModelNotFoundError) and self._roster.grows:
             others = [name for name in self._roster.own_names if name != member.name]
@@ -209,6 +221,7 @@ class Lifecycle:
         now = asyncio.get_running_loop().time()
         if stay.has_proved_itself(now):
             member.trouble = None
+        member.history = replace(member.history, crashes=member.history.crashes + 1)
         wanted = member.offer.pinned or stay.leases > 0 or bool(member.waiters)
         member.unloaded()
         error = WorkerEndedError(member.name, reason)

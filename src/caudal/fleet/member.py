@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from caudal.errors import CaudalError, UnknownModelError, WorkerEndedError
 from caudal.fleet.policy import HOLDS_MEMORY, MemoryNeed, ModelState, Stage
+from caudal.service.models import NO_HISTORY
 from caudal.service.service import Service
 from caudal.workers.launcher import (
     LoadProgress,
@@ -191,6 +192,7 @@ class Member:
         trouble: What went wrong last.
         task: What brings it from one stage to the next.
         changed: Set, and replaced, when its stage changes.
+        history: What has become of it so far.
     """
 
     def __init__(self, offer: ModelOffer, keep_alive: float) -> None:
@@ -212,6 +214,7 @@ class Member:
         self.trouble: Trouble | None = None
         self.task: asyncio.Task[None] | None = None
         self.changed = asyncio.Event()
+        self.history = NO_HISTORY
 
     @property
     def name(self) -> str:

@@ -53,4 +53,5 @@ def status_of(member: Member, now: float) -> ModelStatus:
         trouble=trouble.reason if trouble is not None and state == "unloaded" else None,
         deleted=member.deleted,
         source=member.offer.source.name,
+        history=member.history,
     )

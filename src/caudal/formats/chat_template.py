@@ -16,7 +16,7 @@ from caudal.formats.marked_template import MarkedTemplate
 from caudal.formats.model_file import ModelFile
 from caudal.formats.template_guard import Marks, choose_marks, map_strings
 from caudal.formats.template_kwargs import check_kwargs
-from caudal.formats.template_workers import TemplateFailure, TemplateWorkers
+from caudal.formats.template_workers import TemplateFailure, TemplateProcesses, TemplateWorkers
 from caudal.formats.tokenizer import (
     COUNTED_CHARS,
     Tokenizer,
@@ -153,6 +153,11 @@ class ChatTemplate:
             TemplateProcessError: They can't be started.
         """
         self._workers.start()
+
+    @property
+    def processes(self) -> TemplateProcesses:
+        """How the processes that it runs in are doing."""
+        return self._workers.processes
 
     def close(self) -> None:
         """End the processes that it runs in. Safe to call twice."""

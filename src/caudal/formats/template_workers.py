@@ -16,6 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,22 @@ class TemplateFailure(Exception):  # noqa: N818 - it is a template that failed
         super().__init__(words)
 
 
+@dataclass(frozen=True, slots=True)
+class TemplateProcesses:
+    """How processes that run templates are doing.
+
+    Attributes:
+        running: How many there are.
+        killed: How many had to be ended since the start, or have ended before they were told to.
+    """
+
+    running: int = 0
+    killed: int = 0
+
+    def __add__(self, other: TemplateProcesses) -> TemplateProcesses:
+        return TemplateProcesses(self.running + other.running, self.killed + other.killed)
+
+
 class TemplateWorkers:
     """A few processes that run templates. Thread-safe.
 
@@ -82,8 +99,14 @@ class TemplateWorkers:
         self._changed = threading.Condition()
         self._idle: list[_Process] = []
         self._starting = 0
+        self._killed = 0
         self._all: set[_Process] = set()
         self._end = weakref.finalize(self, _end_all, self._all)
+
+    @property
+    def processes(self) -> TemplateProcesses:
+        """How they are doing."""
+        return TemplateProcesses(len(self._all), self._killed)
 
     def start(self) -> None:
         """Start all processes, without waiting for them; one that ends is replaced from now on.
@@ -158,10 +181,10 @@ class TemplateWorkers:
             process.wait_until_ready()
             kind, text, is_last = process.ask(source, variables)
         except TimeoutError:
-            self._discard(process)
+            self._discard(process, ended=True)
             raise TemplateFailure(f"took longer than {WALL_SECONDS:g} s") from None
         except EOFError:
-            status = self._discard(process)
+            status = self._discard(process, ended=not self._closed)
             if self._closed:
                 raise TemplateProcessError("Chat templates are not run any more.") from None
             if status == -signal.SIGPROF:
@@ -185,7 +208,7 @@ class TemplateWorkers:
                     process = self._idle.pop()
                     if not process.has_ended:
                         return process
-                    self._discard(process)
+                    self._discard(process, ended=True)
                 if self._reserve():
                     break
                 self._changed.wait()
@@ -222,10 +245,16 @@ class TemplateWorkers:
                 return
         self._discard(process)
 
-    def _discard(self, process: _Process) -> int:
-        """End a process and start another in its place; returns its exit status."""
+    def _discard(self, process: _Process, *, ended: bool = False) -> int:
+        """End a process and start another in its place; returns its exit status.
+
+        Args:
+            process: Which one.
+            ended: It had to be killed for its template's sake, or has ended by itself.
+        """
         status = process.end()
         with self._changed:
+            self._killed += ended
             self._all.discard(process)
             self._changed.notify()
         if self._keep and self._reserve():

@@ -8,13 +8,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caudal import __version__
 from caudal.server import about, ps
 from caudal.server.anthropic import messages
-from caudal.server.asked import queried_model
 from caudal.server.auth import Access, KeyAuth
 from caudal.server.cors import Cors
 from caudal.server.encoding import JSONReply
@@ -27,7 +26,7 @@ from caudal.server.llama_cpp import about as llama_cpp_about
 from caudal.server.llama_cpp import adapters as llama_cpp_adapters
 from caudal.server.llama_cpp import completion as llama_cpp_completion
 from caudal.server.llama_cpp import loading as llama_cpp_loading
-from caudal.server.metrics import merged_figures
+from caudal.server.metrics import scraped
 from caudal.server.ollama import about as ollama_about
 from caudal.server.ollama import blobs as ollama_blobs
 from caudal.server.ollama import changes as ollama_changes
@@ -142,6 +141,7 @@ def create_app(
     ollama_port: int | None = None,
     store: ServedStore | None = None,
     sinks: Iterable[RecordSink] = (),
+    vllm_metrics: bool = False,
 ) -> FastAPI:
     """Build the application.
 
@@ -154,6 +154,7 @@ def create_app(
         ollama_port: Where the server stands in for Ollama, and says what clients look for there.
         store: Where the models are, for those who manage them.
         sinks: Who is told of requests that have ended; `app.state.records` takes more.
+        vllm_metrics: `/metrics` has models' figures under vLLM's names, too.
     """
     access = access or Access()
     limits = limits or ServerLimits()
@@ -175,10 +176,10 @@ def create_app(
     app.state.strict_fields = strict_fields
     app.state.allow_runtime_lora = allow_runtime_lora
     app.state.store = store
-    app.state.metrics = ServerMetrics(lambda name: name in models.names)
+    counts = app.state.metrics = ServerMetrics(lambda name: name in models.names)
     app.state.large_bodies = asyncio.Semaphore(1)
-    records.add(app.state.metrics)
-    app.state.ignored_fields = IgnoredFields(app.state.metrics.registry)
+    records.add(counts)
+    app.state.ignored_fields = IgnoredFields(counts.registry)
     app.state.responses = ResponsesState(seal=ReasoningSeal(access.api_key or ""))
 
     # Before the others: these are asked for all the time.
@@ -201,14 +202,9 @@ def create_app(
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=OPENAI_FAILURES)
     async def metrics(request: Request) -> Response:
-        """Figures for Prometheus: of the model that `?model=` names, or of all that are loaded."""
-        if "model" in request.query_params or models.serves_one:
-            figures = await (await queried_model(request)).metrics()
-        else:
-            statuses = await models.statuses()
-            loaded = [each.service for each in statuses if each.service is not None]
-            figures = await merged_figures(loaded, statuses)
-        figures += generate_latest(request.app.state.metrics.registry)
+        """Figures for Prometheus: of all models, or of the one that `?model=` names."""
+        name = request.query_params.get("model")
+        figures = await scraped(models, counts.registry, name, vllm=vllm_metrics)
         return Response(figures, media_type=CONTENT_TYPE_LATEST)
 
     for router, failures in _ROUTERS:

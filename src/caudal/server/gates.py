@@ -12,19 +12,22 @@ from caudal.errors import LimitError
 from caudal.server.errors import LIMIT_HEADER, error_response
 from caudal.server.open_paths import OPEN_PATHS
 
+_ALWAYS = OPEN_PATHS | {"/metrics"}
+"""Who watches the server watches it load, too."""
+
 FILES = "/api/blobs/"
 """Where files are sent to."""
 
 
 class ReadinessGate:
-    """Answers 503 on every route but the open ones until the model is loaded."""
+    """Answers 503 on every route but the open ones and `/metrics` until the model is loaded."""
 
     def __init__(self, app: ASGIApp, is_ready: Callable[[], bool]) -> None:
         self._app = app
         self._is_ready = is_ready
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._is_ready():
+        if scope["type"] != "http" or scope["path"] in _ALWAYS or self._is_ready():
             await self._app(scope, receive, send)
             return
         response = error_response(

@@ -1,74 +1,182 @@
-"""`GET /metrics`: the figures of one model as they are, or of several with the model as a label."""
+"""`GET /metrics`: what the server and its models count, in one text.
+
+Figures of a model have its name as the label `model`, whether there is one model or many, so that a
+dashboard needn't know. docs/metrics.md has all names.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from caudal.errors import EngineDeadError
-from caudal.service.models import ModelStatus
+from caudal.errors import CaudalError
+from caudal.server.vllm_metrics import vllm_families
+from caudal.service.models import Models, ModelStatus
 from caudal.service.service import Service
 
 LABEL = "model"
 
+MODEL_SECONDS = 2.0
+"""How long a model may take to tell its figures. One that is stuck is left out: all others' must
+still be there, for that is when they are needed."""
 
-async def merged_figures(loaded: Sequence[Service], statuses: Sequence[ModelStatus]) -> bytes:
-    """The figures of several models in one text, each with its model's name.
+_BEGAN = "_created"
+
+
+async def scraped(
+    models: Models, registry: CollectorRegistry, name: str | None = None, *, vllm: bool = False
+) -> bytes:
+    """All figures, as the text that Prometheus expects. Nothing is loaded for them.
 
     Args:
-        loaded: Those that are loaded; one that ends meanwhile is left out.
-        statuses: All models, for what is known of those besides.
+        models: The models.
+        registry: What the server itself counts.
+        name: Only those of this model, and the server's.
+        vllm: Models' figures under vLLM's names, too.
+
+    Raises:
+        UnknownModelError: There is no such model.
     """
-    families: dict[str, Metric] = {}
-    for service in loaded:
-        name = service.names[0]
+    statuses = await _statuses(models, name)
+    loaded = [each.service for each in statuses if each.service is not None]
+    families = await _figures(loaded)
+    more = vllm_families(families, loaded) if vllm else []
+    return _text([*families.values(), *_states(statuses), *_processes(statuses), *more], registry)
+
+
+async def _statuses(models: Models, name: str | None) -> Sequence[ModelStatus]:
+    if name:
+        found = await models.status(name)
+        # An alias or a route has no figures of its own.
+        statuses = [found] if not found.leads_to else [await models.status(found.leads_to[0])]
+    else:
         try:
-            text = await service.metrics()
-        except EngineDeadError:
-            continue
-        for family in text_string_to_metric_families(text.decode()):
+            statuses = list(await models.statuses())
+        except CaudalError:  # the store can't be read: what is loaded runs all the same
+            statuses = [
+                ModelStatus(names=service.names, state="loaded", service=service)
+                for service in models.services
+            ]
+    return [status for status in statuses if not status.leads_to]
+
+
+async def _figures(loaded: Sequence[Service]) -> dict[str, Metric]:
+    """What models count, by the names of the families."""
+    families: dict[str, Metric] = {}
+    texts = await asyncio.gather(*map(_text_of, loaded))
+    for service, text in zip(loaded, texts, strict=True):
+        for family in text_string_to_metric_families(text):
             into = families.setdefault(
                 family.name, Metric(family.name, family.documentation, family.type)
             )
             for sample in family.samples:
-                labels = {LABEL: name, **sample.labels}
+                labels = {LABEL: service.names[0], **sample.labels}
                 into.add_sample(sample.name, labels, sample.value)
-    return _text([*families.values(), *_states(statuses)])
+    return families
+
+
+async def _text_of(service: Service) -> str:
+    try:
+        return (await asyncio.wait_for(service.metrics(), MODEL_SECONDS)).decode()
+    except (CaudalError, TimeoutError):  # it has ended meanwhile, or is about to
+        return ""
 
 
 def _states(statuses: Sequence[ModelStatus]) -> Iterator[Metric]:
-    memory = GaugeMetricFamily(
-        "caudal_model_memory_bytes", "Memory that a model has; 0 if unloaded.", labels=[LABEL]
+    def gauge(name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"caudal_model_{name}", text, labels=[LABEL])
+
+    def counter(name: str, text: str) -> CounterMetricFamily:
+        return CounterMetricFamily(f"caudal_{name}", text, labels=[LABEL])
+
+    memory = gauge("memory_bytes", "Memory that a model has; 0 if unloaded.")
+    waiting = gauge("requests_waiting", "Requests that wait until a model is loaded.")
+    loaded = gauge("loaded", "Whether a model is loaded.")
+    loads = counter("model_loads", "Times that a model was loaded.")
+    load_seconds = counter("model_load_seconds", "Time that loading it took, all times together.")
+    failures = counter("model_load_failures", "Times that a model could not be loaded.")
+    unloads = counter("model_unloads", "Times that a model was unloaded.")
+    unload_seconds = counter(
+        "model_unload_seconds", "Time that unloading it took, all times together."
     )
-    waiting = GaugeMetricFamily(
-        "caudal_model_requests_waiting",
-        "Requests that wait until a model is loaded, or has its turn.",
-        labels=[LABEL],
+    crashes = counter(
+        "worker_crashes", "Times that a model's process ended though nobody had told it to."
     )
-    loaded = GaugeMetricFamily("caudal_model_loaded", "Whether a model is loaded.", labels=[LABEL])
     for status in statuses:
-        if status.leads_to:
-            continue  # a route has none of its own
-        name = [status.names[0]]
+        name, history = [status.names[0]], status.history
         memory.add_metric(name, status.memory)
         waiting.add_metric(name, status.waiting)
         loaded.add_metric(name, status.state == "loaded")
+        loads.add_metric(name, history.loads)
+        load_seconds.add_metric(name, history.load_seconds)
+        failures.add_metric(name, history.load_failures)
+        unloads.add_metric(name, history.unloads)
+        unload_seconds.add_metric(name, history.unload_seconds)
+        crashes.add_metric(name, history.crashes)
     yield from (memory, waiting, loaded)
+    yield from (loads, load_seconds, failures, unloads, unload_seconds, crashes)
+    yield _infos(statuses)
+
+
+def _infos(statuses: Sequence[ModelStatus]) -> Metric:
+    """What is said of loaded models."""
+    facts = ["architecture", "kv_type", "block_size", "kv_blocks", "max_model_len"]
+    infos = GaugeMetricFamily(
+        "caudal_model_info",
+        "What a loaded model is and runs with; always 1.",
+        labels=[LABEL, *facts],
+    )
+    for status in statuses:
+        if status.service is None:
+            continue
+        info = status.service.info
+        loaded, limits = info.facts.loaded, info.limits
+        values = [loaded.architecture, loaded.executor.kv_type, str(limits.block_size)]
+        values += [str(limits.num_blocks), str(loaded.max_model_len)]
+        infos.add_metric([status.names[0], *values], 1)
+    return infos
+
+
+def _processes(statuses: Sequence[ModelStatus]) -> Iterator[Metric]:
+    """What the system says of models' processes, where they have their own."""
+    families: dict[str, Metric] = {}
+    for status in statuses:
+        identity = status.process_id
+        if identity is None:
+            continue
+        registry = CollectorRegistry()
+        ProcessCollector("caudal_worker", pid=partial(int, identity), registry=registry)
+        for family in registry.collect():
+            into = families.setdefault(
+                family.name, Metric(family.name, family.documentation, family.type)
+            )
+            for sample in family.samples:
+                into.add_sample(sample.name, {LABEL: status.names[0]}, sample.value)
+    yield from families.values()
 
 
 class _Given(Collector):
     def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = list(families)
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
         yield from self._families
 
 
-def _text(families: Iterable[Metric]) -> bytes:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Given(families))
-    return generate_latest(registry)
+def _text(families: Iterable[Metric], registry: CollectorRegistry) -> bytes:
+    """The text, without the times at which counters began: nobody reads them in this format, and
+    they are as many series again.
+    """
+    all_families = [*families, *registry.collect()]
+    all_families = [each for each in all_families if not each.name.endswith(_BEGAN)]
+    for family in all_families:
+        family.samples = [each for each in family.samples if not each.name.endswith(_BEGAN)]
+    into = CollectorRegistry()
+    into.register(_Given(all_families))
+    return generate_latest(into)

@@ -13,6 +13,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from caudal import __version__
+from caudal.server.records import RequestRecord
 
 OTHER = "other"
 """Stands for all values of a label beyond the first `MAX_VALUES`."""
@@ -24,54 +25,6 @@ MAX_VALUES = 200
 """Of a label whose values aren't known beforehand: each is a series in Prometheus, for ever."""
 
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-
-
-class EndedRequest(Protocol):
-    """What is known of a request that has been answered, as far as it is counted."""
-
-    @property
-    def method(self) -> str:
-        """HTTP's."""
-
-    @property
-    def route(self) -> str | None:
-        """The template of its path; None where there is no such route."""
-
-    @property
-    def status(self) -> int | None:
-        """HTTP's; None where nothing was answered."""
-
-    @property
-    def tenant(self) -> str | None:
-        """Who pays."""
-
-    @property
-    def model(self) -> str | None:
-        """Who answered."""
-
-    @property
-    def outcome(self) -> str | None:
-        """How it ended, where a model was asked."""
-
-    @property
-    def limit(self) -> str | None:
-        """What refused it."""
-
-    @property
-    def seconds(self) -> float | None:
-        """From its arrival to its end."""
-
-    @property
-    def prompt_tokens(self) -> int | None:
-        """Of its prompts."""
-
-    @property
-    def cached_tokens(self) -> int | None:
-        """Those of them that were taken from the prefix cache."""
-
-    @property
-    def output_tokens(self) -> int | None:
-        """Of its answers."""
 
 
 class Sockets(Protocol):
@@ -208,24 +161,23 @@ class ServerMetrics:
         for limit in limits:
             self._rejected.labels(self._limits.of(limit))
 
-    def ended(self, record: EndedRequest) -> None:
+    def ended(self, record: RequestRecord) -> None:
         """Count a request that has been answered, and what refused it."""
         route = record.route or OTHER
         status = "none" if record.status is None else str(record.status)
         self._requests.labels(route, _method(record.method), status).inc()
-        if record.seconds is not None:
-            self._seconds.labels(route).observe(record.seconds)
+        self._seconds.labels(route).observe(record.seconds)
         if record.limit is not None:
             self.note_rejected(record.limit)
-        if record.outcome is None or (record.outcome == "ok" and not record.model):
+        elif record.model is None:  # nobody's tokens: a look at how things are, or a mistake
             return
         tenant = self._tenants.of(record.tenant or NOBODY)
         model = self._models.of(record.model) if record.model else ""
         self._of_tenants.labels(tenant, model, record.outcome).inc()
         for counter, tokens in (
-            (self._prompt_tokens, record.prompt_tokens),
+            (self._prompt_tokens, record.prompt_tokens + record.unused_prompt_tokens),
             (self._cached_tokens, record.cached_tokens),
-            (self._output_tokens, record.output_tokens),
+            (self._output_tokens, record.output_tokens + record.unused_output_tokens),
         ):
             if tokens:
                 counter.labels(tenant, model).inc(tokens)

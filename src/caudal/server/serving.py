@@ -163,6 +163,7 @@ def serve(
     ollama: socket.socket | None = None,
     store: ServedStore | None = None,
     reloader: Reloader | None = None,
+    vllm_metrics: bool = False,
     on_ready: Callable[[], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; or SIGHUP, where there is nothing to be read anew, or the
@@ -180,6 +181,7 @@ def serve(
         ollama: Another one, where Ollama would listen.
         store: See `create_app`.
         reloader: What SIGHUP has be read anew, once requests can be answered.
+        vllm_metrics: See `create_app`.
         on_ready: Called once requests can be answered.
 
     Raises:
@@ -195,6 +197,7 @@ def serve(
         allow_runtime_lora=allow_runtime_lora,
         ollama_port=None if ollama is None else ollama.getsockname()[1],
         store=store,
+        vllm_metrics=vllm_metrics,
     )
     config = ServerConfig(app, limits)
     last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)

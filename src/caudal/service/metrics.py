@@ -1,36 +1,36 @@
-"""`GET /metrics`: what Prometheus scrapes. All names begin with `caudal_`."""
+"""What a model counts of its requests, for `GET /metrics`. All names begin with `caudal_`.
+
+docs/metrics.md has them all. What is counted with every token takes a fraction of a microsecond.
+"""
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from caudal.engine.request import SequenceUpdate
 from caudal.engine.stats import EngineStats
-from caudal.loading.packaged import OWN_ADAPTER
+from caudal.formats.template_workers import TemplateProcesses
 from caudal.service.context import RequestContext
+from caudal.service.engine_collector import EngineCollector, HistogramCollector
 from caudal.service.generation import Generation
 from caudal.service.words import shortened
 
 logger = logging.getLogger("caudal.server")
 
-_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 MAX_USER = 128
 """Most characters of a user's name that the log has."""
 
+_SECONDS = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *(30.0, 60.0, 120.0, 300.0, 600.0),
+)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
+_TOKENS = (*(2**power for power in range(18)), 2**20)
 
 
 def logged_context(context: RequestContext) -> str:
@@ -45,11 +45,15 @@ class ServiceMetrics:
 
     Args:
         stats: Takes a snapshot of the engine; called once per scrape.
+        templates: Tells how the processes that templates run in are doing; likewise.
     """
 
-    def __init__(self, stats: Callable[[], EngineStats]) -> None:
+    def __init__(
+        self, stats: Callable[[], EngineStats], templates: Callable[[], TemplateProcesses]
+    ) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_EngineCollector(stats))
+        self._registry.register(EngineCollector(stats))
+        self._registry.register(_TemplateCollector(templates))
         self._requests = Counter(
             "caudal_requests_finished",
             "Requests that ended, by reason.",
@@ -59,23 +63,39 @@ class ServiceMetrics:
         for reason in ("stop", "length", "cancelled", "timeout", "failed"):
             self._requests.labels(reason)  # a series that exists from the start can be alerted on
         self.queue_time = self._histogram(
-            "caudal_request_queue_time_seconds", "Arrival to first computation.", _SECONDS
+            "request_queue_time_seconds", "Arrival to first computation.", _SECONDS
         )
         self.first_token = self._histogram(
-            "caudal_time_to_first_token_seconds", "Arrival to first token.", _SECONDS
+            "time_to_first_token_seconds", "Arrival to first token.", _SECONDS
         )
-        self.inter_token = _FastHistogram(
-            "caudal_inter_token_latency_seconds",
-            "Between two tokens of a sequence.",
+        self.inter_token = self._histogram(
+            "inter_token_latency_seconds", "Between two tokens of a sequence.", _TOKEN_SECONDS
+        )
+        self.end_to_end = self._histogram(
+            "e2e_request_latency_seconds", "Arrival to end.", _SECONDS
+        )
+        self.prefill_time = self._histogram(
+            "request_prefill_time_seconds", "First computation to first token.", _SECONDS
+        )
+        self.decode_time = self._histogram(
+            "request_decode_time_seconds", "First token to last token.", _SECONDS
+        )
+        self.time_per_token = self._histogram(
+            "request_time_per_output_token_seconds",
+            "Mean time between the tokens of a request with one answer.",
             _TOKEN_SECONDS,
         )
-        self._registry.register(self.inter_token)
-        self._end_to_end = self._histogram(
-            "caudal_e2e_request_latency_seconds", "Arrival to end.", _SECONDS
+        self.prompt_tokens = self._histogram(
+            "request_prompt_tokens", "Prompt tokens of a request.", _TOKENS
+        )
+        self.output_tokens = self._histogram(
+            "request_output_tokens", "Generated tokens of a request.", _TOKENS
         )
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self._registry)
+    def _histogram(self, name: str, text: str, bounds: tuple[float, ...]) -> HistogramCollector:
+        made = HistogramCollector(f"caudal_{name}", text, bounds)
+        self._registry.register(made)
+        return made
 
     def observer(self, context: RequestContext) -> RequestObserver:
         """A clock for one request that has arrived."""
@@ -89,7 +109,7 @@ class ServiceMetrics:
     def count(self, outcome: str | None, seconds: float) -> None:
         """Add an ended request."""
         self._requests.labels(outcome).inc()
-        self._end_to_end.observe(seconds)
+        self.end_to_end.observe(seconds)
 
     def count_unprepared(self, context: RequestContext) -> None:
         """Add a request that ran out of time before it could be submitted, and log it."""
@@ -102,101 +122,22 @@ class ServiceMetrics:
         return generate_latest(self._registry)
 
 
-class _FastHistogram(Collector):
-    """A histogram for what happens with every token. Used by one thread, so it needs no locks."""
-
-    def __init__(self, name: str, text: str, bounds: Sequence[float]) -> None:
-        self._name = name
-        self._text = text
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+class _TemplateCollector(Collector):
+    def __init__(self, processes: Callable[[], TemplateProcesses]) -> None:
+        self._processes = processes
 
     def collect(self) -> Iterator[Metric]:
-        """The counts so far."""
-        names = map(floatToGoString, (*self._bounds, float("inf")))
-        buckets = list(zip(names, accumulate(self._counts), strict=True))
-        yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=self._sum)
-
-
-class _EngineCollector(Collector):
-    """Reads the engine at scrape time: nothing is counted twice, and nothing per token."""
-
-    def __init__(self, stats: Callable[[], EngineStats]) -> None:
-        self._stats = stats
-
-    def describe(self) -> list[Metric]:
-        """Nothing in advance: registering the collector must not take a snapshot."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """One snapshot as metrics."""
-        stats = self._stats()
-        gauges = {
-            "requests_waiting": ("Sequences in the queue.", stats.waiting),
-            "requests_running": ("Sequences that have a place.", stats.running),
-            "batch_sequences": ("Sequences of the latest batch.", stats.last_batch_sequences),
-            "batch_tokens": ("Tokens of the latest batch.", stats.last_batch_tokens),
-        }
-        for name, (text, value) in gauges.items():
-            yield GaugeMetricFamily(f"caudal_{name}", text, value)
-        blocks = GaugeMetricFamily(
-            "caudal_kv_blocks",
-            "KV blocks by state: used by running sequences, cached, or free.",
-            labels=["state"],
+        processes = self._processes()
+        yield GaugeMetricFamily(
+            "caudal_template_processes",
+            "Processes that chat templates run in.",
+            processes.running,
         )
-        blocks.add_metric(["used"], stats.blocks_used)
-        blocks.add_metric(["cached"], stats.blocks_cached)
-        blocks.add_metric(["free"], stats.blocks_free)
-        yield blocks
-        if stats.windows:
-            windows = GaugeMetricFamily(
-                "caudal_window_blocks",
-                "Blocks of the pools for layers with windows, by window and by state.",
-                labels=["window", "state"],
-            )
-            for window, use in stats.windows.items():
-                for state in ("used", "cached", "free"):
-                    windows.add_metric([str(window), state], getattr(use, state))
-            yield windows
-        if stats.slots is not None:
-            slots = GaugeMetricFamily(
-                "caudal_state_slots",
-                "Slots for recurrent states by state: of running sequences, snapshots, or free.",
-                labels=["state"],
-            )
-            for state in ("used", "cached", "free"):
-                slots.add_metric([state], getattr(stats.slots, state))
-            yield slots
-        named = {name: count for name, count in stats.adapters.items() if name != OWN_ADAPTER}
-        if named:
-            adapters = GaugeMetricFamily(
-                "caudal_adapter_requests",
-                "Requests that wait or run, by the adapter that they use.",
-                labels=["adapter"],
-            )
-            for adapter, requests in named.items():
-                adapters.add_metric([adapter], requests)
-            yield adapters
-        counters = {
-            "prompt_tokens": ("Prompt tokens of started requests.", stats.prompt_tokens),
-            "cache_hit_tokens": (
-                "Prompt tokens that came from the prefix cache.",
-                stats.cache_hit_tokens,
-            ),
-            "generation_tokens": ("Tokens generated.", stats.generated_tokens),
-            "preemptions": ("Sequences that lost their place.", stats.preemptions),
-            "iterations": ("Batches executed.", stats.iterations),
-            "batched_tokens": ("Tokens computed.", stats.batched_tokens),
-            "executor_failures": ("Batches that failed.", stats.executor_failures),
-        }
-        for name, (text, value) in counters.items():
-            yield CounterMetricFamily(f"caudal_{name}", text, value)
+        yield CounterMetricFamily(
+            "caudal_template_processes_killed",
+            "Processes that had to be killed for their template's sake, or ended by themselves.",
+            processes.killed,
+        )
 
 
 class RequestObserver:
@@ -206,6 +147,7 @@ class RequestObserver:
         self._metrics = metrics
         self._context = context
         self._last_token: dict[int, float] = {}
+        self._latest: SequenceUpdate | None = None
 
     def on_update(self, update: SequenceUpdate) -> None:
         """Take the time of a sequence's new tokens."""
@@ -218,11 +160,13 @@ class RequestObserver:
         if last is not None:
             self._metrics.inter_token.observe((update.time - last) / len(update.tokens))
         self._last_token[update.index] = update.time
+        self._latest = update
 
     def on_end(self, generation: Generation) -> None:
         """Count the request and its tokens."""
         seconds = self._context.seconds_since_arrival()
         self._metrics.count(generation.outcome, seconds)
+        self._count_phases(generation)
         logger.info(
             "%s: prompt %d tokens (%d cached), answer %d tokens, %.2f s%s",
             generation.outcome,
@@ -232,3 +176,16 @@ class RequestObserver:
             seconds,
             logged_context(self._context),
         )
+
+    def _count_phases(self, generation: Generation) -> None:
+        metrics, latest = self._metrics, self._latest
+        metrics.prompt_tokens.observe(len(generation.request.prompt))
+        metrics.output_tokens.observe(generation.num_output_tokens)
+        if latest is None or latest.first_token is None:
+            return
+        if latest.first_scheduled is not None:
+            metrics.prefill_time.observe(latest.first_token - latest.first_scheduled)
+        seconds = latest.time - latest.first_token
+        metrics.decode_time.observe(seconds)
+        if len(self._last_token) == 1 and generation.num_output_tokens > 1:
+            metrics.time_per_token.observe(seconds / (generation.num_output_tokens - 1))

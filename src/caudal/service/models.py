@@ -59,6 +59,30 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelHistory:
+    """What has become of a model since the server began.
+
+    Attributes:
+        loads: How often it was loaded.
+        load_seconds: How long that took together.
+        load_failures: How often it could not be loaded.
+        unloads: How often it was unloaded.
+        unload_seconds: How long that took together.
+        crashes: How often its process has ended though nobody had told it to.
+    """
+
+    loads: int = 0
+    load_seconds: float = 0.0
+    load_failures: int = 0
+    unloads: int = 0
+    unload_seconds: float = 0.0
+    crashes: int = 0
+
+
+NO_HISTORY = ModelHistory()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStatus:
     """A model that there is, loaded or not.
 
@@ -83,6 +107,7 @@ class ModelStatus:
         leads_to: Of a route, the names of the models that answer.
         deleted: There is no such model any more; it is only still running.
         source: The name or path that the store resolves to its files; empty for a route.
+        history: What has become of it so far.
     """
 
     names: Sequence[str]
@@ -104,6 +129,7 @@ class ModelStatus:
     leads_to: Sequence[str] = ()
     deleted: bool = False
     source: str = ""
+    history: ModelHistory = NO_HISTORY
 
 
 class Models(Protocol):

@@ -1,0 +1,144 @@
+"""What an engine has done and holds, as Prometheus' client takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from caudal.engine.histogram import Histogram, HistogramCounts
+from caudal.engine.stats import EngineStats, PoolUse
+from caudal.loading.packaged import OWN_ADAPTER
+
+_STATES = ("used", "cached", "free")
+
+
+def histogram_family(name: str, text: str, counted: HistogramCounts) -> Metric:
+    """A histogram's counts."""
+    names = map(floatToGoString, (*counted.bounds, float("inf")))
+    buckets = list(zip(names, accumulate(counted.counts), strict=True))
+    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=counted.sum)
+
+
+class HistogramCollector(Collector):
+    """Shows a histogram that is cheaper to count with than Prometheus' own.
+
+    Args:
+        name: Its name.
+        text: What it counts.
+        bounds: See `Histogram`.
+
+    Attributes:
+        observe: Count a value; by one thread.
+    """
+
+    def __init__(self, name: str, text: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._text = text
+        self._histogram = Histogram(bounds)
+        self.observe = self._histogram.observe
+
+    def collect(self) -> Iterator[Metric]:
+        """The counts so far."""
+        yield histogram_family(self._name, self._text, self._histogram.counts)
+
+
+class EngineCollector(Collector):
+    """Reads the engine at scrape time: nothing is counted twice, and nothing per token.
+
+    Args:
+        stats: Takes a snapshot of the engine.
+    """
+
+    def __init__(self, stats: Callable[[], EngineStats]) -> None:
+        self._stats = stats
+
+    def describe(self) -> list[Metric]:
+        """Nothing in advance: registering the collector must not take a snapshot."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """One snapshot as metrics. What this model hasn't got has a name all the same."""
+        stats = self._stats()
+        yield from self._memory(stats)
+        gauges = {
+            "requests_waiting": ("Sequences in the queue.", stats.waiting),
+            "requests_running": ("Sequences that have a place.", stats.running),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"caudal_{name}", text, value)
+        counters = {
+            "prompt_tokens": (
+                "Prompt tokens of started requests: those that the prefix cache is asked for.",
+                stats.prompt_tokens,
+            ),
+            "prefix_cache_hit_tokens": (
+                "Prompt tokens that came from the prefix cache.",
+                stats.cache_hit_tokens,
+            ),
+            "generation_tokens": ("Tokens generated.", stats.generated_tokens),
+            "preemptions": ("Sequences that lost their place.", stats.preemptions),
+            "executor_failures": ("Batches that failed.", stats.executor_failures),
+        }
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"caudal_{name}", text, value)
+        for name, text, counts in (
+            ("iteration_duration_seconds", "What batches took to compute.", stats.batch_seconds),
+            ("batch_sequences", "Sequences of batches.", stats.batch_sequences),
+            ("batch_tokens", "Tokens of batches.", stats.batch_tokens),
+        ):
+            yield histogram_family(f"caudal_{name}", text, counts)
+        adapters = GaugeMetricFamily(
+            "caudal_adapter_requests",
+            "Requests that wait or run, by the adapter that they use.",
+            labels=["adapter"],
+        )
+        for adapter, requests in stats.adapters.items():
+            if adapter != OWN_ADAPTER:
+                adapters.add_metric([adapter], requests)
+        yield adapters
+
+    def _memory(self, stats: EngineStats) -> Iterator[Metric]:
+        blocks = PoolUse(
+            total=stats.blocks_total,
+            free=stats.blocks_free,
+            used=stats.blocks_used,
+            cached=stats.blocks_cached,
+        )
+        yield GaugeMetricFamily(
+            "caudal_kv_usage_ratio",
+            "Share of the KV blocks that running sequences have, 0 to 1.",
+            blocks.used / blocks.total if blocks.total else 0.0,
+        )
+        yield _uses(
+            "kv_blocks", "KV blocks by state: of running sequences, cached, or free.", {"": blocks}
+        )
+        yield _uses(
+            "window_blocks",
+            "Blocks of the pools for layers with windows, by window and by state.",
+            {str(window): use for window, use in stats.windows.items()},
+            "window",
+        )
+        yield _uses(
+            "state_slots",
+            "Slots for recurrent states by state: of running sequences, snapshots, or free.",
+            {} if stats.slots is None else {"": stats.slots},
+        )
+
+
+def _uses(name: str, text: str, uses: Mapping[str, PoolUse], label: str | None = None) -> Metric:
+    labels = ["state"] if label is None else [label, "state"]
+    family = GaugeMetricFamily(f"caudal_{name}", text, labels=labels)
+    for value, use in uses.items():
+        for state in _STATES:
+            values = [state] if label is None else [value, state]
+            family.add_metric(values, getattr(use, state))
+    return family
