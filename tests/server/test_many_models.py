@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -13,31 +11,12 @@ import ollama
 import pytest
 
 from caudal.errors import ModelLoadError
-from caudal.fleet.fleet import Fleet
-from caudal.fleet.options import FleetOptions
 from caudal.server import waiting_for_models
-from support.fake_launcher import FakeLauncher, FakeModel, Offered, offers
 from support.fake_model import ScriptedExecutor, serve_fake
-from support.running_server import AnyServer, RunningServer, running_models
+from support.made_up_models import says, serving
+from support.running_server import RunningServer
 
 HI = [{"role": "user", "content": "Hi"}]
-
-
-@contextlib.contextmanager
-def serving(memory: int = 30, **models: FakeModel) -> Iterator[tuple[AnyServer, FakeLauncher]]:
-    """A server of made-up models whose service is started with each load."""
-    launcher = FakeLauncher(models)
-    fleet = Fleet(Offered(offers(list(models))), launcher, FleetOptions(memory=memory))
-    with running_models(fleet, fleet.start) as server:
-        yield server, launcher
-    assert launcher.alive == []
-
-
-def says(text: str, **more: Any) -> FakeModel:
-    """A model that always says the same."""
-    made = FakeModel(read_seconds=0, open_seconds=0, stop_seconds=0, **more)
-    made.make_service = lambda name: serve_fake(ScriptedExecutor(script=text.encode()), (name,))
-    return made
 
 
 def test_every_api_answers_for_any_model_by_its_name():

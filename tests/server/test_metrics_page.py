@@ -1,0 +1,68 @@
+"""docs/metrics.md says of every figure what it is, and of none that there isn't."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from caudal.errors import ModelLoadError
+from support.fake_launcher import FakeRunning
+from support.made_up_models import says, serving
+
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+ROWS = [
+    [cell.strip() for cell in line.split("|")[1:-1]]
+    for line in PAGE.splitlines()
+    if line.startswith(("| `caudal_", "| `process_", "| `vllm:"))
+]
+
+
+def test_the_page_has_what_a_server_shows(monkeypatch: pytest.MonkeyPatch):
+    """Every name with its type and labels, in both directions, vLLM's names too."""
+    monkeypatch.setattr(FakeRunning, "process_id", os.getpid())
+    broken = says("b", open_error=ModelLoadError("b", "is broken"))
+    with serving(app={"vllm_metrics": True}, a=says("a"), b=broken) as (server, _):
+        for name, status in (("a", 200), ("b", 500)):
+            body = {"model": name, "prompt": "x"}
+            assert server.http.post("/v1/completions", json=body).status_code == status
+        text = server.http.get("/metrics").text
+    shown = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
+    assert shown == {name.strip("`"): kind for name, kind, *_ in ROWS}
+    units = {"seconds": "_seconds", "bytes": "_bytes", "ratio": "_ratio"}
+    labels: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels.setdefault(family.name, set()).update(sample.labels.keys() - {"le"})
+    for cell, kind, *rest in ROWS:
+        name = cell.strip("`")
+        base = name.removesuffix("_total")
+        if name.startswith("vllm:"):
+            continue
+        unit, said, meaning = rest
+        assert name.endswith("_total") == (kind == "counter")
+        assert unit not in units or base.endswith(units[unit]), name
+        assert meaning, name
+        if base in labels:
+            assert labels[base] == set(re.findall(r"`(\w+)`", said)), name
+
+
+def test_a_model_that_tells_nothing_hides_nothing_of_others(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("caudal.server.metrics.MODEL_SECONDS", 0.05)
+    with serving(a=says("a"), b=says("b")) as (server, launcher):
+        for name in "ab":
+            server.http.post("/models/load", json={"model": name})
+
+        async def never() -> bytes:
+            await asyncio.sleep(60)
+            return b""
+
+        monkeypatch.setattr(launcher.loaded["b"].service, "metrics", never)
+        assert server.metric('caudal_requests_running{model="a"}') == 0
+        with pytest.raises(KeyError):
+            server.metric('caudal_requests_running{model="b"}')
+        assert server.metric('caudal_model_loaded{model="b"}') == 1
