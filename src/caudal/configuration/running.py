@@ -110,6 +110,7 @@ def run_server(
         ollama=ollama_sock,
         store=ServedStore(store, pieces.no_changes(settings, access, named)),
         reloader=reloader,
+        vllm_metrics=given.vllm_metrics,
         on_ready=lambda: on_ready(running),
     )
 

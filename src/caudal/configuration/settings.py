@@ -67,6 +67,11 @@ class _Server:
         "none",
         placeholder="ORIGIN",
     )
+    vllm_metrics: bool = setting(
+        False,
+        "/metrics has models' figures under vLLM's names, too, for gateways that choose a server "
+        "by them.",
+    )
     max_connections: int = setting(
         ServerLimits.max_connections,
         "Most connections at a time. One more closes the one that has waited longest for its "
