@@ -72,7 +72,7 @@ class EngineCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpCase:
-    """Streamed completions from a server; see `caudal.bench.load.Workload`.
+    """Streamed completions from a server; see `caudal.bench.serving.settings.LoadSettings`.
 
     Attributes:
         name: For the command line.

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from benchmarks.cases import Case, EngineCase, HttpCase, Metric
 from benchmarks.files import ModelFile
@@ -27,7 +27,7 @@ LOAD_SECONDS = 900
 
 
 class LoadFigures(TypedDict):
-    """What is used of `caudal.bench.load.LoadReport` as JSON."""
+    """What came of a load."""
 
     requests: int
     failed: int
@@ -204,18 +204,31 @@ def run_load(
         "prefix-tokens": case.prefix_tokens,
         "vocab-size": model.costs.vocab_size,
         "seed": seed,
+        "warmup": 0,  # the first run is
     }
     command = [str(Path(sys.executable).with_name("caudal")), "bench", "serve", url, model.name]
-    command += [f"--{name}={value}" for name, value in options.items()] + ["--json"]
+    command += [f"--{name}={value}" for name, value in options.items()] + ["--json=-"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=LOAD_SECONDS
         )
-        report: LoadFigures = json.loads(done.stdout)
+        report = _figures(json.loads(done.stdout)["phases"][0]["summary"])
     except subprocess.TimeoutExpired as error:
         raise PeerError(f"requests were not answered after {LOAD_SECONDS} s") from error
-    except ValueError as error:
+    except (ValueError, LookupError) as error:
         raise PeerError(f"the load generator failed: {done.stderr.strip()[-200:]}") from error
     if report["failed"] == report["requests"]:
         raise PeerError(f"every request failed: {next(iter(report['errors']))}")
     return report
+
+
+def _figures(summary: dict[str, Any]) -> LoadFigures:
+    """Of the summary of a phase of `caudal bench serve`."""
+    return {
+        "requests": summary["requests"],
+        "failed": summary["failed"],
+        "errors": {
+            f"{kind}: {each['example']}": each["count"] for kind, each in summary["errors"].items()
+        },
+        "total_rate": summary["total_rate"],
+    }

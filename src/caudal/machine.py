@@ -4,9 +4,41 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def machine_facts() -> dict[str, str]:
+    """What a measurement depends on: the processor, how many may be used, memory, the system."""
+    return {
+        "processor": processor_name(),
+        "usable_processors": str(usable_processors()),
+        "memory_bytes": str(total_memory()),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+
+
+def processor_name() -> str:
+    """What the processor says it is, as far as the system tells."""
+    info = processor_info()
+    numbers = [info.get(key, "?") for key in ("cpu family", "model", "stepping")]
+    name = info.get("model name") or platform.processor() or platform.machine() or "?"
+    family = f" (family {numbers[0]}, model {numbers[1]}, stepping {numbers[2]})"
+    return name + (family if "cpu family" in info else "")
+
+
+def processor_info() -> dict[str, str]:
+    """What Linux says of the first processor, by its names; empty elsewhere."""
+    try:
+        entry, _, _ = _CPUINFO.read_text().partition("\n\n")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in entry.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def usable_processors() -> int:

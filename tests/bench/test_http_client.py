@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from caudal.bench.http_client import ConnectionClosedError, StreamClient, StreamedAnswer, events
+from caudal.bench.serving.http_client import ConnectionClosedError, StreamClient, StreamedAnswer
+from caudal.bench.serving.streams import timed_events
 from caudal.errors import ParameterError
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -16,7 +17,9 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-async def ask(pieces: Sequence[bytes], *, close: bool, times: int = 1) -> list[StreamedAnswer]:
+async def ask(
+    pieces: Sequence[bytes], *, close: bool, times: int = 1, read_seconds: float = 30
+) -> list[StreamedAnswer]:
     """Ask a server that answers every request with the same pieces, each in a packet of its own."""
     connections = 0
 
@@ -33,7 +36,7 @@ async def ask(pieces: Sequence[bytes], *, close: bool, times: int = 1) -> list[S
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = StreamClient(f"http://127.0.0.1:{port}")
+    client = StreamClient(f"http://127.0.0.1:{port}", read_seconds=read_seconds)
     try:
         answers = [await client.post("/", b"{}") for _ in range(times)]
     finally:
@@ -48,9 +51,10 @@ def test_answers_in_chunks_come_over_one_connection():
     first, second = asyncio.run(ask(pieces, close=False, times=2))
     assert first.status == 200
     assert first.body == second.body == b": ping\n\n" + CHOICE
-    assert first.first is not None
-    assert second.first is not None
-    assert second.first - first.first > 0.03
+    [(came, event)] = timed_events(first.pieces)
+    assert b"data:" + event in CHOICE.replace(b" ", b"")
+    assert came == first.pieces[-1][0]  # when its end came
+    assert second.pieces[-1][0] - came > 0.03
 
 
 def test_an_answer_of_no_length_ends_with_the_connection():
@@ -91,18 +95,19 @@ def test_an_idle_connection_that_the_server_closes_is_replaced():
     assert asyncio.run(ask_twice()) == ([b"1", b"2"], 2)
 
 
-def test_a_server_that_sends_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("caudal.bench.http_client.READ_SECONDS", 0.02)
+def test_a_server_that_sends_nothing():
     with pytest.raises(TimeoutError):
-        asyncio.run(ask([], close=False))
+        asyncio.run(ask([], close=False, read_seconds=0.02))
 
 
 def test_events_end_at_done():
-    assert list(events(CHOICE + b": ping\r\n\r\ndata: 2\r\n\r\ndata: [DONE]\n\ndata: 3\n\n")) == [
-        {"choices": [{"text": "a"}]},
-        2,
-    ]
-    assert list(events(b"data: 1")) == []
+    body = CHOICE + b": ping\r\n\r\ndata: 2\r\n\r\ndata: [DONE]\n\ndata: 3\n\n"
+    assert list(timed_events([(1.0, body)])) == [(1.0, CHOICE[6:-2]), (1.0, b"2")]
+    assert list(timed_events([(1.0, b"data: 1")])) == []
+    bytes_alone = [(float(n), body[n : n + 1]) for n in range(len(body))]
+    [first, second] = timed_events(bytes_alone)
+    assert first == (len(CHOICE) - 1.0, CHOICE[6:-2])
+    assert second[1] == b"2"
 
 
 @pytest.mark.parametrize(

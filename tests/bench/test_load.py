@@ -4,25 +4,39 @@ import asyncio
 import contextlib
 import json
 import math
+import os
+import signal
 import threading
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
 
+import msgspec
 import pytest
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import StreamingResponse
-from starlette.routing import Route
 from typer.testing import CliRunner
 
-from caudal.bench.load import Answer, Arrivals, LoadReport, Workload, distribution, run_load
+from caudal.bench.serving.answers import Answer
+from caudal.bench.serving.arrivals import Arrivals
+from caudal.bench.serving.measuring import measure
+from caudal.bench.serving.report import Report, Summary
+from caudal.bench.serving.settings import LoadSettings
+from caudal.bench.serving.slo import Slo
+from caudal.bench.serving.sweep import rates_to_measure
+from caudal.bench.serving.target import NobodyThereError
 from caudal.cli.app import app
 from caudal.errors import ParameterError
-from caudal.server.serving import listen
 from support.fake_model import END, ScriptedExecutor, serve_fake
 from support.running_server import RunningServer, running_server
+from support.scripted_peer import scripted_peer
 
 GOOD = b'data: {"choices":[{}]}\n\ndata: {"usage":{"completion_tokens":9}}\n\ndata: [DONE]\n\n'
+
+SMALL = LoadSettings(
+    requests=6, prompt_tokens="4", output_tokens="9", vocab_size=END, concurrency=3
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,102 +46,101 @@ def server() -> Iterator[RunningServer]:
         yield running
 
 
-class Peer:
-    """A server that answers every request with the same bytes, in groups of a given size."""
-
-    def __init__(self, script: bytes, together: int) -> None:
-        self.bodies: list[dict[str, object]] = []
-        self.most_at_once = 0
-        self._now = 0
-        self._script = script
-        self._barrier = asyncio.Barrier(together)
-
-    async def answer(self, request: Request) -> StreamingResponse:
-        self.bodies.append(await request.json())
-
-        async def stream() -> AsyncIterator[bytes]:
-            self._now += 1
-            self.most_at_once = max(self.most_at_once, self._now)
-            await self._barrier.wait()
-            self._now -= 1
-            yield self._script
-
-        return StreamingResponse(stream(), media_type="text/event-stream")
+def load(url: str, model: str = "fake", **changes: Any) -> Report:
+    settings = msgspec.structs.replace(SMALL, **changes)
+    return asyncio.run(measure(url, model, settings))
 
 
-@contextlib.contextmanager
-def scripted_peer(script: bytes, together: int = 1) -> Iterator[tuple[Peer, str]]:
-    peer = Peer(script, together)
-    routes = [Route("/v1/completions", peer.answer, methods=["POST"])]
-    sock = listen("127.0.0.1", 0)
-    uvicorn_server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="error"))
-    thread = threading.Thread(target=uvicorn_server.run, kwargs={"sockets": [sock]}, daemon=True)
-    thread.start()
-    try:
-        yield peer, f"http://127.0.0.1:{sock.getsockname()[1]}"
-    finally:
-        uvicorn_server.should_exit = True
-        thread.join()
-
-
-def load(url: str, arrivals: Arrivals | None = None, **changes: int) -> LoadReport:
-    shape = {"requests": 6, "prompt_tokens": 4, "output_tokens": 9, "vocab_size": END}
-    workload = Workload(**(shape | changes))
-    return asyncio.run(run_load(url, "fake", workload, arrivals or Arrivals(concurrency=3)))
+def summary(report: Report) -> Summary:
+    [phase] = report.phases
+    return phase.summary
 
 
 def test_every_request_generates_what_was_asked_for(server: RunningServer):
     report = load(server.url)
-    assert (report.requests, report.failed, report.errors) == (6, 0, {})
-    assert report.output_rate == pytest.approx(6 * 9 / report.seconds)
-    assert report.total_rate == pytest.approx(6 * (4 + 9) / report.seconds)
-    assert 0 < report.first_token["p50"] <= report.first_token["p99"] <= report.seconds
+    figures = summary(report)
+    assert (figures.requests, figures.failed, figures.errors) == (6, 0, {})
+    assert figures.output_rate == pytest.approx(6 * 9 / figures.seconds)
+    assert figures.total_rate == pytest.approx(6 * (4 + 9) / figures.seconds)
+    assert 0 < figures.ttft["p50"] <= figures.ttft["p99"] <= figures.seconds
+    assert figures.itl["max"] <= figures.e2e["max"]
+    for answer in report.phases[0].answers:
+        assert answer.prompt_tokens == 4
+        assert answer.cached_tokens is not None
+    assert report.target.program == "caudal"
+    assert report.settings.prompts == "ids"
+    queue = report.phases[0].queue
+    assert queue is not None
+    assert 0 <= queue["mean"] <= figures.e2e["max"]
 
 
 def test_poisson_arrivals_are_kept(server: RunningServer):
-    arrivals = Arrivals(rate=200, concurrency=6)
-    report = load(server.url, arrivals)
-    assert report.failed == 0
-    assert report.seconds > arrivals.times(6, seed=0)[-1]
+    report = load(server.url, rate=200, concurrency=None)
+    assert summary(report).failed == 0
+    due = sorted(answer.due for answer in report.phases[0].answers)
+    times = Arrivals(rate=200).times(Random("0/times of measured"))
+    assert due == pytest.approx(list(islice(times, 6)))
+    assert all(answer.sent >= answer.due for answer in report.phases[0].answers)
+
+
+def test_latency_counts_from_when_a_request_was_due_and_not_from_its_turn():
+    with scripted_peer(GOOD, seconds=0.03) as (peer, url):
+        answers = load(url, rate=1000, concurrency=1).phases[0].answers
+    assert peer.most_at_once == 1
+    assert answers[-1].ttft is not None
+    assert answers[-1].ttft > 6 * 0.03 - 0.02
+    with scripted_peer(GOOD, seconds=0.03) as (_, url):
+        closed = load(url, concurrency=1).phases[0].answers
+    assert closed[-1].due > 5 * 0.03
 
 
 def test_an_unknown_model_fails_every_request_with_the_servers_words(server: RunningServer):
-    workload = Workload(requests=2, prompt_tokens=1, output_tokens=1, vocab_size=END)
-    report = asyncio.run(run_load(server.url, "other", workload, Arrivals(concurrency=1)))
-    assert (report.failed, report.total_rate, report.first_token) == (2, 0, {})
-    [(error, count)] = report.errors.items()
-    assert count == 2
-    assert error.startswith("status 404")
-    assert "other" in error
+    figures = summary(load(server.url, "other", requests=2))
+    assert (figures.failed, figures.total_rate, figures.ttft) == (2, 0, {})
+    [(kind, failures)] = figures.errors.items()
+    assert (kind, failures.count) == ("status 404", 2)
+    assert "other" in failures.example
 
 
 def test_nobody_there():
-    report = load("http://127.0.0.1:1")
-    assert report.failed == 6
-    assert all("ConnectionRefusedError" in error for error in report.errors)
+    with pytest.raises(NobodyThereError, match=r"nobody answers at http://127\.0\.0\.1:1"):
+        load("http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
-    ("script", "error"),
+    ("script", "kind", "words"),
     [
-        (b'data: {"choices":[{}]}\n\ndata: {"usage":{"completion_tokens":8}}\n\n', "8 of 9"),
-        (b'data: {"choices":[{}]}\n\n', "generated 0 of 9"),
-        (b'data: {"error":{"message":"no room"}}\n\n', "no room"),
-        (b"data: {broken\n\n", "JSONDecodeError"),
+        (
+            b'data: {"choices":[{}]}\n\ndata: {"usage":{"completion_tokens":8}}\n\n',
+            "wrong length",
+            "8 of 9",
+        ),
+        (b'data: {"choices":[{}]}\n\n', "wrong length", "generated 1 of 9"),
+        (b"data: [DONE]\n\n", "wrong length", "generated 0 of 9"),
+        (b'data: {"error":{"message":"no room"}}\n\n', "error in the stream", "no room"),
+        (b"data: {broken\n\n", "protocol", "malformed"),
+        (b'data: {"choices":5}\n\n', "protocol", "choices"),
     ],
 )
-def test_streams_that_end_wrongly(script: bytes, error: str):
+def test_streams_that_end_wrongly(script: bytes, kind: str, words: str):
     with scripted_peer(script) as (_, url):
-        report = load(url)
-    assert report.failed == 6
-    [words] = report.errors
-    assert error in words
+        figures = summary(load(url))
+    assert figures.failed == 6
+    [(found, failures)] = figures.errors.items()
+    assert found == kind
+    assert words in failures.example
+
+
+def test_a_server_that_hangs_is_given_up():
+    with scripted_peer(GOOD, seconds=0.5) as (_, url):
+        figures = summary(load(url, requests=1, timeout=0.05))
+    assert list(figures.errors) == ["timeout"]
 
 
 def test_as_many_requests_as_allowed_are_under_way_and_no_more():
     with scripted_peer(GOOD, together=2) as (peer, url):  # hangs with fewer
-        report = load(url, Arrivals(concurrency=2), requests=8)
-    assert report.failed == 0
+        report = load(url, concurrency=2, requests=8)
+    assert summary(report).failed == 0
     assert peer.most_at_once == 2
     assert len(peer.bodies) == 8
     for body in peer.bodies:
@@ -136,95 +149,205 @@ def test_as_many_requests_as_allowed_are_under_way_and_no_more():
         assert body["max_tokens"] == 9
 
 
-def test_prefixes_take_turns_and_everything_else_differs():
-    workload = Workload(
-        requests=5, prompt_tokens=6, output_tokens=1, prefixes=2, prefix_tokens=10, vocab_size=99999
-    )
-    prompts = workload.prompts()
-    assert [len(prompt) for prompt in prompts] == [16] * 5
-    assert prompts[0][:10] == prompts[2][:10] == prompts[4][:10]
-    assert prompts[1][:10] == prompts[3][:10] != prompts[0][:10]
-    assert len({tuple(prompt[10:]) for prompt in prompts}) == 5
-    assert prompts == workload.prompts()
+def test_servers_that_may_not_know_them_get_no_fields_of_others():
+    with scripted_peer(GOOD, owner="somebody") as (peer, url):
+        load(url, requests=2, output_tokens="12", extra_body={"top_k": 3, "max_tokens": 10})
+    probes, bodies = peer.bodies[:2], peer.bodies[2:]
+    assert len(probes) == 2  # how long words are
+    for body in bodies:
+        assert set(body) == {
+            *("model", "prompt", "max_tokens", "temperature", "stream", "stream_options"),
+            "top_k",
+        }
+        assert isinstance(body["prompt"], str)
+        assert body["max_tokens"] == 10
 
 
-def test_a_seed_decides_prompts_and_times():
-    def prompts(seed: int) -> list[list[int]]:
-        return Workload(
-            requests=3, prompt_tokens=4, output_tokens=1, vocab_size=1000, seed=seed
-        ).prompts()
+def test_the_same_seed_sends_the_same_bytes():
+    def sent(seed: int, **changes: Any) -> list[bytes]:
+        with scripted_peer(GOOD) as (peer, url):
+            load(url, seed=seed, requests=3, concurrency=1, **changes)
+            return peer.raw
 
-    arrivals = Arrivals(rate=10, concurrency=1)
-    assert prompts(1) == prompts(1) != prompts(2)
-    assert arrivals.times(5, 1) == arrivals.times(5, 1) != arrivals.times(5, 2)
-    assert Arrivals(concurrency=1).times(3, 1) == [0.0] * 3
-    many = arrivals.times(10_000, 3)
-    assert many == sorted(many)
-    assert many[-1] / len(many) == pytest.approx(1 / 10, rel=0.05)
+    assert sent(1) == sent(1) != sent(2)
+    turns = {"workload": "multi-turn", "turns": 2, "output_tokens": "uniform:1:50"}
+    assert sent(1, **turns) == sent(1, **turns) != sent(2, **turns)
 
 
-def test_the_report_counts_successes_only():
-    answers = [
-        Answer(asked=1.0, first=2.0, ended=4.0, prompt_tokens=10, output_tokens=5),
-        Answer(asked=1.5, first=4.5, ended=6.5, prompt_tokens=10, output_tokens=5),
-        Answer(asked=1.0, first=1.1, ended=11.0, prompt_tokens=10, output_tokens=3, error="gone"),
-        Answer(asked=1.0, ended=1.2, prompt_tokens=10, error="gone"),
-    ]
-    report = LoadReport.of(answers)
-    assert (report.requests, report.failed, report.errors) == (4, 2, {"gone": 2})
-    assert report.seconds == 10.0
-    assert report.total_rate == 3.0
-    assert report.output_rate == 1.0
-    assert report.first_token["mean"] == 2.0
-    assert report.per_token["mean"] == 0.5
-    assert json.loads(report.to_json())["failed"] == 2
+def test_phases_repeat_the_warm_prompts_and_no_others():
+    with scripted_peer(GOOD) as (peer, url):
+        report = load(
+            url, phases=["cold", "warm", "warm-prefix"], warmup=2, requests=3, concurrency=1
+        )
+    assert [phase.name for phase in report.phases] == ["cold", "warm", "warm-prefix"]
+    prompts = [tuple(body["prompt"]) for body in peer.bodies]
+    cold, warm_up, warm, again = prompts[:1], prompts[1:3], prompts[3:6], prompts[6:]
+    assert warm == again
+    assert len({*cold, *warm_up, *warm}) == 6
 
 
-def test_percentiles_are_values_that_occurred():
-    assert distribution([]) == {}
-    assert distribution([3.0]) == {"mean": 3.0, "p50": 3.0, "p90": 3.0, "p99": 3.0}
-    hundred = distribution([float(n) for n in range(1, 101)])
-    assert hundred == {"mean": 50.5, "p50": 50.0, "p90": 90.0, "p99": 99.0}
+def test_time_may_bound_a_load():
+    with scripted_peer(GOOD, seconds=0.01) as (_, url):
+        report = load(url, duration=0.15, requests=1)
+        open_loop = load(url, duration=0.15, rate=40, burstiness=0)
+    assert report.phases[0].answers
+    assert max(answer.sent for answer in report.phases[0].answers) < 0.15
+    assert len(open_loop.phases[0].answers) == 6  # one every 25 ms
+
+
+def test_the_queue_time_is_what_the_servers_histogram_grew_by():
+    name = "vllm:request_queue_time_seconds"
+    with scripted_peer(GOOD) as (peer, url):
+        peer.metrics = (
+            f'# TYPE {name} histogram\n{name}_bucket{{le="1",model_name="fake"}} 4\n'
+            f'{name}_bucket{{le="+Inf",model_name="fake"}} 4\n'
+            f'{name}_sum{{model_name="fake"}} 2\n{name}_count{{model_name="fake"}} 4\n'
+        )
+        assert load(url).phases[0].queue == {}  # nobody waited meanwhile
+
+
+def test_a_sweep_ends_where_a_promise_breaks():
+    with scripted_peer(GOOD) as (peer, url):
+        changes = {"duration": 0.05, "concurrency": None, "sweep": [40.0, 80.0]}
+        kept = load(url, **changes, slos=["ttft:p95:100s"])
+        prompts = [tuple(body["prompt"]) for body in peer.bodies]
+        broken = load(url, **changes, slos=["ttft:p95:1us"])
+    assert [phase.name for phase in kept.phases] == ["rate 40", "rate 80"]
+    assert kept.best_rate == 80
+    assert kept.phases[0].summary.good == kept.phases[0].summary.requests
+    assert len(set(prompts)) == len(prompts)  # or the cache would answer
+    assert [phase.rate for phase in broken.phases] == [40]
+    assert broken.best_rate is None
+    assert broken.phases[0].summary.goodput == 0
+
+
+def test_a_sweep_doubles_and_then_halves_the_range():
+    def measured(limit: float, first: float | None = None) -> list[float]:
+        rates = rates_to_measure([], first, stops=True)
+        seen = [next(rates)]
+        with contextlib.suppress(StopIteration):
+            while True:
+                seen.append(rates.send(seen[-1] <= limit))
+        return seen
+
+    assert measured(5.2) == [1, 2, 4, 8, 6, 5, 5.5]
+    assert measured(0.3)[:3] == [1, 0.5, 0.25]
+    assert measured(30, first=16)[:3] == [16, 32, 24]
+    assert measured(math.inf)[-1] == 4096
+    assert measured(0)[-1] == 1 / 64
+
+
+def test_requests_that_fail_break_promises():
+    fine = Answer(due=0.0, sent=0.0, first=0.1, ended=0.2, output_tokens=2, gaps=[50_000])
+    gone = Answer(due=0.0, sent=0.0, ended=0.01, error="status 503")
+    slo = Slo.parse("ttft:p95:500ms")
+    assert slo.holds([fine] * 20)
+    assert slo.holds([fine] * 19 + [gone])
+    assert not slo.holds([fine] * 18 + [gone] * 2)
+    assert Slo.parse("itl:max:50ms").kept_by(fine)
+    assert not Slo.parse("itl:max:49ms").kept_by(fine)
+    assert not slo.kept_by(gone)
+
+
+@pytest.mark.parametrize("written", ["ttft:p95", "ttft:p101x:1s", "wait:p9:1s", "e2e:p9:1", ""])
+def test_what_is_no_promise(written: str):
+    with pytest.raises(ParameterError, match="ttft:p95:500ms"):
+        Slo.parse(written)
 
 
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
         ({"requests": 0}, "requests"),
-        ({"prompt_tokens": 0}, "prompt_tokens"),
-        ({"output_tokens": -1}, "output_tokens"),
+        ({"turns": 0}, "turns"),
+        ({"prompt_tokens": "0"}, "prompt_tokens"),
+        ({"prompt_tokens": "uniform:9:3"}, "prompt_tokens"),
+        ({"prompt_tokens": "often"}, "prompt_tokens"),
+        ({"output_tokens": "-1"}, "output_tokens"),
+        ({"output_tokens": "normal:9"}, "output_tokens"),
         ({"vocab_size": 0}, "vocab_size"),
         ({"prefixes": 1}, "prefixes"),
         ({"prefix_tokens": 1}, "prefixes"),
         ({"prefixes": -1, "prefix_tokens": 4}, "prefixes"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"concurrency": None}, "concurrency"),
+        ({"rate": 0.0}, "rate"),
+        ({"rate": float("nan")}, "rate"),
+        ({"burstiness": -1.0}, "burstiness"),
+        ({"duration": 0.0}, "duration"),
+        ({"sweep": []}, "slo"),
+        ({"sweep": [1.0, -1.0]}, "sweep"),
+        ({"slos": ["soon"]}, "slo"),
+        ({"workload": "json", "api": "completions"}, "api"),
+        ({"workload": "dataset"}, "dataset"),
     ],
 )
-def test_numbers_that_make_no_sense(changes: dict[str, int], param: str):
+def test_settings_that_make_no_sense(changes: dict[str, Any], param: str):
     with pytest.raises(ParameterError) as caught:
         load("http://127.0.0.1:1", **changes)
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize(
-    "arrivals",
-    [Arrivals(concurrency=0), *(Arrivals(rate=r, concurrency=1) for r in (0, -1, math.nan))],
-)
-def test_arrivals_that_make_no_sense(arrivals: Arrivals):
-    with pytest.raises(ParameterError):
-        load("http://127.0.0.1:1", arrivals)
+def invoke(*words: str) -> Any:
+    return CliRunner().invoke(app, ["bench", "serve", *words])
 
 
-def test_the_command(server: RunningServer):
+def test_the_command(server: RunningServer, tmp_path: Path):
     options = [
-        *("--requests", "4", "--concurrency", "2", "--prompt-tokens", "3"),
+        *("--requests", "4", "--concurrency", "2", "--prompt-tokens", "3", "--warmup", "0"),
         *("--output-tokens", "7", "--vocab-size", "250"),
     ]
-    runner = CliRunner()
-    shown = runner.invoke(app, ["bench", "serve", server.url + "/", "fake", *options])
+    saved, html = tmp_path / "a.json", tmp_path / "a.html"
+    key = ["--api-key", "secret"]
+    shown = invoke(server.url + "/", "fake", *options, "--json", str(saved), *key)
     assert shown.exit_code == 0, shown.output
     assert "4, 0 failed" in shown.output
-    printed = runner.invoke(app, ["bench", "serve", server.url, "fake", *options, "--json"])
-    assert json.loads(printed.output)["requests"] == 4
-    failed = runner.invoke(app, ["bench", "serve", server.url, "nobody", *options])
+    assert "secret" not in saved.read_text()
+    printed = invoke(server.url, "fake", *options, "--json", "-")
+    report = json.loads(printed.output)
+    assert report["schema"] == "caudal-bench-serve/1"
+    assert report["phases"][0]["summary"]["requests"] == 4
+    failed = invoke(server.url, "nobody", *options, "--html", str(html))
     assert failed.exit_code == 1
     assert "failed 4x" in failed.output
+    assert "status 404" in html.read_text()
+    again = invoke(server.url, "--replay", str(saved), "--json", "-", "--requests", "2")
+    replayed = json.loads(again.output)["settings"]
+    assert replayed == {**report["settings"], "requests": 2}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--phases", "hot"],
+        ["--sweep", "fast"],
+        ["--extra-body", "[]"],
+        ["--extra-body", "{"],
+        ["--requests", "1", "--conversations", "1"],
+    ],
+)
+def test_options_that_make_no_sense(options: list[str]):
+    assert invoke("http://127.0.0.1:1", "fake", *options).exit_code == 2
+
+
+def test_an_interrupted_load_reports_what_came_so_far(tmp_path: Path):
+    saved = tmp_path / "a.json"
+
+    def interrupt() -> None:
+        while len(peer.bodies) < 3:
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with scripted_peer(GOOD, seconds=0.05) as (peer, url):
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        options = ["--concurrency", "1", "--output-tokens", "9", "--warmup", "0"]
+        shown = invoke(url, "fake", *options, "--json", str(saved))
+        thread.join()
+    assert shown.exit_code == 0, shown.output
+    assert "broken off" in shown.output
+    report = Report.read(saved)
+    assert not report.complete
+    figures = summary(report)
+    assert figures.unfinished == 1
+    assert 2 <= figures.requests < 48

@@ -1,4 +1,4 @@
-"""`caudal bench`: how fast this machine runs a model."""
+"""`caudal bench`: how fast this machine runs a model, and how fast servers are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from caudal.cli import options
+from caudal.cli.bench_serve import serve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,16 +18,15 @@ if TYPE_CHECKING:
 
     from caudal.bench.engine import CaseResult
     from caudal.bench.grammar import GrammarReport
-    from caudal.bench.load import LoadReport
     from caudal.bench.profile import CaseProfile
     from caudal.bench.python_cost import PythonCost
 
-app = typer.Typer(no_args_is_help=True, help="Measure how fast this machine runs a model.")
+app = typer.Typer(no_args_is_help=True, help="Measure how fast models and servers are.")
 
 
 @app.callback()
 def bench() -> None:
-    """Measure how fast this machine runs a model."""
+    """Measure how fast models and servers are."""
 
 
 @app.command()
@@ -148,66 +148,7 @@ def engine(
     console.print(table)
 
 
-@app.command()
-def serve(
-    url: Annotated[str, typer.Argument(help="The server, without /v1.", metavar="URL")],
-    model: Annotated[str, typer.Argument(help="The server's name for the model.", metavar="MODEL")],
-    requests: Annotated[int, typer.Option(help="How many requests.")] = 48,
-    concurrency: Annotated[int, typer.Option(help="Most requests under way.")] = 16,
-    rate: Annotated[
-        float,
-        typer.Option(
-            help="Requests per second, at random (Poisson) times.  [default: all at once]",
-            show_default=False,
-        ),
-    ] = float("inf"),
-    prompt_tokens: Annotated[int, typer.Option(help="Random tokens of each prompt.")] = 128,
-    output_tokens: Annotated[int, typer.Option(help="Tokens that each must generate.")] = 64,
-    prefixes: Annotated[
-        int, typer.Option(help="Different prefixes that the prompts begin with, in turn.")
-    ] = 0,
-    prefix_tokens: Annotated[int, typer.Option(help="Length of each prefix.")] = 0,
-    vocab_size: Annotated[int, typer.Option(help="Prompts have token ids below this.")] = 32_000,
-    seed: Annotated[int, typer.Option(help="Another seed, other prompts and times.")] = 0,
-    api_key: Annotated[
-        str | None,
-        typer.Option(envvar="CAUDAL_API_KEY", help="Sent as a bearer token.", show_default=False),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-) -> None:
-    """Measure a running server with streamed completions; any that speaks OpenAI's API.
-
-    16 requests at a time, until 48 are answered:
-
-        caudal bench serve http://127.0.0.1:8000 smollm2
-
-    What prefix reuse brings:
-
-        caudal bench serve http://127.0.0.1:8000 smollm2 --prefixes 2 --prefix-tokens 512
-
-    Exits with 1 if any request failed; one that generates fewer tokens than asked for has.
-    """
-    import asyncio
-
-    from uvicorn.loops.auto import auto_loop_factory
-
-    from caudal.bench.load import Arrivals, Workload, run_load
-
-    workload = Workload(
-        requests=requests,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        prefixes=prefixes,
-        prefix_tokens=prefix_tokens,
-        vocab_size=vocab_size,
-        seed=seed,
-    )
-    arrivals = Arrivals(rate=rate, concurrency=concurrency)
-    with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
-        report = runner.run(run_load(url.rstrip("/"), model, workload, arrivals, api_key=api_key))
-    typer.echo(report.to_json() if json else _load_table(report))
-    if report.failed:
-        raise typer.Exit(1)
+app.command()(serve)
 
 
 def _grammar_table(report: GrammarReport) -> str:
@@ -223,21 +164,6 @@ def _grammar_table(report: GrammarReport) -> str:
             "ratio": f"{report.speedup:.2f} x",
         }
     )
-
-
-def _load_table(report: LoadReport) -> str:
-    def latency(seconds: Mapping[str, float]) -> str:
-        return ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in seconds.items()) or "-"
-
-    lines = {
-        "requests": f"{report.requests}, {report.failed} failed, in {report.seconds:.1f} s",
-        "all tokens": f"{report.total_rate:.0f} tok/s",
-        "output tokens": f"{report.output_rate:.0f} tok/s",
-        "first token": latency(report.first_token),
-        "per token after it": latency(report.per_token),
-        **{f"failed {count}x": error for error, count in report.errors.items()},
-    }
-    return _lines(lines)
 
 
 def _lines(lines: Mapping[str, str]) -> str:

@@ -2,18 +2,17 @@
 
 The load shares its machine with the server that it measures, so what a client takes of the
 processors is missing from the result. A client for all purposes takes 150 µs for each token that
-comes; this one takes the bytes, notes when the first event came, and leaves the rest for later.
+comes; this one notes when bytes came and leaves the rest for when the answer is complete.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -21,7 +20,7 @@ import httptools
 from caudal.errors import ParameterError
 
 READ_SECONDS = 300.0
-"""A server that sends nothing for so long has failed the request."""
+"""A server that sends nothing for so long has failed the request, unless told otherwise."""
 
 REUSE_SECONDS = 1.0
 """A connection that has been idle for longer isn't used again: the server may be closing it."""
@@ -37,13 +36,16 @@ class StreamedAnswer:
 
     Attributes:
         status: HTTP status.
-        first: When the first event with a choice came, on `time.perf_counter`; None if none did.
-        body: All of the body.
+        pieces: All of the body, each piece with when it came, on `time.perf_counter`.
     """
 
     status: int
-    first: float | None
-    body: bytes
+    pieces: Sequence[tuple[float, bytes]]
+
+    @property
+    def body(self) -> bytes:
+        """All of the body."""
+        return b"".join(piece for _, piece in self.pieces)
 
 
 class StreamClient:
@@ -52,12 +54,15 @@ class StreamClient:
     Args:
         url: The server.
         api_key: Sent as a bearer token.
+        read_seconds: A server that sends nothing for so long has failed the request.
 
     Raises:
         ParameterError: `url` is not one, or `api_key` can't stand in a header.
     """
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(
+        self, url: str, api_key: str | None = None, read_seconds: float = READ_SECONDS
+    ) -> None:
         wrong = ParameterError("url", f"{url!r} is not a server's address: http://HOST:PORT.")
         try:
             parts = urlsplit(url)
@@ -78,17 +83,25 @@ class StreamClient:
         self._headers = f"Host: {parts.netloc}\r\nContent-Type: application/json\r\n"
         if api_key is not None:
             self._headers += f"Authorization: Bearer {api_key}\r\n"
+        self._read_seconds = read_seconds
         self._idle: list[_Connection] = []
 
     async def post(self, path: str, body: bytes) -> StreamedAnswer:
         """Send a request and read all of its answer.
 
         Raises:
-            OSError: There is no connection, or it broke; a `TimeoutError` after `READ_SECONDS`.
+            OSError: There is no connection, or it broke; a `TimeoutError` after `read_seconds`.
             httptools.HttpParserError: The answer isn't HTTP.
         """
+        return await self._ask("POST", path, body)
+
+    async def get(self, path: str) -> StreamedAnswer:
+        """Ask for what is at a path; raises what `post` raises."""
+        return await self._ask("GET", path, b"")
+
+    async def _ask(self, method: str, path: str, body: bytes) -> StreamedAnswer:
         length = f"Content-Length: {len(body)}\r\n\r\n"
-        head = f"POST {self._path}{path} HTTP/1.1\r\n{self._headers}{length}"
+        head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._headers}{length}"
         connection = self._take_idle()
         if connection is not None:
             try:
@@ -129,7 +142,7 @@ class StreamClient:
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            lambda: _Connection(loop), self._host, self._port, ssl=self._tls
+            lambda: _Connection(loop, self._read_seconds), self._host, self._port, ssl=self._tls
         )
         return connection
 
@@ -137,41 +150,40 @@ class StreamClient:
 class _Connection(asyncio.Protocol):
     """One connection. What `httptools` finds in the bytes, it reports by calling `on_…`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, read_seconds: float) -> None:
         self._loop = loop
+        self._read_seconds = read_seconds
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._heard = loop.time()
+        self._heard = time.perf_counter()  # uvloop's own clock counts in milliseconds
         self.reusable = True
         self._done: asyncio.Future[None] = loop.create_future()
-        self._body: list[bytes] = []
-        self._first: float | None = None
+        self._pieces: list[tuple[float, bytes]] = []
         self._ends_with_connection = False
         self.heard_answer = False  # to the latest request, any of it
 
     @property
     def idle_seconds(self) -> float:
         """Since something came."""
-        return self._loop.time() - self._heard
+        return time.perf_counter() - self._heard
 
     async def exchange(self, request: bytes) -> StreamedAnswer:
         """See `StreamClient.post`."""
         assert self._transport is not None
         self._done = self._loop.create_future()
-        self._body = []
-        self._first = None
+        self._pieces = []
         self.heard_answer = False
         self._ends_with_connection = True
-        self._heard = self._loop.time()
+        self._heard = time.perf_counter()
         self._parser = httptools.HttpResponseParser(self)
         self._transport.write(request)
         while not self._done.done():
-            left = READ_SECONDS - self.idle_seconds
+            left = self._read_seconds - self.idle_seconds
             if left <= 0:
-                raise TimeoutError(f"nothing came for {READ_SECONDS:.0f} s")
+                raise TimeoutError(f"nothing came for {self._read_seconds:g} s")
             await asyncio.wait([self._done], timeout=left)
         self._done.result()
-        return StreamedAnswer(self._parser.get_status_code(), self._first, b"".join(self._body))
+        return StreamedAnswer(self._parser.get_status_code(), self._pieces)
 
     def close(self) -> None:
         """Close it, whatever it is doing."""
@@ -184,7 +196,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        self._heard = self._loop.time()
+        self._heard = time.perf_counter()
         self.heard_answer = True
         try:
             self._parser.feed_data(data)
@@ -194,7 +206,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self.reusable = False
-        if exc is None and self._ends_with_connection and self._body:
+        if exc is None and self._ends_with_connection and self._pieces:
             self._succeed()
         else:
             self._fail(exc or ConnectionClosedError("the server closed the connection"))
@@ -206,9 +218,7 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        self._body.append(body)
-        if self._first is None and _has_choice(b"".join(self._body)):
-            self._first = time.perf_counter()
+        self._pieces.append((self._heard, body))
 
     def on_message_complete(self) -> None:
         """The answer has come to its end."""
@@ -224,28 +234,6 @@ class _Connection(asyncio.Protocol):
             self._done.set_exception(error)
 
 
-def events(body: bytes) -> Iterator[Any]:
-    """The JSON of the events of a body, up to `[DONE]`.
-
-    Raises:
-        ValueError: One isn't JSON.
-    """
-    for event in body.replace(b"\r\n", b"\n").split(b"\n\n")[:-1]:
-        lines = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
-        data = b"\n".join(lines).strip()
-        if data == b"[DONE]":
-            return
-        if data:
-            yield json.loads(data)
-
-
 def _is_visible(text: str) -> bool:
     """Whether it can stand in the head of a request as it is."""
     return text.isascii() and text.isprintable() and " " not in text
-
-
-def _has_choice(body: bytes) -> bool:
-    try:
-        return any(event.get("choices") for event in events(body))
-    except ValueError:  # reported once the answer is complete
-        return False

@@ -1,0 +1,265 @@
+"""A report, or several side by side, as a page with plots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from caudal.bench.serving.answers import Answer
+from caudal.bench.serving.report import Phase, Report
+from caudal.bench.serving.statistics import STATISTICS
+from caudal.plots import (
+    Axis,
+    Curve,
+    Figure,
+    Line,
+    Section,
+    Table,
+    line_plot,
+    page,
+    scatter_plot,
+    short_number,
+    step_plot,
+)
+
+METRICS = {
+    "ttft": "time to first token",
+    "itl": "time between tokens",
+    "tpot": "mean time per token of a request",
+    "e2e": "time to the end",
+}
+
+_SHARE = Axis(label="share", low=0, high=1)
+
+_BINS = 60
+"""Parts of a timeline."""
+
+
+def report_page(report: Report) -> str:
+    """One report."""
+    named = {phase.name: phase for phase in report.phases}
+    sections = [Section(title="Figures", content=[_figures(report, named)])]
+    if report.settings.sweep is not None:
+        sections.append(Section(title="Rates", content=_sweep({"": report})))
+    if report.phases:
+        shown = {report.main_phase().name: report.main_phase()} if len(named) > 3 else named
+        sections.append(Section(title="Distributions", content=distributions(shown)))
+        sections.append(Section(title="Timeline", content=timeline(shown)))
+    failures = _failures(named)
+    if failures is not None:
+        sections.append(Section(title="Failures", content=[failures]))
+    sections.append(Section(title="Setup", content=[setup_table({"": report})]))
+    lead = f"{report.target.model} at {report.target.url}, {report.created}"
+    if not report.complete:
+        lead += "; broken off, so the figures are of what came until then"
+    return page(f"Load test: {report.settings.workload}", sections, lead=lead)
+
+
+def distributions(phases: Mapping[str, Phase]) -> list[str | Table | Figure]:
+    """What share of requests, or gaps, took at most so long."""
+    plots: list[str | Table | Figure] = []
+    for metric, words in METRICS.items():
+        curves, rows = [], []
+        for name, phase in phases.items():
+            values = sorted(v for answer in phase.answers for v in answer.values(metric))
+            points = [(1000 * v, (n + 1) / len(values)) for n, v in enumerate(values)]
+            curves.append(Curve(name=name, points=points))
+            figures = getattr(phase.summary, metric)
+            rows.append([name, *(_ms(figures.get(each)) for each in STATISTICS)])
+        if any(curve.points for curve in curves):
+            table = Table(headings=["ms", *STATISTICS], rows=rows)
+            positive = all(x > 0 for curve in curves for x, _ in curve.points)
+            axis = Axis(label=f"{words} (ms)", log=positive)
+            title = words.capitalize()
+            plots.append(step_plot(title, curves, axis, _SHARE, table=table))
+    return plots
+
+
+def timeline(phases: Mapping[str, Phase]) -> list[str | Table | Figure]:
+    """What happened when."""
+    when = Axis(label="seconds since the phase began")
+    first = [
+        Curve(name=name, points=[(a.due, 1000 * t) for a in p.answers for t in a.values("ttft")])
+        for name, p in phases.items()
+    ]
+    tokens = [Curve(name=name, points=_token_rate(p.answers)) for name, p in phases.items()]
+    running = [Curve(name=name, points=_running(p.answers)) for name, p in phases.items()]
+    return [
+        scatter_plot(
+            "Time to first token, by when requests were due", first, when, Axis(label="ms")
+        ),
+        line_plot("Output tokens a second", tokens, when, Axis(label="tokens a second", low=0)),
+        step_plot(
+            "Requests under way", running, when, Axis(label="requests due and not ended", low=0)
+        ),
+    ]
+
+
+def _token_rate(answers: Sequence[Answer]) -> list[tuple[float, float]]:
+    """Tokens a second, in parts of the time that are equally long."""
+    times = []
+    for answer in answers:
+        if answer.first is not None:
+            now = answer.first
+            times.append(now)
+            for gap in answer.gaps:
+                now += gap / 1e6
+                times.append(now)
+    if not times:
+        return []
+    width = max(max(times) / _BINS, 1e-3)
+    counts = [0] * (int(max(times) / width) + 1)
+    for time in times:
+        counts[int(time / width)] += 1
+    return [((place + 0.5) * width, count / width) for place, count in enumerate(counts)]
+
+
+def _running(answers: Sequence[Answer]) -> list[tuple[float, float]]:
+    steps = sorted([(a.due, 1) for a in answers] + [(a.ended, -1) for a in answers])
+    points, now = [], 0
+    for when, step in steps:
+        now += step
+        points.append((when, float(now)))
+    return points
+
+
+def _sweep(reports: Mapping[str, Report]) -> list[str | Table | Figure]:
+    """Throughput and latencies against the rate that was asked for."""
+    x = Axis(label="requests a second, as they came", low=0)
+
+    def curve(name: str, report: Report, value: Callable[[Phase], float | None]) -> Curve:
+        points = [
+            (phase.rate, found)
+            for phase in report.phases
+            if phase.rate is not None and (found := value(phase)) is not None
+        ]
+        return Curve(name=name, points=points)
+
+    def named(name: str, word: str) -> str:
+        return f"{name}, {word}" if name else word
+
+    throughput, output, latencies = [], [], []
+    lines: list[Line] = []
+    for name, report in reports.items():
+        answered = curve(named(name, "answered"), report, lambda p: p.summary.request_rate)
+        throughput.append(answered)
+        if report.settings.slos:
+            kept = curve(named(name, "kept the SLOs"), report, lambda p: p.summary.goodput)
+            throughput.append(kept)
+        output.append(curve(name, report, lambda p: p.summary.output_rate))
+        for which in ("p50", "p95", "p99"):
+            latencies.append(
+                curve(named(name, which), report, lambda p, which=which: _in_ms(p, which))  # type: ignore[misc]
+            )
+        if report.best_rate is not None:
+            words = named(name, f"kept up to {report.best_rate:g}")
+            lines.append(Line(name=words, at=report.best_rate, upright=True))
+    promises = [
+        Line(name=str(slo), at=1000 * slo.seconds)
+        for slo in next(iter(reports.values())).settings.promises
+        if slo.metric == "ttft"
+    ]
+    return [
+        line_plot(
+            "Requests a second", throughput, x, Axis(label="requests a second", low=0), lines=lines
+        ),
+        line_plot("Output tokens a second", output, x, Axis(label="tokens a second", low=0)),
+        line_plot("Time to first token", latencies, x, Axis(label="ms", log=True), lines=promises),
+    ]
+
+
+def _in_ms(phase: Phase, which: str) -> float | None:
+    seconds = phase.summary.ttft.get(which)
+    return None if seconds is None else 1000 * seconds
+
+
+def _figures(report: Report, phases: Mapping[str, Phase]) -> Table:
+    rows: list[list[str]] = []
+
+    def add(name: str, value: Callable[[Phase], str]) -> None:
+        cells = [value(phase) for phase in phases.values()]
+        if any(cells):
+            rows.append([name, *cells])
+
+    add("requests", lambda p: str(p.summary.requests))
+    add("failed", lambda p: str(p.summary.failed))
+    add("seconds", lambda p: short_number(p.summary.seconds))
+    add("requests a second", lambda p: short_number(p.summary.request_rate))
+    add("kept all SLOs, a second", lambda p: _short(p.summary.goodput))
+    add("output tokens a second", lambda p: short_number(p.summary.output_rate))
+    add("all tokens a second", lambda p: short_number(p.summary.total_rate))
+    add("prompt tokens from the cache", lambda p: _percent(p.summary.hit_rate))
+    for metric, words in METRICS.items():
+        for which in ("mean", "p50", "p95", "p99"):
+            add(
+                f"{words}, {which} (ms)",
+                lambda p, m=metric, w=which: _ms(getattr(p.summary, m).get(w)),  # type: ignore[misc]
+            )
+    for which in ("mean", "p50", "p99"):
+        add(
+            f"in the server's queue, {which} (ms)",
+            lambda p, w=which: _ms((p.queue or {}).get(w)),  # type: ignore[misc]
+        )
+    add("energy (J)", lambda p: _short(p.joules))
+    add("price of a million output tokens", lambda p: _short((report.price(p) or (None,))[0]))
+    add("client's share of a processor", lambda p: _percent(p.client.share))
+    return Table(headings=["", *phases], rows=rows)
+
+
+def _failures(phases: Mapping[str, Phase]) -> Table | None:
+    rows = [
+        [name, kind, str(each.count), each.example]
+        for name, phase in phases.items()
+        for kind, each in phase.summary.errors.items()
+    ]
+    if not rows:
+        return None
+    headings = ["phase", "kind", "count", "what the first said"]
+    return Table(headings=headings, rows=rows, words=True)
+
+
+def setup_table(reports: Mapping[str, Report]) -> Table:
+    """What was measured, and how; of several reports, only what differs."""
+    facts = {name: setup(report) for name, report in reports.items()}
+    keys = list(dict.fromkeys(key for each in facts.values() for key in each))
+    rows = [[key, *(each.get(key, "") for each in facts.values())] for key in keys]
+    if len(reports) > 1:
+        rows = [row for row in rows if len(set(row[1:])) > 1]
+    return Table(headings=["", *reports], rows=rows, words=True)
+
+
+def setup(report: Report) -> dict[str, str]:
+    """All that decides what a report says, by dotted names."""
+    whole = {
+        "server": msgspec.to_builtins(report.target),
+        "client": msgspec.to_builtins(report.client),
+        "load": msgspec.to_builtins(report.settings),
+        "energy": report.energy_missing or "measured",
+    }
+    return dict(_flat("", whole))
+
+
+def _flat(name: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [
+            pair
+            for key, each in value.items()
+            for pair in _flat(f"{name}.{key}" if name else str(key), each)
+        ]
+    if isinstance(value, list):
+        return [(name, " ".join(map(str, value)))]
+    return [(name, "" if value is None else str(value))]
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else short_number(1000 * seconds)
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else short_number(value)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
