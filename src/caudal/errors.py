@@ -113,6 +113,26 @@ class ConfigurationError(CaudalError):
         super().__init__(f"{place}: {reason}.")
 
 
+class ConfigurationProblemsError(ConfigurationError):
+    """Several of them.
+
+    Args:
+        errors: They.
+    """
+
+    def __init__(self, errors: Sequence[ConfigurationError]) -> None:
+        self.errors = list(errors)
+        super().__init__(errors[0].place, errors[0].reason)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.errors))
+
+
+def all_of(errors: Sequence[ConfigurationError]) -> ConfigurationError:
+    """One error that tells of several; of one, that one."""
+    return errors[0] if len(errors) == 1 else ConfigurationProblemsError(errors)
+
+
 class SettingError(ConfigurationError):
     """The same, of an option or a variable: a command was not used as it is meant to be."""
 

@@ -40,6 +40,9 @@ class Setting:
         read_variable: Makes a value of what they say; raises `ValueError`. By default its notation.
         exact: What they say is a value as it is, also where it is empty.
         flag: How it is written on the command line, where that doesn't follow from its name.
+        in_file: Whether a configuration file says it by this name, in its table.
+        per_model: Whether each model may have another; None: as its table's are.
+        secret: Nobody is to see it.
     """
 
     text: str
@@ -52,6 +55,9 @@ class Setting:
     read_variable: Callable[[str], Any] | None = None
     exact: bool = False
     flag: str | None = None
+    in_file: bool = True
+    per_model: bool | None = None
+    secret: bool = False
 
 
 def setting(default: Any, text: str, said: str | None = None, **more: Any) -> Any:

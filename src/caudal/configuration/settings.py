@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from caudal.backends.native import options as native
 from caudal.configuration.environment import count, count_or_default, flag, ours_or_ollamas
-from caudal.configuration.setting import DURATION, SIZE, setting
+from caudal.configuration.setting import DURATION, SIZE, setting, setting_of
 from caudal.engine import config
 from caudal.server.limits import ServerLimits
 
@@ -43,6 +43,7 @@ class _Server:
         "Clients must send it, as a bearer token or x-api-key, on every route but / and /health.",
         variables=("CAUDAL_API_KEY",),
         exact=True,
+        secret=True,
     )
     strict_fields: bool = setting(
         False,
@@ -53,6 +54,7 @@ class _Server:
         False,
         "Requests may bring a `chat_template` of their own, which is run in a separate process, "
         "with limits of time and memory.",
+        per_model=True,
     )
     allowed_host: tuple[str, ...] = setting(
         (),
@@ -72,20 +74,6 @@ class _Server:
         "/metrics has models' figures under vLLM's names, too, for gateways that choose a server "
         "by them.",
     )
-    max_connections: int = setting(
-        ServerLimits.max_connections,
-        "Most connections at a time. One more closes the one that has waited longest for its "
-        "client.",
-        least=1,
-    )
-    drain_timeout: float = setting(
-        ServerLimits.drain_seconds,
-        "How long running answers may go on once the server is told to stop; a second signal ends "
-        "them at once.",
-        placeholder="SECONDS",
-        least=0,
-        most=86400,
-    )
     store_changes: bool | None = setting(
         None,
         "Whether clients may pull, make, copy and delete models, by Ollama's API.",
@@ -102,6 +90,28 @@ class _Server:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Limits:
+    """What clients may cost."""
+
+    table: ClassVar[str] = "limits"
+
+    max_connections: int = setting(
+        ServerLimits.max_connections,
+        "Most connections at a time. One more closes the one that has waited longest for its "
+        "client.",
+        least=1,
+    )
+    drain_timeout: float = setting(
+        ServerLimits.drain_seconds,
+        "How long running answers may go on once the server is told to stop; a second signal ends "
+        "them at once.",
+        placeholder="SECONDS",
+        least=0,
+        most=86400,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Fleet:
     """Which models are loaded."""
 
@@ -112,6 +122,7 @@ class _Fleet:
         "Names as for `caudal pull`, or paths of GGUF files or of models' folders. A named model "
         "that is not on this machine yet is fetched.",
         "all models on this machine, each loaded when it is first asked for",
+        in_file=False,
     )
     keep_alive: float | None = setting(
         None,
@@ -144,6 +155,7 @@ class _Fleet:
         (),
         "Another name that requests may use for a model; repeat it for more.",
         placeholder="NAME=MODEL",
+        in_file=False,
     )
     routes: Path | None = setting(
         None,
@@ -158,6 +170,7 @@ class _Answers:
     """How answers are read."""
 
     table: ClassVar[str] = "answers"
+    per_model: ClassVar[bool] = True
 
     tool_parser: str = setting(
         "auto",
@@ -174,21 +187,24 @@ class _Answers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Model:
+class _Loading:
     """How the model is loaded."""
 
-    table: ClassVar[str] = "model"
+    table: ClassVar[str] = "loading"
+    per_model: ClassVar[bool] = True
 
     lora: tuple[str, ...] = setting(
         (),
         "An adapter (LoRA), a GGUF file or a folder of PEFT's, and the name that requests use for "
         "it as their `model`; repeat it for more.",
         placeholder="NAME=PATH",
+        in_file=False,
     )
     max_model_len: int | None = setting(
         None,
         "Most tokens of one sequence, prompt and answer together.",
         "what the model was trained for, or what fits into the KV memory",
+        least=2,
         variables=ours_or_ollamas("CONTEXT_LENGTH"),
         read_variable=count_or_default,
     )
@@ -226,22 +242,26 @@ class _Model:
         "half of what is free",
         notation=SIZE,
         variables=("CAUDAL_PACKED_SIZE",),
+        per_model=False,
     )
     threads: int | None = setting(
-        None, "Threads that compute.", "the processors this process may use"
+        None, "Threads that compute.", "the processors this process may use", least=1
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Engine:
+class _Scheduling:
     """How requests are scheduled."""
 
-    table: ClassVar[str] = "engine"
+    table: ClassVar[str] = "scheduling"
+    per_model: ClassVar[bool] = True
 
     max_num_seqs: int | None = setting(
         None,
         "Most sequences that are answered at once; the rest waits.",
         _engine("max_num_seqs"),
+        least=1,
+        most=config.MOST_SEQS,
         variables=ours_or_ollamas("NUM_PARALLEL"),
         read_variable=count_or_default,
     )
@@ -250,6 +270,8 @@ class _Engine:
         "Most tokens computed in one iteration. Smaller keeps streams smooth while a long prompt "
         "comes in, larger reads the weights less often.",
         _engine("max_num_batched_tokens"),
+        least=2,
+        most=config.MOST_TOKENS,
     )
     no_prefix_cache: bool = setting(
         False, "Compute every prompt anew, even where an earlier one began the same."
@@ -274,17 +296,21 @@ class _Engine:
         None,
         "With `--batching dynamic`: requests that make a batch worth starting at once.",
         _engine("preferred_batch_size"),
+        least=1,
     )
     max_queue_delay: float | None = setting(
         None,
         "With `--batching dynamic`: the wait after which fewer are started, too.",
         _engine("max_queue_delay"),
+        least=0,
+        most=config.MOST_DELAY,
         placeholder="SECONDS",
     )
     max_queue: int | None = setting(
         None,
         "Most requests that may wait; one more is answered 429.",
         _engine("max_queue"),
+        least=0,
         variables=ours_or_ollamas("MAX_QUEUE"),
         read_variable=count,
     )
@@ -306,21 +332,24 @@ class _Engine:
         None,
         "Inputs to embed that make a batch worth starting at once.",
         _engine("embedding_batch_size"),
+        least=1,
     )
     embedding_queue_delay: float | None = setting(
         None,
         "The wait after which fewer are started, too.",
         _engine("embedding_queue_delay"),
+        least=0,
+        most=config.MOST_DELAY,
         placeholder="SECONDS",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeSettings(_Engine, _Model, _Answers, _Fleet, _Server):
+class ServeSettings(_Scheduling, _Loading, _Answers, _Fleet, _Limits, _Server):
     """See the module. None is the default that a setting's text describes."""
 
 
-TABLES = (_Server, _Fleet, _Answers, _Model, _Engine)
+TABLES = (_Server, _Limits, _Fleet, _Answers, _Loading, _Scheduling)
 """What settings are grouped by, in the order in which they are shown."""
 
 
@@ -328,6 +357,12 @@ TABLES = (_Server, _Fleet, _Answers, _Model, _Engine)
 def settings_fields() -> dict[str, Field[Any]]:
     """The fields of all settings, by their names, in the order in which they are shown."""
     return {field.name: field for field in fields(ServeSettings)}
+
+
+def is_per_model(name: str) -> bool:
+    """Whether each model may have another value of a setting."""
+    own = setting_of(settings_fields()[name]).per_model
+    return getattr(table_of(name), "per_model", False) if own is None else own
 
 
 def table_of(name: str) -> type[Any]:

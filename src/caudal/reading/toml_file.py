@@ -1,17 +1,19 @@
-"""Configuration files in TOML: what is wrong with one is said with its line."""
+"""Configuration files in TOML: all that is wrong with one is said, each with its line."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from caudal.errors import ConfigurationError
+from caudal.errors import ConfigurationError, all_of
 from caudal.reading.fields import closest
+from caudal.reading.toml_lines import Location, TomlLines, canonical
 
 MAX_BYTES = 2**20
 
@@ -19,9 +21,23 @@ _PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 class TomlTable(BaseModel):
-    """A table with known keys, and no conversions between types."""
+    """A table with known keys, written with dashes or underscores; types aren't converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_names_of_fields(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        names: dict[str, str] = {}
+        for name in data:
+            field = canonical(name)
+            field = field if field in cls.model_fields else name
+            if field in names:
+                raise ValueError(f"{names[field]} and {name} are the same")
+            names[field] = name
+        return {field: data[name] for field, name in names.items()}
 
 
 K = TypeVar("K", bound=TomlTable)
@@ -34,6 +50,7 @@ class TomlFile:
         path: Where it is.
 
     Attributes:
+        path: Where it is.
         data: What it says.
 
     Raises:
@@ -41,7 +58,7 @@ class TomlFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         try:
             with path.open("rb") as file:
                 raw = file.read(MAX_BYTES + 1)
@@ -54,6 +71,8 @@ class TomlFile:
         except UnicodeDecodeError as error:
             line = raw.count(b"\n", 0, error.start) + 1
             raise ConfigurationError(f"{path}, line {line}", "isn't UTF-8") from error
+        except RecursionError as error:
+            raise ConfigurationError(str(path), "is nested too deeply") from error
         except tomllib.TOMLDecodeError as error:
             message = str(error)
             found = _PLACE.search(message)
@@ -65,63 +84,71 @@ class TomlFile:
         """What it says, as an object.
 
         Raises:
-            ConfigurationError: A key is unknown, missing or of another type.
+            ConfigurationError: A key is unknown, missing or of another type; tells of all of them.
         """
         try:
             return kind.model_validate(self.data)
         except ValidationError as errors:
+            found: dict[tuple[str | int, ...], Any] = {}
+            for error in errors.errors():
+                location = self._known(error["loc"])
+                if error["type"] in ("missing", "extra_forbidden"):
+                    last = error["loc"][-1]
+                    if error["type"] == "missing" or location[-1:] != [last]:
+                        location = [*location, last]
+                found.setdefault(tuple(location), error)
             # Of a union every branch reports; the one that got furthest is the one that was meant.
-            error = max(errors.errors(), key=lambda each: len(self._known(each["loc"])))
-            location = self._known(error["loc"])
-            if error["type"] == "missing":
-                location = [*location, error["loc"][-1]]
-            reason = _reason(error, location, kind)
-            raise ConfigurationError(self.place(location), reason) from None
+            said = [
+                (location, error)
+                for location, error in found.items()
+                if not any(
+                    len(other) > len(location) and other[: len(location)] == location
+                    for other in found
+                )
+            ]
+            raise all_of(
+                [
+                    ConfigurationError(self.place(location), _reason(error, location, kind))
+                    for location, error in sorted(said, key=lambda each: self._line(each[0]))
+                ]
+            ) from None
 
-    def place(self, location: Sequence[str | int]) -> str:
-        """Where it says something: the file, and the line on which its statement begins.
+    def place(self, location: Location) -> str:
+        """Where it says something: the file, and the line on which its statement begins."""
+        line = self._line(location)
+        return f"{self.path}, line {line}" if line else str(self.path)
 
-        A document that is cut off between two statements is one too, so the statement is that with
-        which its prefix first says it.
-        """
-        lines = self._text.split("\n")
-        while location and not _says(self.data, location):
+    @cached_property
+    def _lines(self) -> TomlLines:
+        return TomlLines(self._text)
+
+    def _line(self, location: Location) -> int:
+        """The line on which something, or what it is missing from, is said; 0 for none."""
+        while location:
+            if (line := self._lines.line_of(location)) is not None:
+                return line
             location = location[:-1]
-        if not location:
-            return str(self._path)
-        begin = 0
-        for end in range(1, len(lines) + 1):
-            try:
-                data = tomllib.loads("\n".join(lines[:end]))
-            except tomllib.TOMLDecodeError:
-                continue
-            if _says(data, location):
-                while begin < end - 1 and lines[begin].strip()[:1] in ("", "#"):
-                    begin += 1
-                return f"{self._path}, line {begin + 1}"
-            begin = end
-        raise AssertionError("the whole of it says all that it says")
+        return 0
 
-    def _known(self, location: Sequence[str | int]) -> list[str | int]:
+    def _known(self, location: Location) -> list[str | int]:
         """A location without pydantic's names for the branches of unions."""
+        data: Any = self.data
         path: list[str | int] = []
         for part in location:
-            if _says(self.data, [*path, part]):
-                path.append(part)
+            if isinstance(part, int):
+                if isinstance(data, list) and part < len(data):
+                    data = data[part]
+                    path.append(part)
+            elif isinstance(data, Mapping):
+                names = [part, *(name for name in data if canonical(name) == part)]
+                found = next((name for name in names if name in data), None)
+                if found is not None:
+                    data = data[found]
+                    path.append(found)
         return path
 
 
-def _says(data: Any, location: Sequence[str | int]) -> bool:
-    for part in location:
-        in_table = isinstance(part, str) and isinstance(data, Mapping) and part in data
-        in_list = isinstance(part, int) and isinstance(data, list) and part < len(data)
-        if not in_table and not in_list:
-            return False
-        data = data[part]
-    return True
-
-
-def dotted(location: Sequence[str | int]) -> str:
+def dotted(location: Location) -> str:
     """A place in a file as it would be written: `routes.auto.models[1]`."""
     text = ""
     for part in location:
@@ -133,36 +160,61 @@ def dotted(location: Sequence[str | int]) -> str:
     return text
 
 
-def _reason(error: Any, location: Sequence[str | int], kind: type[TomlTable]) -> str:
+def _reason(error: Any, location: Location, kind: type[TomlTable]) -> str:
     name = dotted(location)
     match error["type"]:
         case "missing":
             return f"{name} is missing"
         case "extra_forbidden":
-            meant = closest(str(location[-1]), _keys(kind))
-            hint = "" if meant is None else f"; did you mean {meant}?"
-            return f"there is no key {name}{hint}"
+            return f"there is no key {name}{_hint(str(location[-1]), location[:-1], kind)}"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"{name} must be a table"
         case _:
             message: str = error["msg"].removeprefix("Value error, ")
-            return f"{name}: {message[:1].lower()}{message[1:]}"
+            return f"{name}: {message[:1].lower()}{message[1:]}" if name else message
 
 
-def _keys(kind: type[BaseModel]) -> frozenset[str]:
-    """All keys of a table and of those in it."""
-    names: set[str] = set()
+def _hint(name: str, table: Location, kind: type[TomlTable]) -> str:
+    """What may be meant by a key that there isn't: one of its table, or another table's."""
+    fields = dict(_fields(kind))
+    tables = tuple("*" if isinstance(part, int) else canonical(part) for part in table)
+    here = frozenset(field[-1] for field in fields if _matches(field[:-1], tables))
+    if (meant := closest(name, here)) is not None:
+        return f"; did you mean {_spelled(meant, name)}?"
+    for field in fields:
+        if field[-1] == canonical(name) and len(field) > 1 and "*" not in field:
+            return f"; it belongs into [{dotted([_spelled(part, name) for part in field[:-1]])}]"
+    if (meant := closest(name, frozenset(field[-1] for field in fields))) is not None:
+        return f"; did you mean {_spelled(meant, name)}?"
+    return ""
 
-    def add(model: type[BaseModel]) -> None:
+
+def _spelled(field: str, like: str) -> str:
+    """A field's name, as somebody writes who writes another so."""
+    return field.replace("_", "-") if "-" in like else field
+
+
+def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    return len(pattern) == len(path) and all(
+        each in (part, "*") for each, part in zip(pattern, path, strict=True)
+    )
+
+
+def _fields(kind: type[BaseModel]) -> dict[tuple[str, ...], None]:
+    """All keys of a table and of those in it, with the tables that they are in; `*` for any."""
+    fields: dict[tuple[str, ...], None] = {}
+
+    def add(model: type[BaseModel], place: tuple[str, ...]) -> None:
         for name, field in model.model_fields.items():
-            names.add(name)
-            below(field.annotation)
+            fields[*place, name] = None
+            below(field.annotation, (*place, name))
 
-    def below(annotation: Any) -> None:
+    def below(annotation: Any, place: tuple[str, ...]) -> None:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            add(annotation)
+            add(annotation, place)
+        many = getattr(annotation, "__origin__", None) in (list, dict)
         for each in getattr(annotation, "__args__", ()):
-            below(each)
+            below(each, (*place, "*") if many else place)
 
-    add(kind)
-    return frozenset(names)
+    add(kind, ())
+    return fields
