@@ -111,7 +111,7 @@ class _Measurement:
             return
         for name in ("warm", "warm-prefix"):
             if name in settings.phases:
-                load = self._load(MEASURED, settings.arrivals)
+                load = self._load(MEASURED, settings.arrivals(settings.rate))
                 if not await self._measure(report, name, load):
                     return
 
@@ -124,11 +124,8 @@ class _Measurement:
         rates = rates_to_measure(settings.sweep, settings.rate, stops=bool(settings.slos))
         rate = next(rates, None)
         while rate is not None:
-            arrivals = Arrivals(
-                rate=rate, burstiness=settings.burstiness, concurrency=settings.concurrency
-            )
             # Other prompts for each rate, or the cache would answer those after the first.
-            load = self._load(f"{MEASURED} at {rate:g}", arrivals)
+            load = self._load(f"{MEASURED} at {rate:g}", settings.arrivals(rate))
             if not await self._measure(report, f"rate {rate:g}", load):
                 break
             holds = report.phases[-1].slos_hold is not False

@@ -120,7 +120,8 @@ class LoadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ParameterError(name, f"{name} must be positive.")
         self._check_workload()
         self._check_sweep()
-        _ = self.arrivals
+        for rate in (self.sweep or [1.0]) if self.sweep is not None else [self.rate]:
+            _ = self.arrivals(rate)
 
     def _check_workload(self) -> None:
         prompt = self.prompt_lengths
@@ -164,10 +165,9 @@ class LoadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             return None
         return Lengths.parse("output_tokens", self.output_tokens)
 
-    @property
-    def arrivals(self) -> Arrivals:
-        """When requests come."""
-        return Arrivals(rate=self.rate, burstiness=self.burstiness, concurrency=self.concurrency)
+    def arrivals(self, rate: float | None) -> Arrivals:
+        """When requests come, at a rate, which is `self.rate` except in a sweep."""
+        return Arrivals(rate=rate, burstiness=self.burstiness, concurrency=self.concurrency)
 
     @property
     def promises(self) -> list[Slo]:
