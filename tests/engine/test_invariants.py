@@ -20,6 +20,7 @@ from support.fake_grammar import SlotGrammar
 # Two tokens and few lengths: prompts share prefixes, diverge inside blocks and repeat.
 PROMPTS = st.lists(st.integers(1, 2), min_size=1, max_size=14)
 ADAPTERS = st.sampled_from([None, None, 0, 1, 2])
+TENANTS = st.sampled_from([(None, 1.0), (None, 1.0), ("a", 1.0), ("b", 0.5), ("c", 4.0)])
 
 
 def _fail(batch: Batch) -> None:
@@ -76,6 +77,7 @@ class EngineMachine(RuleBasedStateMachine):
         priority=st.integers(-1, 1),
         salt=st.sampled_from([None, None, "a"]),
         adapter=ADAPTERS,
+        tenant=TENANTS,
         scores=st.sampled_from([None, None, None, 0, 2]),
         timeout=st.sampled_from([None, None, 3.0]),
         first_token_timeout=st.sampled_from([None, None, 2.0]),
@@ -89,6 +91,7 @@ class EngineMachine(RuleBasedStateMachine):
         priority: int,
         salt: str | None,
         adapter: int | None,
+        tenant: tuple[str | None, float],
         scores: int | None,
         timeout: float | None,
         first_token_timeout: float | None,
@@ -104,6 +107,8 @@ class EngineMachine(RuleBasedStateMachine):
                 priority=priority,
                 cache_salt=salt,
                 adapter=self._offered(adapter),
+                tenant=tenant[0],
+                weight=tenant[1],
                 prompt_logprobs=scores,
                 timeout=timeout,
                 first_token_timeout=first_token_timeout,
@@ -122,6 +127,7 @@ class EngineMachine(RuleBasedStateMachine):
         penalty=st.sampled_from([1.0, 1.2]),
         salt=st.sampled_from([None, None, "a"]),
         adapter=ADAPTERS,
+        tenant=TENANTS,
         seed=st.integers(0, 2),
     )
     def submit_constrained(
@@ -135,6 +141,7 @@ class EngineMachine(RuleBasedStateMachine):
         penalty: float,
         salt: str | None,
         adapter: int | None,
+        tenant: tuple[str | None, float],
         seed: int,
     ) -> None:
         """What is forced is appended; or with log-probabilities proposed, and drawn or not."""
@@ -150,6 +157,8 @@ class EngineMachine(RuleBasedStateMachine):
                 repetition_penalty=penalty,
                 cache_salt=salt,
                 adapter=self._offered(adapter),
+                tenant=tenant[0],
+                weight=tenant[1],
                 seed=seed,
             )
 
@@ -158,6 +167,7 @@ class EngineMachine(RuleBasedStateMachine):
         kind=st.sampled_from(["mean", "cls", "last"]),
         salt=st.sampled_from([None, None, "a"]),
         adapter=ADAPTERS,
+        tenant=TENANTS,
         timeout=st.sampled_from([None, None, 3.0]),
     )
     def submit_pooling(
@@ -166,6 +176,7 @@ class EngineMachine(RuleBasedStateMachine):
         kind: PoolingKind,
         salt: str | None,
         adapter: int | None,
+        tenant: tuple[str | None, float],
         timeout: float | None,
     ) -> None:
         with contextlib.suppress(QueueFullError):
@@ -174,6 +185,8 @@ class EngineMachine(RuleBasedStateMachine):
                 pooling=kind,
                 cache_salt=salt,
                 adapter=self._offered(adapter),
+                tenant=tenant[0],
+                weight=tenant[1],
                 timeout=timeout,
             )
 

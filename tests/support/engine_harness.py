@@ -100,6 +100,9 @@ class Harness:
         priority: int = 0,
         cache_salt: str | None = None,
         adapter: int | None = None,
+        tenant: str | None = None,
+        weight: float = 1.0,
+        max_waiting: int | None = None,
         arrived: float | None = None,
         first_token_timeout: float | None = None,
         timeout: float | None = None,
@@ -118,6 +121,9 @@ class Harness:
             priority=priority,
             cache_salt=cache_salt,
             adapter=adapter,
+            tenant=tenant,
+            weight=weight,
+            max_waiting=max_waiting,
             arrived=arrived,
             first_token_timeout=first_token_timeout,
             timeout=timeout,
@@ -231,6 +237,7 @@ class Harness:
         assert len(live) == len(scheduler.running) + scheduler.num_waiting
         self._check_adapters([state.request for state in engine._live._groups.values()])
         assert scheduler.num_free >= 0
+        self._check_tenants()
         references: list[Counter[int]] = [Counter() for _ in memory._pools]
         for seq in scheduler.running:
             assert seq.status is Status.RUNNING
@@ -255,6 +262,28 @@ class Harness:
                 assert root.children, "an empty root"
                 self._check_subtree(root, [], memory.cache, found, leaves)
             assert found == [kind.num_nodes for kind in memory.cache._kinds]
+
+    def _check_tenants(self) -> None:
+        """Each tenant's account has what waits of it, and is kept as long as there is anything."""
+        engine: Any = self.engine
+        for lane in engine._scheduler._lanes.values():
+            queue, tenants = lane.waiting, lane.waiting.tenants
+            new = [
+                seq
+                for account in tenants._accounts.values()
+                for bucket in account.waiting.values()
+                for seq in bucket
+            ]
+            assert queue.num_new == len(set(new)) == len(new)
+            there = [*new, *queue._preempted, *lane.running]
+            live = Counter(seq.group.request.tenant for seq in there)
+            for tenant, account in tenants._accounts.items():
+                assert account.live == live[tenant]
+                waiting = [seq for seq in new if seq.group.request.tenant == tenant]
+                assert account.num_waiting == len(waiting)
+                assert (account in tenants.waiting) == bool(waiting)
+            assert live.keys() <= tenants._accounts.keys()
+            assert len(queue.candidates(self.clock.now, lambda seq: 0)) >= (len(queue) > 0)
 
     def _check_held(self, seq: Any, references: list[Counter[int]]) -> None:
         """A running sequence has what it needs, and that is its own tokens'."""

@@ -17,6 +17,7 @@ from types import TracebackType
 
 from caudal.backends.executor import ExecutorInfo
 from caudal.engine.adapters import EngineAdapter
+from caudal.engine.arriving import Arriving
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.grammar import Grammar
@@ -139,7 +140,7 @@ class AsyncEngine:
         self._stats = engine.stats()
         self._mailboxes: dict[str, _Mailbox] = {}
         self._inbox: deque[Callable[[], object]] = deque()
-        self._arriving = 0
+        self._arriving = Arriving()
         self._loading: set[Future[EngineAdapter]] = set()
         self._wake = threading.Event()
         self._stopping = False
@@ -260,12 +261,12 @@ class AsyncEngine:
         """Bring a checked request on its way to the engine; the guard is held."""
         mailbox = _Mailbox(asyncio.get_running_loop(), request.work.num_sequences)
         self._mailboxes[request.request_id] = mailbox
-        self._arriving += 1
+        self._arriving.add(request)
 
         def accept() -> None:
             self._engine.accept(request, submitted, grammar)
             with self._guard:
-                self._arriving -= 1
+                self._arriving.remove(request)
 
         self._post(accept)
         return RequestStream(request.request_id, mailbox, self)

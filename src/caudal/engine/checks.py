@@ -15,8 +15,8 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
     Raises:
         ContextOverflowError: The prompt, or prompt and `min_tokens`, exceed `max_model_len`. An
             answer may ask for more tokens than there is room for: it ends where the context does.
-        ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a timeout is
-            not a positive number; or the model can't generate.
+        ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a timeout or
+            the weight is not a positive number; or the model can't generate.
     """
     prompt = request.prompt
     if len(prompt) == 0:
@@ -37,6 +37,8 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
         seconds = getattr(request, name)
         if seconds is not None and not 0 < seconds < float("inf"):
             raise ParameterError(name, f"{name} must be more than 0 seconds, but is {seconds}.")
+    if not 0 < request.weight < float("inf"):
+        raise ParameterError("weight", f"weight must be more than 0, but is {request.weight}.")
 
 
 def max_output_tokens(request: Request, max_model_len: int) -> int:

@@ -32,15 +32,16 @@ class EngineConfig:
         jump_ahead: Append the tokens that a grammar forces instead of generating each; off only to
             measure what that brings.
         prefix_cache: Keep the KV of prompts and answers for requests that start the same.
-        schedule: `prefix` admits waiting requests by priority, then longest cached prefix;
-            `fcfs` by priority, then arrival.
+        schedule: `prefix` admits waiting requests by priority, then by what their tenants have had,
+            then longest cached prefix; `fcfs` the same, but at last by arrival.
         ageing: Seconds of waiting that improve a request's priority by one, so nobody starves.
         batching: When waiting requests may start: `continuous` at every iteration, `static` when
             the previous batch has ended, `dynamic` also waits for a batch worth starting.
         preferred_batch_size: `dynamic`: start a batch as soon as so many requests wait, or as
             many as `max_num_seqs`.
         max_queue_delay: `dynamic`: start it anyway once the oldest has waited so many seconds.
-        max_queue: Most requests that wait while as many run as may; one more is rejected.
+        max_queue: Most requests that wait while as many run as may; one more is rejected, unless
+            it is of a tenant that has less than its share of them.
         first_token_timeout: Seconds for the first token of a request that sets none itself.
         request_timeout: Seconds for the whole of a request that sets none itself.
         encoder: The model attends both ways, so that a prompt is computed whole, in one iteration,

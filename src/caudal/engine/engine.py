@@ -6,6 +6,7 @@ benchmarks call `step` themselves.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from caudal.backends.executor import Executor, ExecutorInfo, blocks_of_window
 from caudal.engine.adapters import Adapters
 from caudal.engine.answer import grow
+from caudal.engine.arriving import Arriving
 from caudal.engine.checks import check_request, max_output_tokens
 from caudal.engine.config import EngineConfig
 from caudal.engine.counters import Counters
@@ -127,7 +129,7 @@ class Engine:
         """Requests that have not ended."""
         return len(self._live)
 
-    def check(self, request: Request, arriving: int = 0) -> None:
+    def check(self, request: Request, arriving: Arriving | None = None) -> None:
         """Raise what `submit` would raise, and change nothing. Safe to call from other threads.
 
         Whether a grammar can be made of what the request asks for is not found out.
@@ -138,22 +140,46 @@ class Engine:
 
         Raises:
             ContextOverflowError, ParameterError: See `check_request`.
-            QueueFullError: As many requests wait as may.
+            QueueFullError: As many requests wait as may, of all or of its tenant.
             UnknownAdapterError: There is no adapter of the number asked for, or not any more.
             ValueError: A live request has the same id.
         """
         check_request(request, self.config, self._info.vocab_size)
         self.check_state(request, arriving)
 
-    def check_state(self, request: Request, arriving: int = 0) -> None:
+    def check_state(self, request: Request, arriving: Arriving | None = None) -> None:
         """The part of `check` that may turn out otherwise a moment later."""
         if request.request_id in self._live:
             raise ValueError(f"request id {request.request_id!r} is in use")
         self.adapters.check(request.adapter)
-        queued = self._scheduler.num_new + arriving - max(0, self._scheduler.num_free)
-        if queued >= self.config.max_queue:
-            after = self._counters.retry_after(self.config.max_queue, self._clock())
-            raise QueueFullError(self.config.max_queue, after)
+        self._check_room(request, Arriving() if arriving is None else arriving)
+
+    def _check_room(self, request: Request, arriving: Arriving) -> None:
+        """Raise `QueueFullError` where the request's tenant has as much waiting as it may.
+
+        A full queue still takes requests of tenants that have less than their share of it, by
+        weight, and one of every tenant: so it is never full of one tenant's alone, and nobody's
+        request that was taken has to go for it.
+        """
+        scheduler, most, own_most = self._scheduler, self.config.max_queue, request.max_waiting
+        queued = scheduler.num_new + arriving.total - max(0, scheduler.num_free)
+        if queued < 0 or (own_most is None and queued < most):
+            return
+        tenant = request.tenant
+        own = min(queued, scheduler.num_new_of(tenant) + arriving.count(tenant))
+        if own_most is not None and own >= own_most:
+            share = request.weight / self._weights(request, arriving)
+            after = self._counters.retry_after(math.ceil(own_most / share), self._clock())
+            raise QueueFullError(own_most, after, "Your queue", limit="max_waiting")
+        if queued >= most and own >= max(
+            min(1, most), most * request.weight / self._weights(request, arriving)
+        ):
+            raise QueueFullError(most, self._counters.retry_after(most, self._clock()))
+
+    def _weights(self, request: Request, arriving: Arriving) -> float:
+        """The weights together of all tenants that have something waiting, or about to."""
+        weights = self._scheduler.waiting_weights() | arriving.weights()
+        return sum((weights | {request.tenant: request.weight}).values())
 
     def submit(self, request: Request) -> None:
         """Queue a request, once its grammar is made.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as SequenceOf
 from itertools import islice
 
 from caudal.engine.config import Batching
 from caudal.engine.sequence import Sequence
+from caudal.engine.tenants import Account, Tenants
 
 LOOKAHEAD = 64
 """Waiting requests whose cached prefixes are compared when one is chosen.
@@ -34,21 +36,54 @@ def rank(seq: Sequence, now: float, ageing: float) -> Rank:
     return (effective, group.arrival, seq.index)
 
 
+def least_important(running: SequenceOf[Sequence], now: float, ageing: float) -> Sequence:
+    """Who gives way when memory has run out.
+
+    Of the least urgent, one of the tenant that holds the most memory by weight; of that tenant's,
+    the last by `rank`.
+
+    Args:
+        running: All that run, at least one.
+        now: The engine's clock.
+        ageing: See `rank`.
+    """
+    first = running[0].group.request.tenant
+    if all(seq.group.request.tenant == first for seq in running):
+        return max(running, key=lambda seq: rank(seq, now, ageing))
+    held: dict[str | None, float] = {}
+    for seq in running:
+        request = seq.group.request
+        held[request.tenant] = held.get(request.tenant, 0.0) + seq.memory.length / request.weight
+
+    def importance(seq: Sequence) -> tuple[int, float, Rank]:
+        request = seq.group.request
+        return (request.priority, held[request.tenant], rank(seq, now, ageing))
+
+    return max(running, key=importance)
+
+
 class WaitingQueue:
     """Sequences that wait: the preempted ones in front, new ones behind.
+
+    Among new ones, the most urgent tenant comes first, by its best priority; of equally urgent ones
+    that which has had least (`Tenants`). Within a tenant a request comes by its effective priority,
+    then by its cached prefix or its arrival.
 
     Args:
         ageing: Seconds of waiting that improve a priority by one. A request can be overtaken
             without end only by later ones of better effective priority, and its own improves
-            as it waits while theirs starts at the bottom: so it cannot starve.
+            as it waits while theirs starts at the bottom: so it cannot starve. Nor can a tenant,
+            whose urgency improves while nothing of it is admitted.
         order: `prefix` or `fcfs`; see `EngineConfig.schedule`.
+
+    Attributes:
+        tenants: Whose they are.
     """
 
     def __init__(self, ageing: float, order: str) -> None:
         self._ageing = ageing
         self._by_prefix = order == "prefix"
-        # By priority, each in order of arrival. Dictionaries serve as ordered sets.
-        self._new: dict[int, dict[Sequence, None]] = {}
+        self.tenants = Tenants()
         self._preempted: dict[Sequence, None] = {}
         self._num_new = 0
 
@@ -68,28 +103,33 @@ class WaitingQueue:
     @property
     def oldest(self) -> float | None:
         """When the new sequence that has waited longest was submitted."""
-        firsts = (next(iter(bucket)) for bucket in self._new.values())
+        firsts = (
+            next(iter(bucket))
+            for account in self.tenants.waiting
+            for bucket in account.waiting.values()
+        )
         return min((seq.group.submitted for seq in firsts), default=None)
 
-    def add(self, seq: Sequence) -> None:
-        """Queue a sequence, by whether it was preempted."""
+    def add(self, seq: Sequence, running: SequenceOf[Sequence]) -> None:
+        """Queue a sequence, by whether it was preempted.
+
+        Args:
+            seq: The sequence.
+            running: All that run in its lane.
+        """
         if seq.preempted:
             self._preempted[seq] = None
         else:
-            self._new.setdefault(seq.group.request.priority, {})[seq] = None
+            self.tenants.enter(seq, running)
             self._num_new += 1
 
     def remove(self, seq: Sequence) -> None:
         """Take a sequence out."""
         if seq.preempted:
             del self._preempted[seq]
-            return
-        priority = seq.group.request.priority
-        bucket = self._new[priority]
-        del bucket[seq]
-        if not bucket:
-            del self._new[priority]
-        self._num_new -= 1
+        else:
+            self.tenants.withdraw(seq)
+            self._num_new -= 1
 
     def candidates(self, now: float, cached: Callable[[Sequence], int]) -> list[Sequence]:
         """Sequences in the order in which they should be admitted.
@@ -99,15 +139,58 @@ class WaitingQueue:
             cached: Tokens of a sequence that the prefix cache holds.
         """
         front = sorted(self._preempted, key=lambda seq: rank(seq, now, self._ageing))
+        waiting = self.tenants.waiting
+        if len(waiting) > 1:
+            return front + self._in_turn(now, cached)
+        for account in waiting:
+            front += self._of_one(account, LOOKAHEAD, now, cached)
+        return front
+
+    def _of_one(
+        self, account: Account, most: int, now: float, cached: Callable[[Sequence], int]
+    ) -> list[Sequence]:
+        """The first of a tenant's new sequences."""
         # Within a priority, earlier arrival means equal or better effective priority, so each
         # bucket is sorted already and the merge reads no further than it must.
         window: Iterator[Sequence] = heapq.merge(
-            *self._new.values(), key=lambda seq: rank(seq, now, self._ageing)
+            *account.waiting.values(), key=lambda seq: rank(seq, now, self._ageing)
         )
-        behind = list(islice(window, LOOKAHEAD))
-        if self._by_prefix and len(behind) > 1:
-            behind.sort(key=lambda seq: (rank(seq, now, self._ageing)[0], -cached(seq)))  # stable
-        return front + behind
+        first = list(islice(window, most))
+        if self._by_prefix and len(first) > 1:
+            first.sort(key=lambda seq: (rank(seq, now, self._ageing)[0], -cached(seq)))  # stable
+        return first
+
+    def _in_turn(self, now: float, cached: Callable[[Sequence], int]) -> list[Sequence]:
+        """The first of all tenants' new sequences.
+
+        Each is taken to cost its prompt, for those behind it.
+        """
+        waiting = self.tenants.waiting
+        most = max(1, LOOKAHEAD // len(waiting))
+        # Urgency, counter, and for ties the place in the order of arrival of tenants.
+        turns = [
+            (account.urgency(now, self._ageing), account.served, place)
+            for place, account in enumerate(waiting)
+        ]
+        heapq.heapify(turns)
+        accounts = list(waiting)
+        windows: dict[int, list[Sequence]] = {}
+        found: list[Sequence] = []
+        while turns and len(found) < LOOKAHEAD:
+            _, served, place = heapq.heappop(turns)
+            account = accounts[place]
+            window = windows.get(place)
+            if window is None:
+                window = windows[place] = self._of_one(account, most, now, cached)[::-1]
+            seq = window.pop()
+            found.append(seq)
+            if window:
+                cost = (seq.extent - cached(seq)) / account.weight
+                priority = window[-1].group.request.priority
+                heapq.heappush(turns, (priority, served + cost, place))
+            elif account.num_waiting > most:
+                break  # it may be its turn again before those that are left
+        return found
 
 
 class Admission:

@@ -16,7 +16,7 @@ from caudal.engine.config import EngineConfig
 from caudal.engine.lane import Lane, generating_lane, pooling_lane
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
-from caudal.engine.policy import rank
+from caudal.engine.policy import least_important
 from caudal.engine.radix import common_prefix
 from caudal.engine.request import Generate, Pool
 from caudal.engine.sequence import Sequence, Status
@@ -70,13 +70,25 @@ class Scheduler:
         """Sequences in the queues that have never run."""
         return sum(lane.waiting.num_new for lane in self._lanes.values())
 
+    def num_new_of(self, tenant: str | None) -> int:
+        """Those of a tenant. Safe to call from other threads."""
+        return sum(lane.waiting.tenants.num_waiting(tenant) for lane in self._lanes.values())
+
+    def waiting_weights(self) -> dict[str | None, float]:
+        """The weights of tenants that have something waiting. Safe to call from other threads."""
+        pooling, generating = (lane.waiting.tenants.weights() for lane in self._lanes.values())
+        return pooling | generating
+
     def add(self, seq: Sequence) -> None:
         """Queue a new sequence."""
-        self._lane_of(seq).waiting.add(seq)
+        lane = self._lane_of(seq)
+        lane.waiting.add(seq, lane.running)
 
     def join(self, seq: Sequence) -> None:
         """Let a forked sequence run; it was counted when its parent was admitted."""
-        self._lane_of(seq).running.append(seq)
+        lane = self._lane_of(seq)
+        lane.running.append(seq)
+        lane.waiting.tenants.join(seq)
 
     def end(self, seq: Sequence, *, keep: bool) -> None:
         """Take a sequence out, wherever it is, and give its blocks back.
@@ -92,6 +104,7 @@ class Scheduler:
             lane.waiting.remove(seq)
         seq.status = Status.ENDED
         self._close(seq, keep=keep)
+        lane.waiting.tenants.leave(seq)
 
     def schedule(self, now: float) -> list[Sequence]:
         """Plan one iteration.
@@ -108,6 +121,8 @@ class Scheduler:
         lanes = self._lanes.values()
         for lane in lanes:
             lane.prefilling.clear()
+            if lane.waiting.tenants.several:
+                lane.waiting.tenants.settle(lane.running)
             decodes = lane.decodes
             for seq in lane.running.copy():
                 seq.planned = 0
@@ -139,6 +154,7 @@ class Scheduler:
 
     def _close(self, seq: Sequence, *, keep: bool) -> None:
         group = seq.group
+        self._lane_of(seq).waiting.tenants.account_of(seq).charge(seq)
         self._memory.close(seq.memory, group.space, seq.keys, len(group.prompt), keep=keep)
 
     def _lane_of(self, seq: Sequence) -> Lane:
@@ -183,7 +199,7 @@ class Scheduler:
                 seq.draft = []
                 count = min(count, seq.remaining)
                 continue
-            victim = max(self.running, key=lambda other: rank(other, now, self._config.ageing))
+            victim = least_important(self.running, now, self._config.ageing)
             self._preempt(victim)
             if victim is seq:
                 return False
@@ -201,7 +217,7 @@ class Scheduler:
         seq.draft = []
         seq.match = Match()
         seq.match_version = -1
-        lane.waiting.add(seq)
+        lane.waiting.add(seq, lane.running)
         self.num_preemptions += 1
 
     def _admit(self, lane: Lane, budget: int, now: float) -> int:
@@ -239,6 +255,7 @@ class Scheduler:
             if not seq.preempted:
                 quota -= 1
                 lane.admission.admitted()
+            waiting.tenants.account_of(seq).served_at = now
             self._note_started(seq, now)
         return budget
 
@@ -270,6 +287,7 @@ class Scheduler:
             raise RuntimeError("a sequence that fits found no blocks")
         lane.waiting.remove(seq)
         seq.memory = held
+        seq.charged = max(seq.charged, held.length)
         seq.planned = chunk
         seq.status = Status.RUNNING
         lane.running.append(seq)

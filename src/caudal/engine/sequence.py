@@ -219,6 +219,7 @@ class Sequence:
         draft: Tokens proposed to follow: computed with the rest, and of the answer only where they
             are drawn in their places too.
         memory: What it has in memory.
+        charged: Tokens of it that its tenant has had or needn't pay.
         planned: Tokens of it that the iteration being prepared computes.
         status: Where it is.
         preempted: It has run and had to give up its blocks.
@@ -228,6 +229,7 @@ class Sequence:
 
     __slots__ = (
         "branches",
+        "charged",
         "draft",
         "group",
         "match",
@@ -253,6 +255,7 @@ class Sequence:
         self.reported = 0
         self.draft: list[int] = []
         self.memory = SequenceMemory()
+        self.charged = 0
         self.planned = 0
         self.status = Status.WAITING
         self.preempted = False
@@ -303,5 +306,6 @@ class Sequence:
         twin.output = self.output.copy()
         twin.reported = self.reported
         twin.memory = memory
+        twin.charged = memory.length
         twin.status = self.status
         return twin
