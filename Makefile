@@ -11,7 +11,7 @@ PORT := 8000
 
 NATIVE_SOURCES := $(shell find csrc tests/native/cpp -type f) CMakeLists.txt pyproject.toml
 
-.PHONY: run test tests soak test-arm64 test-clients test-registry test-references fuzz lint format build bench bench-setup bench-peers wheel clean
+.PHONY: run test tests soak test-arm64 test-clients test-registry test-prometheus test-references fuzz lint format build bench bench-setup bench-peers wheel clean
 
 run: build
 	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port $(PORT)
@@ -52,6 +52,11 @@ test-clients: build
 test-registry: build
 	cd tests && ../$(BIN)/python -m support.docker_registry
 	$(BIN)/pytest -m registry tests/registry
+
+# Debian's Prometheus scrapes a server, runs the dashboard's queries and the alerts; fetched likewise (19 MB).
+test-prometheus: build
+	cd tests && ../$(BIN)/python -m support.debian_prometheus
+	$(BIN)/pytest -m prometheus tests/prometheus
 
 # Families against transformers and llama.cpp, see tests/references/README.md: FAMILY=llama, RECORD=1.
 test-references: build

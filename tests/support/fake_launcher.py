@@ -176,7 +176,8 @@ class FakeRunning:
         )
         make = self._model.make_service
         self.service = NamedService(name, self._model.tasks) if make is None else make(name)
-        self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[str] = self.loop.create_future()
         self.stopping = False
         assert name not in launcher.loaded, "it was loaded twice"
         launcher.alive.append(self)

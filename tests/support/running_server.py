@@ -120,10 +120,17 @@ def running_server(
 
 @contextlib.contextmanager
 def running_models(
-    models: Models, start: Callable[[], Awaitable[None]], **options: Any
+    models: Models,
+    start: Callable[[], Awaitable[None]],
+    *,
+    access: Access | None = None,
+    **options: Any,
 ) -> Iterator[AnyServer]:
     """Serve models, started by `start`. The options are `create_app`'s."""
-    with _running(models, start, Access(), None, lambda app: app, **options) as (url, http):
+    with _running(models, start, access or Access(), None, lambda app: app, **options) as (
+        url,
+        http,
+    ):
         yield AnyServer(url, http)
 
 
