@@ -25,7 +25,7 @@ LAYERS: Sequence[frozenset[str]] = [
         "engine",
         "grammars",
         "chat loading",
-        "packaging reading service",
+        "packaging planning reading service",
         "workers library",
         "fleet routes tenants",
         "server",

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from caudal.backends.executor import blocks_of_window
-from caudal.backends.native.planning import Division, KindSizes, divide, least_bytes
+from caudal.backends.native.planning import (
+    Division,
+    KindSizes,
+    divide,
+    division_of,
+    least_bytes,
+)
 
 GEMMA = KindSizes(16, 3 * 1024, ((512, 15 * 1024),), 0)  # in the shape of Gemma 3 270M
 HYBRID = KindSizes(16, 12 * 1024, (), 19 << 20)  # of Qwen3.5 0.8B
@@ -59,3 +65,31 @@ def test_sixteen_sequences_of_a_model_with_windows_take_a_quarter_of_full_keys_a
     assert needed <= full / 4
     divided = division(GEMMA, full // 4, 8192, running=16)
     assert divided.num_blocks * 16 >= 8192
+
+
+@pytest.mark.parametrize("sizes", [DENSE, GEMMA, HYBRID, BOTH])
+def test_all_sequences_are_as_long_as_asked_for_where_the_budget_suffices(sizes: KindSizes) -> None:
+    """Then less is kept of conversations that have ended, and all that is left over is for that."""
+    length, running = 32768, 4
+
+    def divided(budget: int) -> Division:
+        return divide(
+            sizes,
+            budget,
+            length,
+            max_num_seqs=running,
+            max_num_batched_tokens=256,
+            for_all=True,
+        )
+
+    blocks = running * length // 16
+    least = division_of(sizes, blocks, running, 256, 0)
+    budget = least.bytes(sizes)
+    assert divided(budget) == least
+    assert divided(budget - 1).num_blocks < blocks
+    more = divided(budget + (64 << 20))
+    assert more.num_blocks >= blocks
+    assert more.bytes(sizes) <= budget + (64 << 20)
+    assert sum(more.window_blocks) >= sum(least.window_blocks)
+    usual = division_of(sizes, blocks, running, 256)
+    assert divided(usual.bytes(sizes)) == usual == division(sizes, usual.bytes(sizes), length, 4)

@@ -21,6 +21,7 @@ from caudal.cli.cp import cp
 from caudal.cli.create import create
 from caudal.cli.launch import launch
 from caudal.cli.list import list_models
+from caudal.cli.plan import plan
 from caudal.cli.prune import prune
 from caudal.cli.ps import ps, stop
 from caudal.cli.pull import pull
@@ -160,6 +161,7 @@ app.command()(pull)
 app.command()(push)
 app.command("list")(list_models)
 app.command()(show)
+app.command()(plan)
 app.command()(verify)
 app.command()(create)
 app.command()(cp)

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from caudal import _native
 from caudal.conversion.mixes import FLOATS, MIXES, Mix, choose_types, find_mix, in_order
 from caudal.conversion.shapes import ModelShape
-from caudal.conversion.sources import Source, open_source
+from caudal.conversion.sources import Source, open_source, tensors_before
 from caudal.errors import ConversionError, ModelLoadError
 from caudal.formats.gguf_writer import GGUFWriter
+from caudal.formats.model_file import ModelFile
 from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tensor_types import FIRST_OWN_TYPE, TensorType
 from caudal.machine import usable_processors
@@ -97,12 +98,27 @@ def convert_model(
     return destination
 
 
+def tensors_as(file: ModelFile, quantisation: str) -> list[TensorInfo]:
+    """What a model's tensors become by a quantisation; nothing of them is read.
+
+    Raises:
+        ConversionError: There is no such quantisation.
+        ModelLoadError: A key is missing that the rules go by.
+    """
+    stored = tensors_before(file)
+    return _quantised(find_mix(quantisation), file, [stored[name] for name in in_order(stored)])
+
+
+def _quantised(mix: Mix, file: ModelFile, tensors: list[TensorInfo]) -> list[TensorInfo]:
+    types = choose_types(mix, ModelShape.of(file), tensors)
+    return [replace(tensor, type=types[tensor.name]) for tensor in tensors]
+
+
 def _tensors_to_write(source: Source, mix: Mix | None, *, requantise: bool) -> list[TensorInfo]:
     """What the tensors become, in the order in which they are written."""
     tensors = [source.tensors[name] for name in in_order(source.tensors)]
     if mix is not None:
-        types = choose_types(mix, ModelShape.of(source.file), tensors)
-        tensors = [replace(tensor, type=types[tensor.name]) for tensor in tensors]
+        tensors = _quantised(mix, source.file, tensors)
     for tensor in tensors:
         _check(source.file.tensor(tensor.name), tensor, requantise=requantise)
     return [TensorInfo(each.name, each.shape, each.type) for each in tensors]

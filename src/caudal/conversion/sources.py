@@ -79,7 +79,7 @@ def open_source(stored: StoredModel) -> Iterator[Source]:
 
 def _of_gguf(file: GGUFFile) -> Source:
     kept = {k: value for k, value in file.metadata.items() if not k.startswith(_OF_PARTS)}
-    return Source(file, kept, file.types, file.tensors)
+    return Source(file, kept, file.types, tensors_before(file))
 
 
 def _of_folder(name: str, folder: ModelFolder, model: FolderModel) -> Source:
@@ -95,8 +95,15 @@ def _of_folder(name: str, folder: ModelFolder, model: FolderModel) -> Source:
         file=model,
         metadata={**general, **model.metadata, **_keys_of_encoders(model), **tokenizer.values},
         types=tokenizer.types,
-        tensors={key: _stored_as(tensor) for key, tensor in model.tensors.items()},
+        tensors=tensors_before(model),
     )
+
+
+def tensors_before(file: ModelFile) -> Mapping[str, TensorInfo]:
+    """What a model's tensors become where nothing is asked for: those of a GGUF file are that."""
+    if isinstance(file, GGUFFile):
+        return file.tensors
+    return {name: _stored_as(tensor) for name, tensor in file.tensors.items()}
 
 
 def _keys_of_encoders(model: FolderModel) -> dict[str, MetadataValue]:

@@ -15,7 +15,6 @@ from caudal.formats.huggingface.model import FolderModel, open_folder
 from caudal.formats.lora.base import AdapterBase
 from caudal.formats.model_file import ModelFile
 from caudal.formats.old_latents import with_latents
-from caudal.formats.tensor_file import TensorFile
 from caudal.formats.tokenizer import Tokenizer
 from caudal.loading.recommended_sampling import recommended_sampling
 from caudal.models import ENCODERS, build_program
@@ -40,7 +39,7 @@ class ModelFiles:
         adapter_base: What adapters for it are checked against.
     """
 
-    weights: TensorFile
+    weights: ModelFile
     program: Program
     tokenizer: Tokenizer
     chat_template: ChatTemplate

@@ -136,6 +136,7 @@ def _affordable(sizes: KindSizes, limits: RunLimits, context_length: int) -> Div
         limits.max_model_len or min(context_length, CONVERSATION),
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
+        for_all=limits.max_model_len is not None and limits.kv_memory is not None,
     )
     tokens = limits.max_model_len or 2
     held = division.num_blocks * BLOCK_SIZE

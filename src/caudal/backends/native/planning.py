@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from caudal.backends.executor import blocks_of_window
-from caudal.models.program import Program, kv_bytes_per_token
+from caudal.models.program import KVLayer, Program, StateLayer, kv_bytes_per_token
 
 CONVERSATION = 4096
 """Tokens of a conversation that is taken for usual: so many of those fill all kinds alike."""
@@ -38,15 +39,38 @@ class KindSizes:
     @classmethod
     def of(cls, program: Program, block_size: int, bytes_per_element: int) -> KindSizes:
         """The sizes of a program's kinds."""
+        return cls.of_layers(
+            program.kv_layers,
+            program.state_layers,
+            block_size,
+            lambda layer: kv_bytes_per_token((layer,), bytes_per_element),
+        )
 
-        def token_bytes(window: int | None) -> int:
-            return kv_bytes_per_token(program.layers_in_pool(window), bytes_per_element)
+    @classmethod
+    def of_layers(
+        cls,
+        kv_layers: Sequence[KVLayer],
+        state_layers: Sequence[StateLayer],
+        block_size: int,
+        layer_bytes: Callable[[KVLayer], int],
+    ) -> KindSizes:
+        """The sizes of kinds of memory.
 
+        Args:
+            kv_layers: Layers that keep keys and values.
+            state_layers: Layers that keep a state.
+            block_size: Tokens of a block.
+            layer_bytes: Bytes of a token in a layer.
+        """
+        of_windows: dict[int | None, int] = {None: 0}
+        for layer in kv_layers:
+            of_windows[layer.window] = of_windows.get(layer.window, 0) + layer_bytes(layer)
+        token_bytes = of_windows.pop(None)
         return cls(
             block_size,
-            token_bytes(None),
-            tuple((window, token_bytes(window)) for window in program.windows),
-            sum(layer.floats for layer in program.state_layers) * BYTES_PER_STATE_ELEMENT,
+            token_bytes,
+            tuple(sorted((w, size) for w, size in of_windows.items() if w is not None)),
+            sum(layer.floats for layer in state_layers) * BYTES_PER_STATE_ELEMENT,
         )
 
 
@@ -73,7 +97,13 @@ class Division:
 
 
 def divide(
-    sizes: KindSizes, budget: int, length: int, *, max_num_seqs: int, max_num_batched_tokens: int
+    sizes: KindSizes,
+    budget: int,
+    length: int,
+    *,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    for_all: bool = False,
 ) -> Division:
     """As much of each kind as a budget suffices for.
 
@@ -86,6 +116,8 @@ def divide(
         length: Tokens that one sequence must be able to have.
         max_num_seqs: Most sequences that run at once.
         max_num_batched_tokens: Most tokens of an iteration.
+        for_all: Where the budget suffices for so many tokens of all sequences that may run at once,
+            they have them, and less is kept of conversations that have ended.
 
     Returns:
         The division; with fewer blocks than `length` tokens take where the budget is too small.
@@ -94,7 +126,7 @@ def divide(
 
     def most(running: int) -> Division:
         def of(num_blocks: int) -> Division:
-            return _division(sizes, num_blocks, running, max_num_batched_tokens)
+            return division_of(sizes, num_blocks, running, max_num_batched_tokens)
 
         low, high = 0, budget // (sizes.block_size * sizes.token_bytes)
         while low < high:
@@ -105,8 +137,24 @@ def divide(
                 high = middle - 1
         return of(low)
 
-    if most(max_num_seqs).num_blocks >= needed:
-        return most(max_num_seqs)
+    usual = most(max_num_seqs)
+    if for_all and usual.num_blocks < max_num_seqs * needed:
+
+        def keeping(kept: int) -> Division:
+            blocks = max_num_seqs * needed
+            return division_of(sizes, blocks, max_num_seqs, max_num_batched_tokens, kept)
+
+        if keeping(0).bytes(sizes) <= budget:
+            low, high = 0, max_num_seqs * needed
+            while low < high:
+                middle = (low + high + 1) // 2
+                if keeping(middle).bytes(sizes) <= budget:
+                    low = middle
+                else:
+                    high = middle - 1
+            return keeping(low)
+    if usual.num_blocks >= needed:
+        return usual
     fewest, enough = 0, max_num_seqs  # the most sequences that leave enough for that one
     while enough - fewest > 1:
         middle = (fewest + enough) // 2
@@ -119,10 +167,12 @@ def divide(
 
 def least_bytes(sizes: KindSizes, length: int) -> int:
     """Bytes that one sequence of so many tokens takes."""
-    return _division(sizes, -(-length // sizes.block_size), 0, 0).bytes(sizes)
+    return division_of(sizes, -(-length // sizes.block_size), 0, 0).bytes(sizes)
 
 
-def _division(sizes: KindSizes, num_blocks: int, running: int, batch: int) -> Division:
+def division_of(
+    sizes: KindSizes, num_blocks: int, running: int, batch: int, kept_blocks: int | None = None
+) -> Division:
     """What goes with so many blocks of the main pool.
 
     Args:
@@ -130,19 +180,22 @@ def _division(sizes: KindSizes, num_blocks: int, running: int, batch: int) -> Di
         num_blocks: Blocks of the main pool.
         running: Sequences that have windows and slots of their own; 0 for the least that one takes.
         batch: Tokens of an iteration.
+        kept_blocks: Blocks with conversations of which windows and snapshots are kept when they
+            have ended; None: all.
     """
+    kept_blocks = num_blocks if kept_blocks is None else kept_blocks
     conversation = CONVERSATION // sizes.block_size
     window_blocks = []
     for window, _ in sizes.windows:
         one = blocks_of_window(window, sizes.block_size) + 1  # one may be copied
         least = running * one + -(-batch // sizes.block_size) if running else one
         # Those of its end, and those of its last prompt's end.
-        kept = -(-num_blocks * min(2 * one, conversation) // conversation) if running else 0
+        kept = -(-kept_blocks * min(2 * one, conversation) // conversation) if running else 0
         # No sequence has more of them than it has of the main pool's.
         window_blocks.append(min(max(least, kept), num_blocks))
     num_slots = 0
     if sizes.slot_bytes:
         snapshots = 2 + CONVERSATION // SNAPSHOT_INTERVAL
-        kept = -(-num_blocks * snapshots // conversation) if running else 0
+        kept = -(-kept_blocks * snapshots // conversation) if running else 0
         num_slots = max(running + MOST_SPARE, kept) if running else 2
     return Division(num_blocks, tuple(window_blocks), num_slots)

@@ -1,0 +1,1 @@
+"""What a model takes, and what fits where, said before anything is loaded."""

@@ -1,0 +1,78 @@
+"""Types of keys and values, and the bytes that they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from caudal.backends.native.options import KVType
+from caudal.errors import ParameterError
+from caudal.models.program import KVLayer
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """A type that numbers of keys and values may have.
+
+    Attributes:
+        name: What it is called.
+        elements: Numbers of a block: those that share a scale, or 1.
+        bytes: Bytes of a block.
+    """
+
+    name: str
+    elements: int
+    bytes: int
+
+    @property
+    def is_available(self) -> bool:
+        """Whether models can be served with it here."""
+        return self.name in get_args(KVType)
+
+    @property
+    def text(self) -> str:
+        """What a number takes: `2 bytes`, or `34/32 bytes` where blocks have scales."""
+        if self.elements == 1:
+            return f"{self.bytes} byte{'s' if self.bytes != 1 else ''}"
+        return f"{self.bytes}/{self.elements} bytes"
+
+    def of_head(self, channels: int) -> int:
+        """Bytes of a head of so many channels: whole blocks."""
+        return -(-channels // self.elements) * self.bytes
+
+    def of_layer(self, layer: KVLayer) -> int:
+        """Bytes of a token in a layer."""
+        values = 0 if layer.latent else self.of_head(layer.channels_of_values)
+        return layer.kv_heads * (self.of_head(layer.head_dim) + values)
+
+
+KV_TYPES = {
+    each.name: each
+    for each in (
+        ElementType("f32", 1, 4),
+        ElementType("f16", 1, 2),
+        ElementType("bf16", 1, 2),
+        ElementType("fp8", 1, 1),
+        ElementType("q8", 32, 34),
+        ElementType("q4", 32, 18),
+    )
+}
+"""By name; `q8` and `q4` are blocks of 32 with a half-precision scale, as Q8_0 and Q4_0 are."""
+
+_OTHER_NAMES = {"q8_0": "q8", "q4_0": "q4", "fp16": "f16", "fp32": "f32", "fp8_e4m3": "fp8"}
+
+
+def find_kv_type(name: str) -> ElementType:
+    """A type by its name.
+
+    Raises:
+        ParameterError: There is none; names those that there are.
+    """
+    wanted = name.strip().lower()
+    found = KV_TYPES.get(_OTHER_NAMES.get(wanted, wanted))
+    if found is None:
+        raise ParameterError(
+            "kv_type",
+            f"{name!r:.40} is no type of keys and values; known are {', '.join(KV_TYPES)}",
+        )
+    return found

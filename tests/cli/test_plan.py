@@ -1,0 +1,102 @@
+"""`caudal plan` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from caudal.cli.app import app
+from references.reference import Recorded
+from references.weights import write_folder
+
+GIVEN = ("--layers", "32", "--kv-heads", "8", "--head-dim", "128", "--bandwidth", "40GB/s")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAUDAL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def plan(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["plan", *arguments])
+
+
+def test_figures_on_the_command_line() -> None:
+    result = plan(*GIVEN, "--parameters", "8B", "--quant", "Q4_K_M", "--memory", "24GiB")
+    assert result.exit_code == 0, result.output
+    assert "2 × 32 layers × 8 KV heads × 128 × 2 bytes = 128 KiB a token" in result.output
+    assert "8,192 tokens × 128 KiB = 1 GiB" in result.output
+    assert "8,000,000,000 × 4.5 bits" in result.output
+    assert "It fits in 24 GiB" in result.output
+    # 4.19 GiB of weights and 1 GiB of keys and values, at 40 GB/s.
+    assert "At most 7.18 tokens a second, at the end of 8,192 tokens" in result.output
+    assert "Prompts are bounded by arithmetic" in result.output
+    assert "caudal serve MODEL --kv-memory 1024MiB --max-num-seqs 1 --max-model-len 8192" in (
+        result.output
+    )
+
+
+def test_what_would_fit_is_said_where_it_does_not() -> None:
+    result = plan(*GIVEN, "--parameters", "8B", "--users", "20", "--memory", "24GiB")
+    assert "It doesn't fit in 24 GiB" in result.output
+    assert "fewer users: 7 users of 8,192 tokens" in result.output
+    assert re.search(r"less context: 3,\d{3} tokens for each of 20 users", result.output)
+    # 20 GiB besides leave 2.5 GiB, which 8 billion weights fit in by no more than 2.7 bits each.
+    assert "a smaller quantisation: Q2_K, whose weights take 2.44 GiB" in result.output
+    assert "more memory: 37.2 GiB" in result.output
+    assert "caudal serve" not in result.output
+
+
+def test_types_that_are_planned_for_and_not_there() -> None:
+    result = plan(*GIVEN, "--parameters", "8B", "--kv-type", "q8", "--flops", "1T")
+    assert "Caudal has no keys and values in q8: these are figures alone" in result.output
+    assert "× 34/32 bytes = 68 KiB a token" in result.output
+    assert "caudal serve" not in result.output
+    assert "Prompts: at most 62.5 tokens a second" in result.output
+
+
+def test_a_table_json_and_a_page_say_the_same(tmp_path: Path) -> None:
+    folder = write_folder(Recorded.read("gemma3"), tmp_path / "tiny")
+    page = tmp_path / "plan.html"
+    asked = (str(folder), "--ctx", "400", "--users", "3", "--bandwidth", "1GB/s")
+    result = plan(*asked, "--table", "--html", str(page))
+    assert result.exit_code == 0, result.output
+    assert "window of" in result.output
+    assert re.search(r"context +.*24 GiB +48 GiB +80 GiB", result.output)
+    found = json.loads(plan(*asked, "--json").output)
+    assert found["fits"] is True
+    needs = found["needs"]
+    assert needs["total"] == needs["weights"] + needs["kv_memory"] + needs["workspace"]
+    kv_memory = -(-needs["kv_memory"] // 2**20)
+    assert found["serve"][:2] == ["--kv-memory", f"{kv_memory}MiB"]
+    assert " ".join(["caudal serve", str(folder), *found["serve"]]) in result.output
+    assert {cell["context"] for cell in found["table"]} == {400, 512}
+    html = page.read_text()
+    assert html.count("<figure") == 3
+    assert "It fits in" in html
+    assert "Memory by users and context" in html
+    assert "http" not in html.replace("http://www.w3.org", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name a MODEL, or give its figures"),
+        (("smollm2", "--layers", "3"), "a MODEL says its figures itself"),
+        (("--layers", "3"), "--kv-heads and --head-dim, or with --latent"),
+        ((*GIVEN, "--parameters", "many"), "'many' is no number"),
+        ((*GIVEN, "--kv-type", "q9"), "'q9' is no type of keys and values"),
+        ((*GIVEN, "--ctx", "1"), "ctx must be 2 to"),
+        ((*GIVEN, "--quant", "Q9"), "there is no quantisation"),
+        (("smollm2",), "caudal pull smollm2"),
+    ],
+)
+def test_what_makes_no_sense_is_said(arguments: tuple[str, ...], said: str) -> None:
+    result = plan(*arguments)
+    assert result.exit_code != 0
+    assert said in " ".join(result.output.split())
