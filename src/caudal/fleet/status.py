@@ -37,6 +37,7 @@ def status_of(member: Member, now: float) -> ModelStatus:
     return ModelStatus(
         names=member.offer.names,
         state=state,
+        adapters=tuple(member.current_adapters()),
         service=service,
         size=member.offer.size,
         created=member.offer.created,

@@ -103,10 +103,10 @@ class RoutedModels(Models):
                     routes.append(replace(status, names=(definition.name,)))
                 else:
                     aliases.setdefault(status.names[0], []).append(definition.name)
-        models = [
-            replace(status, names=(*status.names, *aliases.get(status.names[0], ())))
-            for status in await self._models.statuses()
-        ]
+        models = []
+        for status in await self._models.statuses():
+            more = aliases.get(status.names[0], ())
+            models.append(replace(status, names=(*status.names, *more), aliases=more))
         return [*models, *routes]
 
     async def status(self, name: str) -> ModelStatus:

@@ -58,14 +58,17 @@ from caudal.server.openapi import (
     with_bodies,
 )
 from caudal.server.paths import canonical_path
+from caudal.server.quotas import Settling
 from caudal.server.recording import Recording
 from caudal.server.records import Records, RecordSink
 from caudal.server.request_ids import RequestIds
 from caudal.server.served_store import ServedStore
 from caudal.server.server_metrics import ServerMetrics
 from caudal.server.streaming import SERVER_SEND
+from caudal.server.tenancy import check_admin
 from caudal.server.waiting_for_models import ModelsOfRequests
 from caudal.service.models import Models
+from caudal.tenants.quotas import Quotas
 
 _ROUTERS = (
     (chat.router, OPENAI_FAILURES),
@@ -177,6 +180,8 @@ def create_app(
     app.state.allow_runtime_lora = allow_runtime_lora
     app.state.store = store
     counts = app.state.metrics = ServerMetrics(lambda name: name in models.names)
+    app.state.quotas = Quotas()
+    records.add(Settling())
     app.state.large_bodies = asyncio.Semaphore(1)
     records.add(counts)
     app.state.ignored_fields = IgnoredFields(counts.registry)
@@ -203,6 +208,8 @@ def create_app(
     @app.get("/metrics", response_class=PlainTextResponse, responses=OPENAI_FAILURES)
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus: of all models, or of the one that `?model=` names."""
+        if not access.open_metrics:
+            check_admin(request)
         name = request.query_params.get("model")
         figures = await scraped(models, counts.registry, name, vllm=vllm_metrics)
         return Response(figures, media_type=CONTENT_TYPE_LATEST)
@@ -228,7 +235,9 @@ def create_app(
     )
     app.add_middleware(ReadinessGate, is_ready=lambda: models.ready)
     if (keys := access.ring()) is not None:
-        app.add_middleware(KeyAuth, keys=keys, open_metrics=access.open_metrics)
+        app.add_middleware(
+            KeyAuth, keys=keys, quotas=app.state.quotas, open_metrics=access.open_metrics
+        )
     else:
         app.add_middleware(HostCheck, names=access.host_names, local_only=access.local_only)
     return app

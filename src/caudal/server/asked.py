@@ -16,9 +16,11 @@ from caudal.server.asking import RequestAsking
 from caudal.server.body import ARRIVED, BodyReader
 from caudal.server.field_names import field_names, set_field_names
 from caudal.server.ignored import note_ignored
+from caudal.server.quotas import take
 from caudal.server.records import record_of
 from caudal.server.streaming import run_until_disconnect
 from caudal.server.tenancy import tenant_of
+from caudal.server.tenant_models import TenantModels
 from caudal.server.waiting_for_models import models_of
 from caudal.service.adapted import AdaptedService
 from caudal.service.context import RequestContext
@@ -111,6 +113,7 @@ class AskReader(BodyReader[B]):
         """What the route is given: an `Asked`, unless a subclass says otherwise.
 
         Raises:
+            LimitError: The key has asked enough.
             UnknownModelError, UnsupportedTaskError: See `Models.resolve`.
             ParameterError: It asks for an adapter that isn't there.
         """
@@ -118,13 +121,15 @@ class AskReader(BodyReader[B]):
         record.asked_model = body.model
         context = replace(body.context(), arrived=request.scope[ARRIVED], request_id=record.id)
         context = tenant_of(request.scope).applied(context)
+        asking = RequestAsking(request, body)
+        take(request, body, asking)
         try:
-            found = await self._find(request, body, body.model, context)
+            found = await self._find(request, asking, body.model, context)
         except UnknownModelError:
             if request.app.state.strict_fields or not body.takes_any_model():
                 raise
             note_ignored(request, ["model"])
-            found = await self._find(request, body, None, context)
+            found = await self._find(request, asking, None, context)
         models_of(request.scope).keep(found)
         adapter = body.adapter(found.service)
         if adapter is not None:
@@ -133,10 +138,13 @@ class AskReader(BodyReader[B]):
         return Asked(request, body, found, context)
 
     async def _find(
-        self, request: Request, body: Any, name: str | None, context: RequestContext
+        self, request: Request, asking: RequestAsking, name: str | None, context: RequestContext
     ) -> Found:
         """Find a model; wait for it where it has to be loaded, as long as the client does."""
-        asking, keep_alive = RequestAsking(request, body), body.keep_alive
+        keep_alive: Any = asking.body.keep_alive
+        if keep_alive is not None and not tenant_of(request.scope).rules.admin:
+            note_ignored(request, ["keep_alive"])  # how long models stay is for others to say
+            keep_alive = None
         models = served_models(request).of_request(asking)
         found = models.find_now(name, self._task, keep_alive=keep_alive)
         if found is not None:
@@ -152,9 +160,10 @@ def asks(kind: Any, task: Task | None) -> Any:
 
 
 def served_models(request: Request) -> Models:
-    """The models of this application."""
+    """The models that there are to who asks."""
     models: Models = request.app.state.models
-    return models
+    rules = tenant_of(request.scope).rules
+    return TenantModels(models, rules) if rules.models else models
 
 
 async def queried_model(request: Request) -> Service:

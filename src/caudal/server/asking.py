@@ -25,11 +25,14 @@ class RequestAsking(Asking):
     Args:
         request: The request.
         body: What it says.
+
+    Attributes:
+        body: What it says.
     """
 
     def __init__(self, request: Request, body: ModelRequestBody) -> None:
         self._request = request
-        self._body = body
+        self.body = body
 
     def header(self, name: str) -> str | None:
         """See `Asking`."""
@@ -38,17 +41,17 @@ class RequestAsking(Asking):
     @cached_property
     def prompt_tokens(self) -> int:
         """See `Asking`."""
-        return estimated_tokens(self._body.prompt_parts(self._request))
+        return estimated_tokens(self.body.prompt_parts(self._request))
 
     async def sampling_params(self, model: Service) -> SamplingParams | None:
         """See `Asking`."""
-        body = self._body
+        body = self.body
         return await body.params_for(model) if isinstance(body, GenerationRequestBody) else None
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """See `Asking`; a stream gets comments meanwhile."""
         waiting = run_until_disconnect(self._request, work)
-        if not self._body.streams():
+        if not self.body.streams():
             return await waiting
         return await models_of(self._request.scope).streaming_while(waiting)
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caudal.server.errors import error_response
 from caudal.server.open_paths import OPEN_PATHS
-from caudal.server.tenancy import NOBODY, TENANT
+from caudal.server.quotas import quota_headers
+from caudal.server.tenancy import NOBODY, TENANT, tenant_of
 from caudal.tenants.keys import GivenKeys, admin_key
 from caudal.tenants.keys import checked_key as checked_key
+from caudal.tenants.quotas import Quotas
 from caudal.tenants.ring import KeyRing
 
 
@@ -53,9 +55,10 @@ class KeyAuth:
     the server says so already.
     """
 
-    def __init__(self, app: ASGIApp, keys: KeyRing, *, open_metrics: bool) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing, quotas: Quotas, *, open_metrics: bool) -> None:
         self._app = app
         self._keys = keys
+        self._quotas = quotas
         self._open = OPEN_PATHS | {"/metrics"} if open_metrics else OPEN_PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +73,18 @@ class KeyAuth:
                     await _refusal(scope)(scope, receive, send)
                     return
                 scope[TENANT] = NOBODY
-        await self._app(scope, receive, send)
+        tenant = tenant_of(scope)
+        if not tenant.rules.has_quota:
+            await self._app(scope, receive, send)
+            return
+
+        async def send_standings(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                standings = quota_headers(scope, self._quotas, tenant)
+                message["headers"] = [*message["headers"], *standings]
+            await send(message)
+
+        await self._app(scope, receive, send_standings)
 
 
 def _presented(scope: Scope) -> Iterator[bytes]:

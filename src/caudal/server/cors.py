@@ -20,13 +20,18 @@ ANY = "*"
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+")
 
 _REQUEST_HEADERS = re.compile(
-    r"accept|authorization|content-type|x-api-key|x-request-id|idempotency-key|user-agent"
+    r"accept|authorization|content-type|x-api-key|api-key|x-request-id|idempotency-key|user-agent"
     r"|anthropic-[a-z0-9-]+|openai-[a-z0-9-]+|x-stainless-[a-z0-9-]+"
 )
 """What pages may send: keys, ids, and what the official clients say of themselves."""
 
 _EXPOSED = (
     b"x-request-id, request-id, x-caudal-ignored, x-caudal-model, x-caudal-limit, retry-after"
+    b", x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests"
+    b", x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+    b", anthropic-ratelimit-requests-limit, anthropic-ratelimit-requests-remaining"
+    b", anthropic-ratelimit-requests-reset, anthropic-ratelimit-tokens-limit"
+    b", anthropic-ratelimit-tokens-remaining, anthropic-ratelimit-tokens-reset"
 )
 
 _MAX_AGE = "600"

@@ -17,6 +17,7 @@ from caudal.errors import LimitError
 from caudal.server.request_ids import request_id
 from caudal.server.trace_context import TraceParent, trace_parent
 from caudal.service.observed import WorkRecord
+from caudal.tenants.quotas import Admission
 
 logger = logging.getLogger("caudal.server")
 
@@ -46,6 +47,7 @@ class RequestRecord(WorkRecord):
         first_token: Seconds from arrival to the first token.
         seconds: From arrival to the end.
         failed_status: The status that would have been sent, of a failure after the begin.
+        admission: What its key's quotas have taken it for.
         ended: Whether all of this is final.
     """
 
@@ -66,6 +68,7 @@ class RequestRecord(WorkRecord):
     first_token: float | None = None
     seconds: float = 0.0
     failed_status: int | None = None
+    admission: Admission | None = None
     ended: bool = False
     _holders: int = 0
     _records: Records | None = None

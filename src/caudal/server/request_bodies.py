@@ -45,6 +45,18 @@ PROMPT_FIELDS = frozenset(
 """Fields of any API that make up prompts."""
 
 
+OUTPUT_FIELDS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
+"""Fields of any API that bound an answer, in tokens; below 0 is no bound."""
+
+OUTPUT_ESTIMATE = 1024
+"""What an answer is reckoned at that may have more tokens: most that may have many have few."""
+
+
+def estimated_output(bound: int, count: int = 1) -> int:
+    """About how many tokens so many answers have that are bounded so; below 0 is no bound."""
+    return count * (min(bound, OUTPUT_ESTIMATE) if bound >= 0 else OUTPUT_ESTIMATE)
+
+
 class ModelRequestBody(RequestObject):
     """A body that names a model. Each API says here what it calls things, and who asks."""
 
@@ -86,6 +98,10 @@ class ModelRequestBody(RequestObject):
         """
         return (part for name, part in self if name in PROMPT_FIELDS and part is not None)
 
+    def estimated_output(self) -> int:
+        """About how many tokens all of its answers may have together."""
+        return 0
+
     def field_names(self) -> FieldNames:
         """What this API calls the fields that errors blame."""
         return OUR_NAMES
@@ -113,6 +129,12 @@ class GenerationRequestBody(WorkRequestBody):
     def context(self) -> RequestContext:
         """How long it may take."""
         return RequestContext(timeout=self.timeout, first_token_timeout=self.first_token_timeout)
+
+    def estimated_output(self) -> int:
+        """About how many tokens all of its answers may have together."""
+        bounds = (getattr(self, name, None) for name in OUTPUT_FIELDS)
+        bound = next((each for each in bounds if each is not None), -1)
+        return estimated_output(bound, getattr(self, "n", None) or 1)
 
     def sampling_params(self, recommended: RecommendedSampling) -> SamplingParams:
         """Check the values and return them under the engine's names.

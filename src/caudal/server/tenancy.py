@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fastapi import Depends, Request
+from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from caudal.tenants.rules import ANYONE, KeyRules, Tenant
@@ -17,3 +19,18 @@ def tenant_of(scope: Scope) -> Tenant:
     """Whose request it is; `ANYONE`'s where no keys are set."""
     tenant: Tenant = scope.get(TENANT, ANYONE)
     return tenant
+
+
+def check_admin(request: Request) -> None:
+    """Raises 403 where a key may neither change the server nor see what others do."""
+    tenant = tenant_of(request.scope)
+    if not tenant.rules.admin:
+        raise HTTPException(
+            403,
+            f"The key {tenant.name!r} may use models only. Ask whoever runs this server, or send a "
+            "key with admin rights.",
+        )
+
+
+FOR_ADMINS = Depends(check_admin)
+"""A dependency of routes that are for those who may change the server."""

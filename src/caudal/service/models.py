@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -89,6 +89,8 @@ class ModelStatus:
     Attributes:
         names: Names that requests may use, its own first.
         state: Whether it is loaded.
+        aliases: Those of the names that are none of its own, but lead to it.
+        adapters: Names of the adapters that it has, or will have.
         service: What it does, where it is loaded.
         size: Bytes of its files; 0 where nobody knows.
         created: Unix time of its files, in seconds; 0 likewise.
@@ -112,6 +114,8 @@ class ModelStatus:
 
     names: Sequence[str]
     state: State
+    aliases: Collection[str] = ()
+    adapters: Collection[str] = ()
     service: Service | None = None
     size: int = 0
     created: int = 0

@@ -124,6 +124,7 @@ def _status(service: Service) -> ModelStatus:
     return ModelStatus(
         names=service.names,
         state="loaded",
+        adapters=[adapter.name for adapter in service.adapters],
         service=service,
         created=service.info.created,
         tasks=service.tasks,

@@ -48,6 +48,15 @@ class KeyRules:
     timeout: float | None = None
     admin: bool = False
 
+    @property
+    def has_quota(self) -> bool:
+        """Whether it is limited how much may be asked."""
+        return not (
+            self.requests_per_minute is None
+            and self.tokens_per_minute is None
+            and self.concurrent_requests is None
+        )
+
     def allows_model(self, name: str) -> bool:
         """Whether requests may use a name."""
         return not self.models or any(fnmatchcase(name, pattern) for pattern in self.models)

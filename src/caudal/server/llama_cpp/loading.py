@@ -10,8 +10,9 @@ from caudal.reading.fields import RequestObject
 from caudal.server.asked import served_models
 from caudal.server.body import json_body
 from caudal.server.streaming import run_until_disconnect
+from caudal.server.tenancy import FOR_ADMINS
 
-router = APIRouter()
+router = APIRouter(dependencies=[FOR_ADMINS])
 
 
 class NamedModel(RequestObject):

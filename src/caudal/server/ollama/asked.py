@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from caudal.errors import ParameterError
 from caudal.server.asked import AskReader, served_models
 from caudal.server.streaming import run_until_disconnect
+from caudal.server.tenancy import check_admin
 
 if TYPE_CHECKING:
     from caudal.models.program import Task
@@ -27,6 +28,7 @@ class OllamaReader(AskReader[Any]):
             raise ParameterError("model", "model is required")
         if not body.only_unloads:
             return await super().ask(request, body)
+        check_admin(request)
         await run_until_disconnect(request, served_models(request).unload(body.model))
         return body
 

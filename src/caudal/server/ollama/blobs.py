@@ -11,11 +11,12 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from caudal.server.served_store import ServedStore, changeable_store, served_store
+from caudal.server.tenancy import FOR_ADMINS
 from caudal.store import Store
 from caudal.store.incoming import WrongDigestError
 from caudal.store.oci import parse_digest
 
-router = APIRouter()
+router = APIRouter(dependencies=[FOR_ADMINS])
 
 _PIECES_AHEAD = 16
 """Of a body that may wait to be written: a piece is what a read of the socket gives."""

@@ -23,11 +23,12 @@ from caudal.server.ollama.streams import encoded_lines
 from caudal.server.openapi import STREAMED_LINES
 from caudal.server.served_store import changeable_store, take_note
 from caudal.server.streaming import JSONLines, run_until_disconnect
+from caudal.server.tenancy import FOR_ADMINS
 from caudal.store.names import parse_kept_name
 from caudal.workers.store_jobs import run_store_job
 from caudal.workers.store_messages import StoreJob
 
-router = APIRouter()
+router = APIRouter(dependencies=[FOR_ADMINS])
 
 _SUCCESS = {"status": "success"}
 

@@ -14,7 +14,7 @@ from caudal.sampling_params import MAX_LOGPROBS, RecommendedSampling, SamplingPa
 from caudal.server.ollama.messages import NO_IMAGES, OllamaMessage, read_messages
 from caudal.server.ollama.options import FIELD_NAMES, Options
 from caudal.server.ollama.tools import OllamaTool, read_tools, tool_field
-from caudal.server.request_bodies import GenerationRequestBody, ModelRequestBody
+from caudal.server.request_bodies import GenerationRequestBody, ModelRequestBody, estimated_output
 from caudal.service.info import TemplateInfo
 from caudal.service.naming import FieldNames
 from caudal.structured_outputs import StructuredOutputsParams
@@ -89,6 +89,11 @@ class AnswerBody(OllamaBody, GenerationRequestBody):
     def only_unloads(self) -> bool:
         """See `OllamaBody`."""
         return self.only_loads and self.keep_alive == 0
+
+    def estimated_output(self) -> int:
+        """See `ModelRequestBody`."""
+        bound = self.given_options.num_predict
+        return estimated_output(-1 if bound is None else bound)
 
     def sampling_params(self, recommended: RecommendedSampling) -> SamplingParams:
         """Check the values and return them under the engine's names.

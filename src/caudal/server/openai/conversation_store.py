@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 from caudal.server.encoding import encode_json
 from caudal.server.errors import UnknownConversationError, UnknownItemError
 from caudal.server.json_bounds import memory_of
+from caudal.server.shelf import TenantShelf
+from caudal.tenants.rules import ANYONE
 
 MAX_CONVERSATIONS = 1000
 MAX_BYTES = 256 * 2**20
@@ -57,56 +59,61 @@ class ConversationStore:
     """Keeps the conversations that were used last. For one thread.
 
     Args:
-        max_conversations: Most that are kept.
+        max_conversations: Most that are kept, of all tenants.
         max_bytes: Most memory that all of them may take: see `memory_of`.
     """
 
     def __init__(
         self, max_conversations: int = MAX_CONVERSATIONS, max_bytes: int = MAX_BYTES
     ) -> None:
-        self._max_conversations = max_conversations
-        self._max_bytes = max_bytes
-        self._kept: OrderedDict[str, Conversation] = OrderedDict()
+        self._shelf: TenantShelf[Conversation] = TenantShelf(max_conversations, max_bytes)
+        self._owner = ANYONE.id
+
+    def of(self, owner: str) -> ConversationStore:
+        """The same store, as one tenant sees it: with its own conversations."""
+        store = copy(self)
+        store._owner = owner
+        return store
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._shelf)
 
     def create(
         self, metadata: Mapping[str, str], items: Iterable[Mapping[str, Any]]
     ) -> Conversation:
         """Begin a conversation; those that were not used for longest make room for it."""
-        made = Conversation(f"conv_{uuid.uuid4().hex}", {})
-        self._kept[made.id] = made
-        self._add(made, items)
-        self.describe(made.id, metadata)
+        made = Conversation(f"conv_{uuid.uuid4().hex}", metadata, list(items))
+        made.size = _size(metadata) + sum(map(_size, made.items))
+        self._shelf.put(self._owner, made.id, made, made.size)
         return made
 
     def get(self, identity: str) -> Conversation:
         """Find a conversation; raises `UnknownConversationError`."""
-        found = self._kept.get(identity)
+        found = self._shelf.get(self._owner, identity)
         if found is None:
             raise UnknownConversationError(identity)
-        self._kept.move_to_end(identity)
         return found
 
     def describe(self, identity: str, metadata: Mapping[str, str]) -> None:
         """Replace the metadata; nothing where the conversation is gone."""
-        found = self._kept.get(identity)
+        found = self._shelf.get(self._owner, identity)
         if found is not None:
             found.size += _size(metadata) - _size(found.metadata)
             found.metadata = metadata
-            self._make_room()
+            self._shelf.resize(self._owner, identity, found.size)
 
     def extend(self, identity: str, items: Iterable[Mapping[str, Any]]) -> None:
         """Append items; nothing where the conversation is gone meanwhile."""
-        found = self._kept.get(identity)
+        found = self._shelf.get(self._owner, identity)
         if found is not None:
-            self._kept.move_to_end(identity)
-            self._add(found, items)
+            for item in items:
+                found.items.append(item)
+                found.size += _size(item)
+            self._shelf.resize(self._owner, identity, found.size)
 
     def delete(self, identity: str) -> None:
         """Forget a conversation; raises `UnknownConversationError`."""
-        if self._kept.pop(identity, None) is None:
+        if self._shelf.pop(self._owner, identity) is None:
             raise UnknownConversationError(identity)
 
     def delete_item(self, identity: str, item: str) -> Conversation:
@@ -115,19 +122,8 @@ class ConversationStore:
         gone = found.item(item)
         found.items = [each for each in found.items if each is not gone]
         found.size -= _size(gone)
+        self._shelf.resize(self._owner, identity, found.size)
         return found
-
-    def _add(self, conversation: Conversation, items: Iterable[Mapping[str, Any]]) -> None:
-        for item in items:
-            conversation.items.append(item)
-            conversation.size += _size(item)
-        self._make_room()
-
-    def _make_room(self) -> None:
-        while len(self._kept) > self._max_conversations or (
-            self._kept and sum(each.size for each in self._kept.values()) > self._max_bytes
-        ):
-            self._kept.popitem(last=False)
 
 
 def _size(value: Any) -> int:

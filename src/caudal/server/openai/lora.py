@@ -17,6 +17,7 @@ from caudal.reading.fields import RequestObject
 from caudal.server.asked import Asked, asks, served_models
 from caudal.server.body import json_body
 from caudal.server.request_bodies import ModelRequestBody
+from caudal.server.tenancy import FOR_ADMINS
 from caudal.server.waiting_for_models import models_of
 
 
@@ -30,7 +31,7 @@ def _allowed(request: Request) -> None:
         )
 
 
-router = APIRouter(dependencies=[Depends(_allowed)])
+router = APIRouter(dependencies=[FOR_ADMINS, Depends(_allowed)])
 
 
 class LoadAdapterRequest(ModelRequestBody):

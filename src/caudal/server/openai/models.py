@@ -12,9 +12,11 @@ from caudal.server.anthropic.errors import speaks_anthropic
 from caudal.server.anthropic.models import model_info, model_page
 from caudal.server.asked import served_models
 from caudal.server.ps import status_fields
+from caudal.server.tenancy import tenant_of
+from caudal.server.tenant_models import allowed_statuses
 from caudal.service.adapted import AdaptedService
 from caudal.service.facts import ServedFacts
-from caudal.service.models import ModelStatus
+from caudal.service.models import Models, ModelStatus
 from caudal.service.service import Service
 
 router = APIRouter()
@@ -23,8 +25,11 @@ router = APIRouter()
 @router.get("/v1/models")
 async def list_models(request: Request) -> dict[str, Any]:
     """The names that requests may use. In Anthropic's shape, where `anthropic-version` is sent."""
-    there = [each for each in await served_models(request).statuses() if not each.deleted]
-    statuses = list(_with_adapters(there))
+    models: Models = request.app.state.models
+    there = [each for each in await models.statuses() if not each.deleted]
+    rules = tenant_of(request.scope).rules
+    adapted = [each for each in _adapted(there) if rules.allows_any(each.names)]
+    statuses = [*allowed_statuses(there, rules), *adapted]
     if speaks_anthropic(request.scope):
         return model_page(statuses, request.query_params)
     cards = [_card(status, name) for status in statuses for name in status.names]
@@ -36,15 +41,14 @@ async def retrieve_model(name: str, request: Request) -> dict[str, Any]:
     """One model, loaded or not. Names may have slashes and colons."""
     status = await served_models(request).status(name)
     if name not in status.names:
-        status = next((each for each in _with_adapters([status]) if name in each.names), status)
+        status = next((each for each in _adapted([status]) if name in each.names), status)
     if speaks_anthropic(request.scope):
         return model_info(status, name)
     return _card(status, name)
 
 
-def _with_adapters(statuses: Sequence[ModelStatus]) -> Iterator[ModelStatus]:
-    """Models, and behind them the adapters that those have which are loaded."""
-    yield from statuses
+def _adapted(statuses: Sequence[ModelStatus]) -> Iterator[ModelStatus]:
+    """Models that are loaded, with each of their adapters."""
     for status in statuses:
         service = status.service
         for adapter in () if service is None else service.adapters:

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from copy import copy
 from functools import partial
 
 from caudal.errors import CaudalError, QueueFullError
 from caudal.server.encoding import encode_json
 from caudal.server.json_bounds import memory_of
 from caudal.server.openai.responses_output import Event, ResponseWriter
+from caudal.tenants.rules import ANYONE
 
 logger = logging.getLogger("caudal.server")
 
@@ -120,7 +122,14 @@ class BackgroundRuns:
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._runs: OrderedDict[str, BackgroundRun] = OrderedDict()
+        self._runs: OrderedDict[tuple[str, str], BackgroundRun] = OrderedDict()  # oldest first
+        self._owner = ANYONE.id
+
+    def of(self, owner: str) -> BackgroundRuns:
+        """The same runs, as one tenant sees them: its own, in the room of all."""
+        runs = copy(self)
+        runs._owner = owner
+        return runs
 
     def check_room(self) -> None:
         """Forget what has ended, as far as there is no room for it.
@@ -140,15 +149,15 @@ class BackgroundRuns:
 
     def add(self, run: BackgroundRun) -> None:
         """Keep a run that has begun."""
-        self._runs[run.writer.identity] = run
+        self._runs[self._owner, run.writer.identity] = run
 
     def get(self, identity: str) -> BackgroundRun | None:
         """The run of a response, where it is remembered."""
-        return self._runs.get(identity)
+        return self._runs.get((self._owner, identity))
 
     async def forget(self, identity: str) -> bool:
         """End and forget a run; returns whether there was one."""
-        run = self._runs.pop(identity, None)
+        run = self._runs.pop((self._owner, identity), None)
         if run is None:
             return False
         await run.cancel()

@@ -35,6 +35,7 @@ from caudal.server.openai.shared_fields import (
 )
 from caudal.server.openai.structured import CHAT_FORMS, FORMS_ELSEWHERE
 from caudal.server.request_bodies import GenerationRequestBody, ModelRequestBody
+from caudal.server.tenancy import tenant_of
 from caudal.service.naming import FieldNames
 from caudal.structured_outputs import StructuredOutputsParams
 
@@ -170,7 +171,8 @@ class InputFields(ModelRequestBody):
         Raises:
             ParameterError, UnknownConversationError: There is nothing of the kind.
         """
-        kept: ResponsesState = request.app.state.responses
+        state: ResponsesState = request.app.state.responses
+        kept = state.of(tenant_of(request.scope).id)
         conversation = kept.conversation_of(self)
         yield from kept.items_before(self) if conversation is None else conversation.items
         yield from super().prompt_parts(request)

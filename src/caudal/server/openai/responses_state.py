@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastapi import Request
@@ -16,6 +16,7 @@ from caudal.server.openai.responses_background import BackgroundRuns
 from caudal.server.openai.responses_items import AnyItem, ItemReference, read_stored
 from caudal.server.openai.responses_schema import InputFields
 from caudal.server.openai.responses_store import ResponseStore
+from caudal.server.tenancy import tenant_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,15 @@ class ResponsesState:
     responses: ResponseStore = field(default_factory=ResponseStore)
     conversations: ConversationStore = field(default_factory=ConversationStore)
     runs: BackgroundRuns = field(default_factory=BackgroundRuns)
+
+    def of(self, owner: str) -> ResponsesState:
+        """The same, as one tenant sees it: with what is its own."""
+        return replace(
+            self,
+            responses=self.responses.of(owner),
+            conversations=self.conversations.of(owner),
+            runs=self.runs.of(owner),
+        )
 
     def conversation_of(self, body: InputFields) -> Conversation | None:
         """The conversation that a request belongs to.
@@ -80,6 +90,6 @@ class ResponsesState:
 
 
 def responses_state(request: Request) -> ResponsesState:
-    """What this application keeps."""
+    """What this application keeps for who asks."""
     state: ResponsesState = request.app.state.responses
-    return state
+    return state.of(tenant_of(request.scope).id)

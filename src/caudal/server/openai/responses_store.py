@@ -5,14 +5,16 @@ A stored response holds its whole conversation: those before it may be deleted o
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from caudal.server.encoding import encode_json
 from caudal.server.errors import UnknownItemError, UnknownResponseError
 from caudal.server.json_bounds import memory_of
+from caudal.server.shelf import TenantShelf
+from caudal.tenants.rules import ANYONE
 
 MAX_RESPONSES = 1000
 MAX_BYTES = 256 * 2**20
@@ -41,35 +43,34 @@ class ResponseStore:
     """Keeps the responses that were used last. For one thread.
 
     Args:
-        max_responses: Most that are kept.
+        max_responses: Most that are kept, of all tenants.
         max_bytes: Most memory that all of them may take: see `memory_of`.
     """
 
     def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
-        self._max_responses = max_responses
-        self._max_bytes = max_bytes
-        self._stored: OrderedDict[str, tuple[StoredResponse, int]] = OrderedDict()
-        self._bytes = 0
+        self._shelf: TenantShelf[StoredResponse] = TenantShelf(max_responses, max_bytes)
+        self._owner = ANYONE.id
+
+    def of(self, owner: str) -> ResponseStore:
+        """The same store, as one tenant sees it: with its own responses."""
+        store = copy(self)
+        store._owner = owner
+        return store
 
     def __len__(self) -> int:
-        return len(self._stored)
+        return len(self._shelf)
 
     def add(self, stored: StoredResponse) -> None:
         """Keep a response; those that were not used for longest make room for it."""
         size = sum(memory_of(encode_json(part)) for part in (stored.response, stored.input_items))
-        self._stored[stored.response["id"]] = stored, size
-        self._bytes += size
-        while len(self._stored) > self._max_responses or self._bytes > self._max_bytes:
-            _, (_, dropped) = self._stored.popitem(last=False)
-            self._bytes -= dropped
+        self._shelf.put(self._owner, stored.response["id"], stored, size)
 
     def get(self, identity: str) -> StoredResponse:
         """Find a response; raises `UnknownResponseError`."""
-        found = self._stored.get(identity)
+        found = self._shelf.get(self._owner, identity)
         if found is None:
             raise UnknownResponseError(identity)
-        self._stored.move_to_end(identity)
-        return found[0]
+        return found
 
     def find_items(self, identities: Collection[str]) -> dict[str, Mapping[str, Any]]:
         """Items of stored conversations, by their ids.
@@ -79,7 +80,7 @@ class ResponseStore:
         """
         found: dict[str, Mapping[str, Any]] = {}
         named = set(identities)
-        for stored, _ in reversed(self._stored.values()):
+        for stored in self._shelf.values(self._owner):
             if len(found) == len(named):
                 break
             for item in stored.conversation:
@@ -92,7 +93,5 @@ class ResponseStore:
 
     def delete(self, identity: str) -> None:
         """Forget a response; raises `UnknownResponseError`."""
-        found = self._stored.pop(identity, None)
-        if found is None:
+        if self._shelf.pop(self._owner, identity) is None:
             raise UnknownResponseError(identity)
-        self._bytes -= found[1]
