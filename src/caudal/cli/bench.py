@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from caudal.cli import options
+from caudal.cli.bench_compare import compare
 from caudal.cli.bench_serve import serve
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def engine(
 
 
 app.command()(serve)
+app.command()(compare)
 
 
 def _grammar_table(report: GrammarReport) -> str:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import msgspec
 
 from caudal.bench.serving.answers import Answer
+from caudal.bench.serving.comparison import Row, compare, differences, setup
 from caudal.bench.serving.report import Phase, Report
 from caudal.bench.serving.statistics import STATISTICS
 from caudal.plots import (
     Axis,
+    Bars,
     Curve,
     Figure,
     Line,
     Section,
     Table,
+    bar_plot,
     line_plot,
     page,
     scatter_plot,
@@ -50,11 +50,79 @@ def report_page(report: Report) -> str:
     failures = _failures(named)
     if failures is not None:
         sections.append(Section(title="Failures", content=[failures]))
-    sections.append(Section(title="Setup", content=[setup_table({"": report})]))
+    sections.append(Section(title="Setup", content=[setup_table(report)]))
     lead = f"{report.target.model} at {report.target.url}, {report.created}"
     if not report.complete:
         lead += "; broken off, so the figures are of what came until then"
     return page(f"Load test: {report.settings.workload}", sections, lead=lead)
+
+
+def comparison_page(reports: Mapping[str, Report]) -> str:
+    """Several reports side by side, the first being what the others are compared with."""
+    phases = {name: report.main_phase() for name, report in reports.items()}
+    rows = compare(list(phases.values()))
+    content: list[str | Table | Figure] = [
+        _ratio_table(list(reports), rows),
+        _ratio_bars(reports, rows),
+    ]
+    sections = [Section(title="Ratios", content=content)]
+    if all(report.settings.sweep is not None for report in reports.values()):
+        sections.append(Section(title="Rates", content=_sweep(reports)))
+    sections.append(Section(title="Distributions", content=distributions(phases)))
+    sections.append(Section(title="Timeline", content=timeline(phases)))
+    differ = [[name, *values] for name, values in differences(list(reports.values())).items()]
+    table = Table(headings=["", *reports], rows=differ, words=True)
+    sections.append(Section(title="What differs", content=[table if differ else "Nothing."]))
+    return page("Load tests side by side", sections, lead=NOISE)
+
+
+NOISE = (
+    "In brackets is what chance may do, 95 % of the time, if requests are drawn anew from those "
+    "there were. What all requests of a run had in common isn't in it: run again to see that."
+)
+
+
+def _ratio_table(names: Sequence[str], rows: Sequence[Row]) -> Table:
+    headings = ["", names[0]]
+    for name in names[1:]:
+        headings += [name, f"{name} / {names[0]}", ""]
+    lines = []
+    for row in rows:
+        cells = [
+            f"{row.name} ({row.unit})",
+            _short(row.figures[0].value if row.figures[0] else None),
+        ]
+        for figure, ratio in zip(row.figures[1:], row.ratios, strict=True):
+            cells.append(_short(figure.value if figure else None))
+            if ratio is None:
+                cells += ["", ""]
+            else:
+                bounds = f"({ratio.low:.2f} to {ratio.high:.2f})"
+                cells += [f"{ratio.value:.2f} {bounds}", ratio.verdict]
+        lines.append(cells)
+    return Table(headings=headings, rows=lines)
+
+
+def _ratio_bars(reports: Mapping[str, Report], rows: Sequence[Row]) -> Figure:
+    shown = [row for row in rows if row.name.split()[-1] in ("p50", "p99", "tokens")]
+    bars = [
+        Bars(
+            name=name,
+            values=[ratio.value if (ratio := row.ratios[place]) else None for row in shown],
+            intervals=[
+                (ratio.low, ratio.high) if (ratio := row.ratios[place]) else None for row in shown
+            ],
+        )
+        for place, name in enumerate(list(reports)[1:])
+    ]
+    first = next(iter(reports))
+    return bar_plot(
+        f"Ratio to {first}",
+        [row.name for row in shown],
+        bars,
+        Axis(label="ratio"),
+        note="Latencies: lower is better; tokens a second: higher is.",
+    )
 
 
 def distributions(phases: Mapping[str, Phase]) -> list[str | Table | Figure]:
@@ -220,37 +288,10 @@ def _failures(phases: Mapping[str, Phase]) -> Table | None:
     return Table(headings=headings, rows=rows, words=True)
 
 
-def setup_table(reports: Mapping[str, Report]) -> Table:
-    """What was measured, and how; of several reports, only what differs."""
-    facts = {name: setup(report) for name, report in reports.items()}
-    keys = list(dict.fromkeys(key for each in facts.values() for key in each))
-    rows = [[key, *(each.get(key, "") for each in facts.values())] for key in keys]
-    if len(reports) > 1:
-        rows = [row for row in rows if len(set(row[1:])) > 1]
-    return Table(headings=["", *reports], rows=rows, words=True)
-
-
-def setup(report: Report) -> dict[str, str]:
-    """All that decides what a report says, by dotted names."""
-    whole = {
-        "server": msgspec.to_builtins(report.target),
-        "client": msgspec.to_builtins(report.client),
-        "load": msgspec.to_builtins(report.settings),
-        "energy": report.energy_missing or "measured",
-    }
-    return dict(_flat("", whole))
-
-
-def _flat(name: str, value: Any) -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [
-            pair
-            for key, each in value.items()
-            for pair in _flat(f"{name}.{key}" if name else str(key), each)
-        ]
-    if isinstance(value, list):
-        return [(name, " ".join(map(str, value)))]
-    return [(name, "" if value is None else str(value))]
+def setup_table(report: Report) -> Table:
+    """What was measured, and how."""
+    rows = [[name, value] for name, value in setup(report).items()]
+    return Table(headings=["", "is"], rows=rows, words=True)
 
 
 def _ms(seconds: float | None) -> str:
