@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from caudal.cli.options import read_size
-
 if TYPE_CHECKING:
     from caudal.planning.figures import ModelFigures
     from caudal.planning.speed import Machine
@@ -26,6 +24,17 @@ def _count(text: str) -> float:
     if match is None:
         raise typer.BadParameter(f"{text!r} is no number; write e.g. 70.6B or 135M")
     return float(match["number"]) * _UNITS[match["unit"].upper()]
+
+
+def _size(text: str) -> int:
+    """Bytes of a size such as `24GiB`."""
+    from caudal.errors import ParameterError
+    from caudal.loading.options import parse_size
+
+    try:
+        return parse_size(text)
+    except ParameterError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _whole(text: str) -> int:
@@ -63,7 +72,7 @@ def plan(
     memory: Annotated[
         int | None,
         typer.Option(
-            parser=read_size,
+            parser=_size,
             metavar="SIZE",
             help="Memory there is, e.g. 24GiB.  [default: this machine's]",
             show_default=False,
@@ -181,7 +190,7 @@ def plan(
     state_size: Annotated[
         int | None,
         typer.Option(
-            parser=read_size,
+            parser=_size,
             metavar="SIZE",
             help="What recurrent layers keep of a conversation, e.g. 19MiB.",
             rich_help_panel=_FIGURES,
