@@ -78,6 +78,7 @@ def troubled_server() -> Iterator[tuple[AnyServer, FakeLauncher]]:
         good=made(ScriptedExecutor(script=b"hello and goodbye")),
         late=made(ScriptedExecutor(seconds=0.1), request_timeout=0.05),
         failing=made(ScriptedExecutor(fail=fails)),
+        busy=made(ScriptedExecutor(script=b"x" * 20, seconds=0.02), max_num_seqs=1),
         broken=says("x", open_error=ModelLoadError("broken", "half of it is missing")),
         crashing=says("x"),
     ) as (server, launcher):
@@ -95,19 +96,21 @@ def traffic(server: AnyServer) -> Iterator[None]:
     """Requests of all kinds, until the end."""
     over = threading.Event()
 
-    def run() -> None:
+    def run(*models: str) -> None:
         while not over.wait(0.02):
-            ask(server, "good", stream=True)
-            ask(server, "late")
-            ask(server, "failing")
+            for model in models:
+                ask(server, model, stream=model == "good")
 
-    thread = threading.Thread(target=run)
-    thread.start()
+    kinds = [("good", "late", "failing"), *[("busy",)] * 3]
+    threads = [threading.Thread(target=run, args=kind) for kind in kinds]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         over.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
 
 
 def dashboard_queries() -> set[str]:

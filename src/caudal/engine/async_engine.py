@@ -175,6 +175,10 @@ class AsyncEngine:
         """The engine's statistics as of its latest iteration. Never waits."""
         return self._stats
 
+    def waiting_of_tenants(self) -> dict[str | None, int]:
+        """How many sequences of each tenant wait, of those that have any waiting. Never waits."""
+        return self._engine.waiting_of_tenants()
+
     @property
     def adapters(self) -> Sequence[EngineAdapter]:
         """The adapters that requests may ask for, in the order of loading. Never waits."""

@@ -285,6 +285,10 @@ class Engine:
         """Tell others that take turns not to wait for the next iteration: nothing asks for one."""
         self._turns.leave()
 
+    def waiting_of_tenants(self) -> dict[str | None, int]:
+        """How many sequences of each tenant wait. Safe to call from other threads."""
+        return self._scheduler.waiting_of_tenants()
+
     def stats(self) -> EngineStats:
         """A snapshot of what the engine holds and has done."""
         pool = self._memory.pool

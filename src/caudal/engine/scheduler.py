@@ -74,6 +74,14 @@ class Scheduler:
         """Those of a tenant. Safe to call from other threads."""
         return sum(lane.waiting.tenants.num_waiting(tenant) for lane in self._lanes.values())
 
+    def waiting_of_tenants(self) -> dict[str | None, int]:
+        """Sequences that have never run, of tenants that have any. Safe to call likewise."""
+        waiting: dict[str | None, int] = {}
+        for lane in self._lanes.values():
+            for tenant, number in lane.waiting.tenants.all_waiting():
+                waiting[tenant] = waiting.get(tenant, 0) + number
+        return waiting
+
     def waiting_weights(self) -> dict[str | None, float]:
         """The weights of tenants that have something waiting. Safe to call from other threads."""
         pooling, generating = (lane.waiting.tenants.weights() for lane in self._lanes.values())

@@ -14,7 +14,7 @@ preemption, which is nobody's wish.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from caudal.engine.sequence import Sequence
 
@@ -95,6 +95,12 @@ class Tenants:
         """Sequences of a tenant that have never run. Safe to call from other threads."""
         account = self._accounts.get(tenant)
         return 0 if account is None else account.num_waiting
+
+    def all_waiting(self) -> Iterator[tuple[str | None, int]]:
+        """The tenants that have something waiting, and how much. Safe to call likewise."""
+        for tenant, account in list(self._accounts.items()):
+            if number := account.num_waiting:
+                yield tenant, number
 
     def weights(self) -> dict[str | None, float]:
         """The weights of tenants that have something waiting. Safe to call from other threads."""

@@ -14,12 +14,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from caudal import __version__
 from caudal.server.records import RequestRecord
+from caudal.service.engine_collector import NOBODY
 
 OTHER = "other"
 """Stands for all values of a label beyond the first `MAX_VALUES`."""
-
-NOBODY = "anyone"
-"""The tenant of who needs no key."""
 
 MAX_VALUES = 200
 """Of a label whose values aren't known beforehand: each is a series in Prometheus, for ever."""

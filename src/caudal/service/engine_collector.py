@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client.core import (
@@ -14,9 +14,13 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.histogram import Histogram, HistogramCounts
 from caudal.engine.stats import EngineStats, PoolUse
 from caudal.loading.packaged import OWN_ADAPTER
+
+NOBODY = "anyone"
+"""The tenant of who needs no key."""
 
 _STATES = ("used", "cached", "free")
 
@@ -55,11 +59,11 @@ class EngineCollector(Collector):
     """Reads the engine at scrape time: nothing is counted twice, and nothing per token.
 
     Args:
-        stats: Takes a snapshot of the engine.
+        engine: The engine.
     """
 
-    def __init__(self, stats: Callable[[], EngineStats]) -> None:
-        self._stats = stats
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
 
     def describe(self) -> list[Metric]:
         """Nothing in advance: registering the collector must not take a snapshot."""
@@ -67,7 +71,7 @@ class EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """One snapshot as metrics. What this model hasn't got has a name all the same."""
-        stats = self._stats()
+        stats = self._engine.stats()
         yield from self._memory(stats)
         gauges = {
             "requests_waiting": ("Sequences in the queue.", stats.waiting),
@@ -105,6 +109,14 @@ class EngineCollector(Collector):
             if adapter != OWN_ADAPTER:
                 adapters.add_metric([adapter], requests)
         yield adapters
+        tenants = GaugeMetricFamily(
+            "caudal_tenant_requests_waiting",
+            "Sequences in the queue, by tenant; of those that have any there.",
+            labels=["tenant"],
+        )
+        for tenant, number in self._engine.waiting_of_tenants().items():
+            tenants.add_metric([tenant or NOBODY], number)
+        yield tenants
 
     def _memory(self, stats: EngineStats) -> Iterator[Metric]:
         blocks = PoolUse(

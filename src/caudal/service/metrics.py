@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.request import SequenceUpdate
-from caudal.engine.stats import EngineStats
 from caudal.formats.template_workers import TemplateProcesses
 from caudal.service.context import RequestContext
 from caudal.service.engine_collector import EngineCollector, HistogramCollector
@@ -44,15 +44,13 @@ class ServiceMetrics:
     """What Prometheus sees: times and ends of requests, and the engine's counts as they stand.
 
     Args:
-        stats: Takes a snapshot of the engine; called once per scrape.
+        engine: The model's; asked once per scrape.
         templates: Tells how the processes that templates run in are doing; likewise.
     """
 
-    def __init__(
-        self, stats: Callable[[], EngineStats], templates: Callable[[], TemplateProcesses]
-    ) -> None:
+    def __init__(self, engine: AsyncEngine, templates: Callable[[], TemplateProcesses]) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(EngineCollector(stats))
+        self._registry.register(EngineCollector(engine))
         self._registry.register(_TemplateCollector(templates))
         self._requests = Counter(
             "caudal_requests_finished",

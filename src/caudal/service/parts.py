@@ -131,7 +131,7 @@ class ServiceParts:
             # users never need it.
             from caudal.service.metrics import ServiceMetrics
 
-            metrics = ServiceMetrics(engine.stats, lambda: chat.processes)
+            metrics = ServiceMetrics(engine, lambda: chat.processes)
             embedder = Embedder.of(loaded, engine, metrics.observe_queue_time)
         names = tuple(names or [loaded.name])
         return cls(
