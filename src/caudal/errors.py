@@ -322,6 +322,13 @@ class RequestTimeoutError(LimitError):
         super().__init__(limit, message, status=504, retry_after=retry_after)
 
 
+class KeyRevokedError(CaudalError):
+    """The key of a request isn't one any more."""
+
+    def __init__(self) -> None:
+        super().__init__("The API key of this request has been revoked, or has expired.")
+
+
 class EngineDeadError(CaudalError):
     """The engine stopped after an internal failure and takes no more requests."""
 

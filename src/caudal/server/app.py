@@ -62,6 +62,7 @@ from caudal.server.quotas import Settling
 from caudal.server.recording import Recording
 from caudal.server.records import Records, RecordSink
 from caudal.server.request_ids import RequestIds
+from caudal.server.revoking import Revocable, Revocation
 from caudal.server.served_store import ServedStore
 from caudal.server.server_metrics import ServerMetrics
 from caudal.server.streaming import SERVER_SEND
@@ -225,6 +226,11 @@ def create_app(
         return Response(await document.encoded(), media_type="application/json")
 
     install_error_handlers(app)
+    keys = access.ring()
+    if keys is not None:
+        revocation = Revocation(keys)
+        records.add(revocation)
+        app.add_middleware(Revocable, revocation=revocation)
     app.add_middleware(IgnoredHeader)
     app.add_middleware(ModelsOfRequests)
     app.add_middleware(
@@ -234,7 +240,7 @@ def create_app(
         max_bytes_of_files=limits.file_bytes,
     )
     app.add_middleware(ReadinessGate, is_ready=lambda: models.ready)
-    if (keys := access.ring()) is not None:
+    if keys is not None:
         app.add_middleware(
             KeyAuth, keys=keys, quotas=app.state.quotas, open_metrics=access.open_metrics
         )

@@ -23,6 +23,7 @@ from caudal.errors import (
     ConversionError,
     EngineDeadError,
     InputTooLongError,
+    KeyRevokedError,
     LimitError,
     ModelLoadError,
     ModelNameError,
@@ -212,6 +213,8 @@ def describe(error: CaudalError) -> Failure:
             return Failure(404, "conversation")
         case UnknownItemError():
             return Failure(404, "input")
+        case KeyRevokedError():
+            return Failure(401, code="invalid_api_key")
         case LimitError():
             after = error.retry_after
             return Failure(error.status, None, _limit_code(error), error.limit, after)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from caudal.errors import CaudalError, RequestTimeoutError
 from caudal.service.answers import (
@@ -83,6 +84,7 @@ class WorkRecord:
             monotonic clock; None where they are told as a whole.
         outcome: How its answers ended, the worst of them; None where there have been none.
         failure: Why, where one has failed.
+        reading: Its answers that haven't ended.
     """
 
     model: str | None = None
@@ -97,6 +99,7 @@ class WorkRecord:
     first_answer: float | None = None
     outcome: Outcome | None = None
     failure: Exception | None = None
+    reading: set[_ObservedAnswer[Any]] = field(default_factory=set)
 
     @property
     def timings(self) -> Timings:
@@ -119,6 +122,11 @@ class WorkRecord:
         """An answer has ended so."""
         if self.outcome is None or _WORST_FIRST.index(outcome) < _WORST_FIRST.index(self.outcome):
             self.outcome = outcome
+
+    def interrupt(self, error: Exception) -> None:
+        """End its answers with an error, as if their model had failed."""
+        for answer in list(self.reading):
+            answer.interrupt(error)
 
     def note_failure(self, error: Exception) -> None:
         """An answer has failed."""
@@ -222,6 +230,15 @@ class _ObservedAnswer(Generic[D]):
         self._is_first = is_first
         self._reasons: list[str] = []
         self._noted = False
+        self._reader: asyncio.Task[Any] | None = None  # while it waits for the model
+        self._interruption: Exception | None = None
+        record.reading.add(self)
+
+    def interrupt(self, error: Exception) -> None:
+        """Have whoever reads its deltas get an error now, in place of those to come."""
+        self._interruption = error
+        if self._reader is not None:
+            self._reader.cancel()
 
     @property
     def prompt(self) -> SubmittedPrompt:
@@ -241,7 +258,11 @@ class _ObservedAnswer(Generic[D]):
     async def deltas(self) -> AsyncGenerator[list[D], None]:
         """See `RunningText.deltas`."""
         record, reasons = self._record, self._reasons
+        task = self._reader = asyncio.current_task()
+        assert task is not None
         try:
+            if self._interruption is not None:
+                raise self._interruption
             async with contextlib.aclosing(self._stream()) as stream:
                 async for deltas in stream:
                     if record.first_answer is None:
@@ -249,11 +270,22 @@ class _ObservedAnswer(Generic[D]):
                     for delta in deltas:
                         if delta.finish_reason is not None:
                             reasons.append(delta.finish_reason)
+                    self._reader = None
                     yield deltas
+                    if self._interruption is not None:
+                        raise self._interruption
+                    self._reader = task
+        except asyncio.CancelledError:
+            # Whether somebody wanted the task itself to end, or only what it reads.
+            if self._interruption is None or task.uncancel() > 0:
+                raise
+            self._note(self._interruption)
+            raise self._interruption from None
         except Exception as error:
             self._note(error)
             raise
         finally:
+            self._reader = None
             self._note()
 
     async def aclose(self) -> None:
@@ -268,9 +300,10 @@ class _ObservedAnswer(Generic[D]):
             return
         self._noted = True
         record, reasons = self._record, self._reasons
+        record.reading.discard(self)
         record.note_usage(self._answer.usage, with_unused=self._is_first)
         record.finish_reasons += reasons
-        if error is not None:
+        if error is not None and error is not self._interruption:
             record.note_failure(error)
         elif len(reasons) < self._count:
             record.note_outcome("cancelled")
