@@ -27,7 +27,7 @@ LAYERS: Sequence[frozenset[str]] = [
         "chat loading",
         "packaging planning reading service",
         "workers library",
-        "fleet routes tenants",
+        "batches fleet routes tenants",
         "server",
         OFFERED,
         "bench configuration launch",

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from caudal.errors import ModelLoadError
+from caudal.server.batch_state import BatchHome
 from support.fake_launcher import FakeRunning
 from support.made_up_models import says, serving
 
@@ -22,11 +23,12 @@ ROWS = [
 ]
 
 
-def test_the_page_has_what_a_server_shows(monkeypatch: pytest.MonkeyPatch):
+def test_the_page_has_what_a_server_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Every name with its type and labels, in both directions, vLLM's names too."""
     monkeypatch.setattr(FakeRunning, "process_id", os.getpid())
     broken = says("b", open_error=ModelLoadError("b", "is broken"))
-    with serving(app={"vllm_metrics": True}, a=says("a"), b=broken) as (server, _):
+    options = {"vllm_metrics": True, "batch_home": BatchHome(tmp_path)}
+    with serving(app=options, a=says("a"), b=broken) as (server, _):
         for name, status in (("a", 200), ("b", 500)):
             body = {"model": name, "prompt": "x"}
             assert server.http.post("/v1/completions", json=body).status_code == status

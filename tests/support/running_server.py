@@ -147,11 +147,13 @@ def _running(
     limits = limits or ServerLimits()
     app = create_app(models, access=access, limits=limits, **options)
     config = ServerConfig(around(app), limits)
-    server = Server(config, models, app.state.metrics)
+    server = Server(config, models, app.state.metrics, batches=app.state.batches)
     ready = threading.Event()
 
     async def serve() -> None:
         await start()
+        if app.state.batches is not None:
+            await app.state.batches.start()
         ready.set()
         await server.serve(sockets=[sock])
         await models.shutdown()

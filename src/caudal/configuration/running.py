@@ -15,6 +15,7 @@ from caudal.routes.configuration import read_routes
 from caudal.routes.routed_models import RoutedModels
 from caudal.routes.rules import Routes
 from caudal.server import serving
+from caudal.server.batch_state import BatchHome
 from caudal.server.reloading import Reloader
 from caudal.server.served_store import ServedStore
 from caudal.store import Store
@@ -108,6 +109,7 @@ def run_server(
         strict_fields=given.strict_fields,
         allow_runtime_lora=given.allow_runtime_lora,
         ollama=ollama_sock,
+        batch_home=BatchHome(store.home),
         store=ServedStore(store, pieces.no_changes(settings, access, named)),
         reloader=reloader,
         vllm_metrics=given.vllm_metrics,

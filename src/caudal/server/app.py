@@ -15,6 +15,8 @@ from caudal import __version__
 from caudal.server import about, ps
 from caudal.server.anthropic import messages
 from caudal.server.auth import Access, KeyAuth
+from caudal.server.batch_lines import LineCalls
+from caudal.server.batch_state import BatchHome, make_service
 from caudal.server.cors import Cors
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
@@ -35,10 +37,12 @@ from caudal.server.ollama import embed as ollama_embed
 from caudal.server.ollama import generate as ollama_generate
 from caudal.server.ollama import listing as ollama_listing
 from caudal.server.openai import (
+    batches,
     chat,
     completions,
     conversations,
     embeddings,
+    files,
     lora,
     rerank,
     responses,
@@ -66,7 +70,7 @@ from caudal.server.revoking import Revocable, Revocation
 from caudal.server.served_store import ServedStore
 from caudal.server.server_metrics import ServerMetrics
 from caudal.server.streaming import SERVER_SEND
-from caudal.server.tenancy import check_admin
+from caudal.server.tenancy import check_admin, scope_within
 from caudal.server.waiting_for_models import ModelsOfRequests
 from caudal.service.models import Models
 from caudal.tenants.quotas import Quotas
@@ -79,6 +83,8 @@ _ROUTERS = (
     (embeddings.router, OPENAI_FAILURES),
     (rerank.router, OPENAI_FAILURES),
     (conversations.router, OPENAI_FAILURES),
+    (files.router, OPENAI_FAILURES),
+    (batches.router, OPENAI_FAILURES),
     (ollama_chat.router, OLLAMA_FAILURES),
     (ollama_generate.router, OLLAMA_FAILURES),
     (ollama_embed.router, OLLAMA_FAILURES),
@@ -146,6 +152,7 @@ def create_app(
     store: ServedStore | None = None,
     sinks: Iterable[RecordSink] = (),
     vllm_metrics: bool = False,
+    batch_home: BatchHome | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -159,6 +166,8 @@ def create_app(
         store: Where the models are, for those who manage them.
         sinks: Who is told of requests that have ended; `app.state.records` takes more.
         vllm_metrics: `/metrics` has models' figures under vLLM's names, too.
+        batch_home: Where files and batches are kept; None: nowhere. Whoever serves the application
+            starts and stops what then is at `state.batches`.
     """
     access = access or Access()
     limits = limits or ServerLimits()
@@ -183,6 +192,7 @@ def create_app(
     counts = app.state.metrics = ServerMetrics(lambda name: name in models.names)
     app.state.quotas = Quotas()
     records.add(Settling())
+    app.state.origins = frozenset(access.origins)
     app.state.large_bodies = asyncio.Semaphore(1)
     records.add(counts)
     app.state.ignored_fields = IgnoredFields(counts.registry)
@@ -238,8 +248,13 @@ def create_app(
         max_bytes=limits.body_bytes,
         max_bytes_of_all=limits.all_bodies_bytes,
         max_bytes_of_files=limits.file_bytes,
+        max_bytes_of_uploads=limits.upload_bytes,
     )
     app.add_middleware(ReadinessGate, is_ready=lambda: models.ready)
+    app.state.batches = None
+    if batch_home is not None:
+        calls = LineCalls(app, lambda tenant: scope_within(keys, tenant))
+        app.state.batches = make_service(batch_home, calls, counts.registry)
     if keys is not None:
         app.add_middleware(
             KeyAuth, keys=keys, quotas=app.state.quotas, open_metrics=access.open_metrics

@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 
 from caudal.errors import ModelUnavailableError, UnknownModelError
 from caudal.server.asking import RequestAsking
+from caudal.server.batch_lines import BATCH_LINE, context_of_line
 from caudal.server.body import ARRIVED, BodyReader
 from caudal.server.field_names import field_names, set_field_names
 from caudal.server.ignored import note_ignored
@@ -119,10 +120,13 @@ class AskReader(BodyReader[B]):
         """
         record = record_of(request.scope)
         record.asked_model = body.model
-        context = replace(body.context(), arrived=request.scope[ARRIVED], request_id=record.id)
-        context = tenant_of(request.scope).applied(context)
+        own = replace(body.context(), arrived=request.scope[ARRIVED], request_id=record.id)
+        context = tenant_of(request.scope).applied(own)
         asking = RequestAsking(request, body)
-        take(request, body, asking)
+        if BATCH_LINE in request.scope:
+            context = context_of_line(own, context)
+        else:
+            take(request, body, asking)
         try:
             found = await self._find(request, asking, body.model, context)
         except UnknownModelError:

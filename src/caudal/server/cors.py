@@ -99,6 +99,20 @@ class Cors:
         await app(scope, receive, send_with_headers)
 
 
+def is_of_foreign_page(headers: Headers, origins: Collection[str]) -> bool:
+    """Whether a request is of a web page that isn't the server's own, nor one that may use it.
+
+    Args:
+        headers: The request's.
+        origins: As `Cors` has them.
+    """
+    origin = headers.get("origin")
+    if origin is None:
+        return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+    own = origin.partition("://")[2] == headers.get("host")
+    return not own and ANY not in origins and origin.lower() not in origins
+
+
 def _preflight(headers: Headers, method: str) -> Response:
     """What a page may send. Needs no key: a browser asks this of its own accord."""
     asked = headers.get("access-control-request-headers", "").split(",")

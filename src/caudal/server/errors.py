@@ -15,6 +15,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
+from caudal.batches.errors import (
+    BatchesElsewhereError,
+    BatchStateError,
+    NoRoomError,
+    UnknownBatchError,
+    UnknownFileError,
+)
 from caudal.errors import (
     AdapterExistsError,
     AdapterNotFoundError,
@@ -60,6 +67,12 @@ LIMIT_HEADER = "x-caudal-limit"
 
 UNAVAILABLE_SECONDS = 1
 """After which it is sensible to ask again for what isn't there now and may be there then."""
+
+NO_ROOM = 507
+"""The status of what can't be stored."""
+
+_DONT_RETRY = {"x-should-retry": "false"}
+"""Tells the official clients, which else send anew what was answered with a status of the 500s."""
 
 _ROUTES = {
     "generate": "/v1/chat/completions and /v1/completions",
@@ -215,6 +228,16 @@ def describe(error: CaudalError) -> Failure:
             return Failure(404, "input")
         case KeyRevokedError():
             return Failure(401, code="invalid_api_key")
+        case UnknownFileError():
+            return Failure(404, "id")
+        case UnknownBatchError():
+            return Failure(404)
+        case BatchStateError():
+            return Failure(409)
+        case NoRoomError():
+            return Failure(NO_ROOM, code="insufficient_storage", limit=error.limit)
+        case BatchesElsewhereError():
+            return Failure(503, code="files_elsewhere")
         case LimitError():
             after = error.retry_after
             return Failure(error.status, None, _limit_code(error), error.limit, after)
@@ -276,6 +299,7 @@ def caudal_error_response(scope: Scope, error: CaudalError) -> JSONReply:
         message,
         param=param,
         code=failure.code,
+        headers=_DONT_RETRY if failure.status == NO_ROOM else None,
         limit=failure.limit,
         retry_after=failure.retry_after,
         kind=_VLLM_KINDS.get(type(error)),

@@ -17,6 +17,11 @@ _ALWAYS = OPEN_PATHS | {"/metrics"}
 
 FILES = "/api/blobs/"
 """Where files are sent to."""
+BLOBS = "/api/blobs/"
+"""Where files for the store are sent to."""
+
+UPLOADS = "/v1/files"
+"""Where files for batches are."""
 
 
 class ReadinessGate:
@@ -44,26 +49,32 @@ class BodyLimit:
     """Answers 413 to bodies over `max_bytes`, announced or not, without reading them whole; and 503
     where all bodies under way together are over `max_bytes_of_all`.
 
-    A body counts until its request is answered. Files for the store go to the disk piece by piece:
-    they have a limit of their own, `max_bytes_of_files`, and don't count.
+    A body counts until its request is answered. Files go to the disk piece by piece: they have
+    limits of their own, `max_bytes_of_files` for the store and `max_bytes_of_uploads` for batches,
+    and don't count.
     """
 
     def __init__(
-        self, app: ASGIApp, max_bytes: int, max_bytes_of_all: int, max_bytes_of_files: int
+        self,
+        app: ASGIApp,
+        max_bytes: int,
+        max_bytes_of_all: int,
+        max_bytes_of_files: int,
+        max_bytes_of_uploads: int,
     ) -> None:
         self._app = app
         self._max_bytes = max_bytes
         self._max_bytes_of_all = max_bytes_of_all
         self._max_bytes_of_files = max_bytes_of_files
+        self._max_bytes_of_uploads = max_bytes_of_uploads
         self._bytes_of_all = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        is_file = scope["path"].startswith(FILES)
-        max_bytes = self._max_bytes_of_files if is_file else self._max_bytes
-        limit = "max_file" if is_file else "max_body"
+        max_bytes, limit = self._limit_of(scope["path"])
+        is_file = limit != "max_body"
         message = f"The body is larger than the limit of {max_bytes} bytes."
         announced = Headers(scope=scope).get("content-length", "0")
         if announced.isdigit() and int(announced) > max_bytes:
@@ -93,3 +104,11 @@ class BodyLimit:
             await self._app(scope, limited_receive, send)
         finally:
             self._bytes_of_all -= 0 if is_file else received
+
+    def _limit_of(self, path: str) -> tuple[int, str]:
+        """How large a body may be, and what the limit is called."""
+        if path.startswith(BLOBS):
+            return self._max_bytes_of_files, "max_file"
+        if path == UPLOADS:
+            return self._max_bytes_of_uploads, "max_upload"
+        return self._max_bytes, "max_body"

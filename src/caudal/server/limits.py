@@ -23,6 +23,7 @@ class ServerLimits:
         body_bytes: Largest body: several times the text of a prompt of a million tokens.
         all_bodies_bytes: Of the bodies of all requests that are being read or answered.
         file_bytes: Largest file that is sent for the store, where clients may change that.
+        upload_bytes: Largest form with a file for a batch.
         unread_seconds: How long an answer's next bytes may wait for their reader.
         min_rate: Bytes per second of which a body or a reader has to be capable.
         linger_seconds: How long a client that is still sending has to read why it is refused.
@@ -40,6 +41,7 @@ class ServerLimits:
     body_bytes: int = 32 * 2**20
     all_bodies_bytes: int = 256 * 2**20
     file_bytes: int = 2**41
+    upload_bytes: int = 512 * 2**20
     unread_seconds: float = 60.0
     min_rate: int = 16 * 2**10
     linger_seconds: float = 3.0

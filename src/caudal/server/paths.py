@@ -23,6 +23,8 @@ _UNVERSIONED = (
     "/completions",
     "/responses",
     "/conversations",
+    "/files",
+    "/batches",
     "/embeddings",
     "/models",
     "/rerank",

@@ -14,9 +14,11 @@ from types import FrameType
 
 import uvicorn
 
+from caudal.batches.batch_service import BatchService
 from caudal.errors import CaudalError
 from caudal.server.app import create_app
 from caudal.server.auth import Access
+from caudal.server.batch_state import BatchHome
 from caudal.server.last_resort import LastResort
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
@@ -93,6 +95,7 @@ class Server(uvicorn.Server):
         models: What is served.
         metrics: Shows what is open, and whether the server drains.
         last_resort: Told of signals, where there is one.
+        batches: Begin no more lines once the server drains, and end before the models do.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Server(uvicorn.Server):
         models: Models,
         metrics: ServerMetrics,
         last_resort: LastResort | None = None,
+        batches: BatchService | None = None,
     ) -> None:
         super().__init__(config)
         self._metrics = metrics
@@ -108,6 +112,7 @@ class Server(uvicorn.Server):
         self._models = models
         self._drain_seconds = config.limits.drain_seconds
         self._last_resort = last_resort
+        self._batches = batches
         self._hurry = asyncio.Event()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -121,13 +126,18 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain; what still runs after that is ended, first politely."""
         self._metrics.note_draining()
+        if self._batches is not None:
+            self._batches.pause()
         ending = asyncio.ensure_future(self._end_answers())
         await super().shutdown(sockets)
         ending.cancel()
+        await self._end_batches()
 
     async def _end_answers(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), self._drain_seconds)
+        # First: what is cut short from here on is no answer.
+        await self._end_batches()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._models.shutdown(), ENGINE_SECONDS)
         with contextlib.suppress(TimeoutError):
@@ -141,6 +151,10 @@ class Server(uvicorn.Server):
         for task in list(self.server_state.tasks):
             task.cancel()
         self.force_exit = True
+
+    async def _end_batches(self) -> None:
+        if self._batches is not None:
+            await self._batches.stop()
 
     async def _wait_for_connections(self) -> None:
         while self.server_state.connections:
@@ -164,6 +178,7 @@ def serve(
     store: ServedStore | None = None,
     reloader: Reloader | None = None,
     vllm_metrics: bool = False,
+    batch_home: BatchHome | None = None,
     on_ready: Callable[[], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; or SIGHUP, where there is nothing to be read anew, or the
@@ -182,6 +197,7 @@ def serve(
         store: See `create_app`.
         reloader: What SIGHUP has be read anew, once requests can be answered.
         vllm_metrics: See `create_app`.
+        batch_home: See `create_app`.
         on_ready: Called once requests can be answered.
 
     Raises:
@@ -198,10 +214,12 @@ def serve(
         ollama_port=None if ollama is None else ollama.getsockname()[1],
         store=store,
         vllm_metrics=vllm_metrics,
+        batch_home=batch_home,
     )
+    batches: BatchService | None = app.state.batches
     config = ServerConfig(app, limits)
     last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
-    server = Server(config, models, app.state.metrics, last_resort)
+    server = Server(config, models, app.state.metrics, last_resort, batches)
     _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
 
     async def begin() -> None:
@@ -212,6 +230,8 @@ def serve(
                 return
             server.should_exit = True
             raise
+        if batches is not None and not server.should_exit:
+            await batches.start()
         # What is there now stays: a full collection would look at all of it, and stop every stream
         # for some 50 ms.
         gc.collect()

@@ -6,6 +6,7 @@ from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
+from caudal.tenants.ring import KeyRing
 from caudal.tenants.rules import ANYONE, KeyRules, Tenant
 
 TENANT = "caudal.tenant"
@@ -34,3 +35,20 @@ def check_admin(request: Request) -> None:
 
 FOR_ADMINS = Depends(check_admin)
 """A dependency of routes that are for those who may change the server."""
+
+
+def scope_within(keys: KeyRing | None, identity: str | None) -> dict[str, Tenant] | None:
+    """What the scope of a request has that comes from within the server, on somebody's behalf.
+
+    Args:
+        keys: All keys; None where nobody needs one.
+        identity: The tenant's.
+
+    Returns:
+        None where there is no such tenant any more.
+    """
+    if keys is None:
+        return {}
+    keys.look()
+    found = next((each for each in keys.tenants if each.id == identity), None)
+    return None if found is None else {TENANT: found}

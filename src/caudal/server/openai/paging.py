@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import Query, Request
 from pydantic import BaseModel
@@ -20,7 +20,10 @@ class Page(BaseModel):
         after: The id of the item that it begins behind.
         limit: Most items.
         order: `asc`: oldest first.
+        most: Most items that there may be in a page.
     """
+
+    most: ClassVar[int] = MAX_LISTED
 
     after: str | None = None
     limit: int = 20
@@ -32,9 +35,9 @@ class Page(BaseModel):
         Raises:
             ParameterError: There can be no such page.
         """
-        if not 1 <= self.limit <= MAX_LISTED:
+        if not 1 <= self.limit <= self.most:
             raise ParameterError(
-                "limit", f"limit must be between 1 and {MAX_LISTED}, but is {self.limit}."
+                "limit", f"limit must be between 1 and {self.most}, but is {self.limit}."
             )
         listed = [*items]
         if self.order == "desc":
