@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import typer
 from typer.core import TyperGroup
 
-from caudal.cli import bench
+from caudal.cli import bench, keys
 from caudal.cli.cp import cp
 from caudal.cli.create import create
 from caudal.cli.launch import launch
@@ -167,6 +167,7 @@ app.command()(create)
 app.command()(cp)
 app.command()(rm)
 app.command()(prune)
+app.add_typer(keys.app, name="keys")
 app.add_typer(bench.app, name="bench")
 
 

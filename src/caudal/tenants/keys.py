@@ -17,6 +17,8 @@ KEY_BYTES = 32
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What keys may be called. Names go into logs, headers and the labels of metrics."""
 
+RESERVED = frozenset(("anyone", "nobody"))
+
 
 def new_key() -> str:
     """A key that nobody can guess."""
@@ -53,6 +55,8 @@ def checked_name(name: str) -> str:
     Raises:
         ValueError: It is none.
     """
+    if name in RESERVED:
+        raise ValueError(f"must not be {name!r}, which is who asks without a key")
     if not NAME.fullmatch(name):
         raise ValueError(
             "must have 1 to 64 letters, digits, dots, dashes and underscores, and begin with a "
