@@ -16,7 +16,7 @@ OFFERED = "caudal/__init__.py"
 LAYERS: Sequence[frozenset[str]] = [
     frozenset(layer.split())
     for layer in (
-        "__version__ _native errors lifeline machine plots subschemas",
+        "__version__ _native errors lifeline logs machine plots subschemas",
         "structured_outputs",
         "sampling_params",
         "formats",

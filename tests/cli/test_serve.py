@@ -65,6 +65,9 @@ TABLE = """
 class Elsewhere(in_process.InProcessLauncher):
     """Stands for processes of the models' own."""
 
+    def __init__(self, *, log_prompts: bool = False) -> None:
+        super().__init__()
+
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

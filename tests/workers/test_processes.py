@@ -16,6 +16,8 @@ import pytest
 
 from caudal.errors import ModelLoadError, ParameterError, WorkerEndedError
 from caudal.loading.options import LoadOptions
+from caudal.logs.formats import TextFormat
+from caudal.logs.withheld import Discretion
 from caudal.sampling_params import SamplingParams
 from caudal.service.service import RunningText, Service
 from caudal.service.work import CompletionWork
@@ -76,7 +78,7 @@ async def tokens_of(text: RunningText) -> list[int]:
 def test_a_killed_process_fails_what_it_was_asked_and_nothing_else(
     model: Path, caplog: pytest.LogCaptureFixture
 ):
-    caplog.set_level(logging.INFO, "caudal.worker")
+    caplog.set_level(logging.DEBUG, "caudal.worker")
 
     async def kill_and_ask_another() -> None:
         async with running(model) as killed, running(model) as other:
@@ -108,7 +110,8 @@ def test_a_killed_process_fails_what_it_was_asked_and_nothing_else(
             assert other.service.healthy
 
     asyncio.run(kill_and_ask_another())
-    assert any("tiny: length: prompt 3 tokens" in line for line in caplog.messages)
+    lines = [TextFormat(Discretion()).format(line) for line in caplog.records]
+    assert any("tiny: length: prompt 3 tokens" in line for line in lines)
 
 
 def test_a_stopped_process_is_found_out(model: Path):

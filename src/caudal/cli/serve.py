@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,6 +12,8 @@ from caudal.cli.serve_options import said_settings, with_settings
 
 if TYPE_CHECKING:
     from caudal.configuration.running import Running
+
+logger = logging.getLogger("caudal.server")
 
 
 @with_settings
@@ -53,11 +57,22 @@ def serve(context: typer.Context, **settings: Any) -> None:
     from caudal.configuration.running import run_server
 
     effective = effective_settings(said_settings(context, settings))
-    run_server(effective, fetch=ensure_with_display, say=typer.echo, on_ready=_show_banner)
-    typer.echo("Stopped.")
+    # Who collects lines of JSON often gets both outputs in one stream.
+    as_json = effective.values.log_format == "json"
+    say: Callable[[str], None] = logger.info if as_json else typer.echo
+    on_ready = _log_ready if as_json else _show_banner
+    run_server(effective, fetch=ensure_with_display, say=say, on_ready=on_ready)
+    say("Stopped.")
 
 
 def _show_banner(running: Running) -> None:
     from caudal.cli.banner import banner
 
     typer.echo(banner(running))
+
+
+def _log_ready(running: Running) -> None:
+    from caudal.logs.formats import fields
+
+    more = fields(address=running.address, ollama=running.ollama)
+    logger.info("Ready: %s", running.address, extra=more)

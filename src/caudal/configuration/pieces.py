@@ -232,7 +232,7 @@ def launcher_of(settings: EffectiveSettings) -> Launcher:
         return InProcessLauncher()
     from caudal.workers.worker_launcher import WorkerLauncher
 
-    return WorkerLauncher()
+    return WorkerLauncher(log_prompts=settings.values.log_prompts)
 
 
 def no_changes(settings: EffectiveSettings, access: Access, named: Sequence[str]) -> str | None:

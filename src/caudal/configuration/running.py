@@ -11,14 +11,18 @@ from caudal.configuration import pieces
 from caudal.configuration.effective import EffectiveSettings
 from caudal.configuration.ollama_host import ollama_host
 from caudal.fleet.fleet import Fleet
+from caudal.logs.setup import set_up_logs
 from caudal.routes.configuration import read_routes
 from caudal.routes.routed_models import RoutedModels
 from caudal.routes.rules import Routes
 from caudal.server import serving
+from caudal.server.audit_log import AuditLog
 from caudal.server.batch_state import BatchHome
 from caudal.server.reloading import Reloader
 from caudal.server.served_store import ServedStore
 from caudal.store import Store
+
+logger = logging.getLogger("caudal.server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +71,8 @@ def run_server(
     hosts = [given.host] if place is None else [given.host, place.host]
     access = pieces.access_of(settings, hosts)
     routes = read_routes(given.routes, given.alias)
-    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("caudal").setLevel(logging.INFO)
+    set_up_logs(given.log_format, given.log_level, show_prompts=given.log_prompts)
+    audit_log = None if given.audit_log is None else AuditLog(given.audit_log)
     load = pieces.load_options(settings, named)
     serving_options = pieces.serving_options(settings)
     adapters = pieces.adapter_paths(settings, named)
@@ -100,6 +104,8 @@ def run_server(
         await models.check()
         await fleet.start(given.served_model_name[:1] or named)
 
+    if given.log_prompts:
+        logger.warning("--log-prompts: prompts and answers are written to the log")
     serving.serve(
         sock,
         models if routes else fleet,
@@ -112,6 +118,8 @@ def run_server(
         batch_home=BatchHome(store.home),
         store=ServedStore(store, pieces.no_changes(settings, access, named)),
         reloader=reloader,
+        audit_log=audit_log,
+        log_prompts=given.log_prompts,
         vllm_metrics=given.vllm_metrics,
         on_ready=lambda: on_ready(running),
     )

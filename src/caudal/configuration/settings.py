@@ -15,6 +15,7 @@ from caudal.backends.native import options as native
 from caudal.configuration.environment import count, count_or_default, flag, ours_or_ollamas
 from caudal.configuration.setting import DURATION, SIZE, setting, setting_of
 from caudal.engine import config
+from caudal.logs.setup import LogFormat, LogLevel
 from caudal.server.limits import ServerLimits
 
 
@@ -108,6 +109,30 @@ class _Limits:
         placeholder="SECONDS",
         least=0,
         most=86400,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Logs:
+    """What it writes down."""
+
+    table: ClassVar[str] = "logs"
+
+    log_format: LogFormat = setting(
+        "text", "How the log is written, to standard error: `text`, or `json`, an object a line."
+    )
+    log_level: LogLevel = setting("info", "The least that is written.")
+    log_prompts: bool = setting(
+        False,
+        "Write prompts and answers to the log, too; by default nothing that is written there "
+        "quotes a request.",
+    )
+    audit_log: str | None = setting(
+        None,
+        "A file to append a line of JSON to for each request: who asked which model when, and what "
+        "it took, without any content. `-` for the standard output. SIGHUP opens it anew.",
+        "none",
+        placeholder="FILE",
     )
 
 
@@ -345,11 +370,11 @@ class _Scheduling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeSettings(_Scheduling, _Loading, _Answers, _Fleet, _Limits, _Server):
+class ServeSettings(_Scheduling, _Loading, _Answers, _Fleet, _Limits, _Logs, _Server):
     """See the module. None is the default that a setting's text describes."""
 
 
-TABLES = (_Server, _Limits, _Fleet, _Answers, _Loading, _Scheduling)
+TABLES = (_Server, _Limits, _Logs, _Fleet, _Answers, _Loading, _Scheduling)
 """What settings are grouped by, in the order in which they are shown."""
 
 

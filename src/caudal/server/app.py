@@ -66,6 +66,7 @@ from caudal.server.quotas import Settling
 from caudal.server.recording import Recording
 from caudal.server.records import Records, RecordSink
 from caudal.server.request_ids import RequestIds
+from caudal.server.request_log import RequestLog
 from caudal.server.revoking import Revocable, Revocation
 from caudal.server.served_store import ServedStore
 from caudal.server.server_metrics import ServerMetrics
@@ -152,6 +153,7 @@ def create_app(
     store: ServedStore | None = None,
     sinks: Iterable[RecordSink] = (),
     vllm_metrics: bool = False,
+    log_prompts: bool = False,
     batch_home: BatchHome | None = None,
 ) -> FastAPI:
     """Build the application.
@@ -166,6 +168,7 @@ def create_app(
         store: Where the models are, for those who manage them.
         sinks: Who is told of requests that have ended; `app.state.records` takes more.
         vllm_metrics: `/metrics` has models' figures under vLLM's names, too.
+        log_prompts: Whether prompts and answers go to the log.
         batch_home: Where files and batches are kept; None: nowhere. Whoever serves the application
             starts and stops what then is at `state.batches`.
     """
@@ -186,6 +189,7 @@ def create_app(
     )
     app.state.models = models
     app.state.records = records
+    app.state.log_prompts = log_prompts
     app.state.strict_fields = strict_fields
     app.state.allow_runtime_lora = allow_runtime_lora
     app.state.store = store
@@ -195,6 +199,7 @@ def create_app(
     app.state.origins = frozenset(access.origins)
     app.state.large_bodies = asyncio.Semaphore(1)
     records.add(counts)
+    records.add(RequestLog())
     app.state.ignored_fields = IgnoredFields(counts.registry)
     app.state.responses = ResponsesState(seal=ReasoningSeal(access.api_key or ""))
 

@@ -122,6 +122,7 @@ class AskReader(BodyReader[B]):
         record.asked_model = body.model
         own = replace(body.context(), arrived=request.scope[ARRIVED], request_id=record.id)
         context = tenant_of(request.scope).applied(own)
+        record.user = context.user
         asking = RequestAsking(request, body)
         if BATCH_LINE in request.scope:
             context = context_of_line(own, context)
@@ -138,7 +139,7 @@ class AskReader(BodyReader[B]):
         adapter = body.adapter(found.service)
         if adapter is not None:
             found.name, found.service = adapter.name, AdaptedService(found.service, adapter)
-        found.service = ObservedService(found, record)
+        found.service = ObservedService(found, record, log_prompts=request.app.state.log_prompts)
         return Asked(request, body, found, context)
 
     async def _find(

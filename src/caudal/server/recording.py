@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from caudal.logs.request import work_for
 from caudal.server.records import Records
 from caudal.server.tenancy import tenant_of
 from caudal.tenants.rules import ANYONE
@@ -32,6 +33,7 @@ class Recording:
             await self._app(scope, receive, send)
             return
         record = self._records.begin(scope)
+        work_for(record.id)
 
         async def send_noted(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -38,6 +38,7 @@ class RequestRecord(WorkRecord):
         route: The path of its route with the names of its parameters, `/v1/responses/{identity}`;
             empty where it led to none.
         asked_model: The model that it names, as it was written; `model` is one that there is.
+        user: Whom its body says it is for.
         stream: Whether the answer comes piece by piece.
         arrived: When its headers had, on the monotonic clock.
         arrived_at: The same, in seconds of Unix time.
@@ -59,6 +60,7 @@ class RequestRecord(WorkRecord):
     tenant_name: str | None = None
     route: str = ""
     asked_model: str | None = None
+    user: str | None = None
     stream: bool = False
     arrived: float = field(default_factory=time.monotonic)
     arrived_at: float = field(default_factory=time.time)

@@ -17,6 +17,7 @@ import uvicorn
 from caudal.batches.batch_service import BatchService
 from caudal.errors import CaudalError
 from caudal.server.app import create_app
+from caudal.server.audit_log import AuditLog
 from caudal.server.auth import Access
 from caudal.server.batch_state import BatchHome
 from caudal.server.last_resort import LastResort
@@ -177,6 +178,8 @@ def serve(
     ollama: socket.socket | None = None,
     store: ServedStore | None = None,
     reloader: Reloader | None = None,
+    audit_log: AuditLog | None = None,
+    log_prompts: bool = False,
     vllm_metrics: bool = False,
     batch_home: BatchHome | None = None,
     on_ready: Callable[[], None],
@@ -197,6 +200,8 @@ def serve(
         store: See `create_app`.
         reloader: What SIGHUP has be read anew, once requests can be answered.
         vllm_metrics: See `create_app`.
+        audit_log: Told of all requests; closed at the end.
+        log_prompts: See `create_app`.
         batch_home: See `create_app`.
         on_ready: Called once requests can be answered.
 
@@ -215,7 +220,12 @@ def serve(
         store=store,
         vllm_metrics=vllm_metrics,
         batch_home=batch_home,
+        sinks=[] if audit_log is None else [audit_log],
+        log_prompts=log_prompts,
     )
+    if audit_log is not None:
+        app.state.metrics.registry.register(audit_log)
+        reloader.add("audit log", audit_log.reopen)
     batches: BatchService | None = app.state.batches
     config = ServerConfig(app, limits)
     last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
@@ -255,6 +265,8 @@ def serve(
         finally:
             reloading.cancel()
             await models.shutdown()
+            if audit_log is not None:
+                audit_log.close()
         last_resort.finish(THREAD_SECONDS)
 
     # uvicorn handles the signals while it serves, and then raises them again for whoever handled

@@ -208,6 +208,7 @@ class Generation:
         visible_tokens: Control tokens that are part of the text whatever the request says.
         prompt: What is to be told of the prompt; by default how long it is.
         begun: When it was begun to be made ready; by default it was ready at once.
+        submitted: When it was given to the engine; by default now.
 
     Attributes:
         request: What was submitted.
@@ -228,6 +229,7 @@ class Generation:
         visible_tokens: Collection[int] = (),
         prompt: SubmittedPrompt | None = None,
         begun: float | None = None,
+        submitted: float | None = None,
     ) -> None:
         if not isinstance(request.work, Generate):
             raise TypeError("what pools has no text")
@@ -237,7 +239,7 @@ class Generation:
         self.prompt = prompt or SubmittedPrompt(len(request.prompt))
         self.outcome: str | None = None
         self._prompt_scores: Sequence[TokenLogprob] | None = None
-        self._submitted = time.monotonic()
+        self._submitted = time.monotonic() if submitted is None else submitted
         self._begun = self._submitted if begun is None else begun
         self._first: SequenceUpdate | None = None  # that has tokens
         self._latest: SequenceUpdate | None = None
@@ -271,7 +273,7 @@ class Generation:
             return AnswerTimes(self._begun, self._submitted)
         return AnswerTimes(
             self._begun,
-            max(latest.submitted, self._begun),
+            self._submitted,
             latest.first_scheduled,
             None if first is None else first.time,
             None if first is None else latest.time,

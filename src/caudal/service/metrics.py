@@ -113,7 +113,7 @@ class ServiceMetrics:
         """Add a request that ran out of time before it could be submitted, and log it."""
         seconds = context.seconds_since_arrival()
         self.count("timeout", seconds)
-        logger.info("timeout: still being prepared, %.2f s%s", seconds, logged_context(context))
+        logger.debug("timeout: still being prepared, %.2f s%s", seconds, logged_context(context))
 
     def render(self) -> bytes:
         """The text that Prometheus expects."""
@@ -139,7 +139,7 @@ class _TemplateCollector(Collector):
 
 
 class RequestObserver:
-    """Times one request by the engine's clock, and logs a line when it has ended."""
+    """Times one request by the engine's clock. Of its end, the server logs a line."""
 
     def __init__(self, metrics: ServiceMetrics, context: RequestContext) -> None:
         self._metrics = metrics
@@ -165,7 +165,7 @@ class RequestObserver:
         seconds = self._context.seconds_since_arrival()
         self._metrics.count(generation.outcome, seconds)
         self._count_phases(generation)
-        logger.info(
+        logger.debug(
             "%s: prompt %d tokens (%d cached), answer %d tokens, %.2f s%s",
             generation.outcome,
             len(generation.request.prompt),

@@ -353,6 +353,7 @@ class ModelService(Service):
             first_token_timeout=context.first_token_timeout,
             timeout=context.timeout,
         )
+        submitted = time.monotonic()
         updates = await parts.engine.submit(request)
         return Generation(
             request,
@@ -362,6 +363,7 @@ class ModelService(Service):
             visible_tokens=visible_tokens,
             prompt=self._texts.shown_prompt(prompt, ids=show_ids, text=show_text),
             begun=begun,
+            submitted=submitted,
         )
 
 

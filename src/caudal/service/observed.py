@@ -25,6 +25,7 @@ from caudal.service.answers import (
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.forwarding import ForwardingService
 from caudal.service.models import Found
+from caudal.service.prompt_log import AnswerLog, log_prompt
 from caudal.service.service import RunningAnswer, RunningChat, RunningText, Service
 from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
 
@@ -140,10 +141,12 @@ class ObservedService(ForwardingService):
     Args:
         found: The model; its name may change until the answer begins.
         record: Where that is noted.
+        log_prompts: Whether prompts and answers go to the log.
     """
 
-    def __init__(self, found: Found, record: WorkRecord) -> None:
+    def __init__(self, found: Found, record: WorkRecord, *, log_prompts: bool = False) -> None:
         self._found = found
+        self._log_prompts = log_prompts
         self._target = found.service
         self._record = record
         record.model = found.name
@@ -155,18 +158,22 @@ class ObservedService(ForwardingService):
 
     async def chat(self, work: ChatWork, context: RequestContext = NO_CONTEXT) -> RunningChat:
         """See `Service`."""
+        log = self._prompt_log(work)
         chat = await self._target.chat(work, context)
         self._record.model = self._found.name
-        return _ObservedChat(chat, work.params.n, self._record)
+        return _ObservedChat(chat, work.params.n, self._record, log)
 
     async def complete(
         self, work: CompletionWork, context: RequestContext = NO_CONTEXT
     ) -> Sequence[RunningText]:
         """See `Service`."""
+        log = self._prompt_log(work)
         texts = await self._target.complete(work, context)
         self._record.model = self._found.name
         return [
-            _ObservedText(text, work.params.n, self._record, is_first=place == 0)
+            _ObservedText(
+                text, work.params.n, self._record, log and AnswerLog(), is_first=not place
+            )
             for place, text in enumerate(texts)
         ]
 
@@ -174,6 +181,7 @@ class ObservedService(ForwardingService):
         self, work: EmbedWork, context: RequestContext = NO_CONTEXT
     ) -> Sequence[Embedding]:
         """See `Service`."""
+        self._prompt_log(work)
         with self._computing():
             vectors = await self._target.embed(work, context)
         self._record.prompt_tokens += sum(vector.tokens for vector in vectors)
@@ -183,10 +191,20 @@ class ObservedService(ForwardingService):
         self, work: ScoreWork, context: RequestContext = NO_CONTEXT
     ) -> Sequence[PairScore]:
         """See `Service`."""
+        self._prompt_log(work)
         with self._computing():
             scores = await self._target.score(work, context)
         self._record.prompt_tokens += sum(score.tokens for score in scores)
         return scores
+
+    def _prompt_log(
+        self, work: ChatWork | CompletionWork | EmbedWork | ScoreWork
+    ) -> AnswerLog | None:
+        """Logs what is asked, and returns what logs the answer, where that is wanted."""
+        if not self._log_prompts:
+            return None
+        log_prompt(work)
+        return AnswerLog()
 
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:
@@ -211,6 +229,7 @@ class _ObservedAnswer(Generic[D]):
         answer: The answer.
         count: How many sequences it has.
         record: Where that is noted.
+        log: Where it is written, if anywhere.
         is_first: Whether it is the request's first, which tells what all have in common.
     """
 
@@ -220,10 +239,12 @@ class _ObservedAnswer(Generic[D]):
         stream: Callable[[], AsyncGenerator[list[D], None]],
         count: int,
         record: WorkRecord,
+        log: AnswerLog | None,
         *,
         is_first: bool = True,
     ) -> None:
         self._answer = answer
+        self._log = log
         self._stream: Callable[[], AsyncGenerator[list[D], None]] = stream
         self._count = count
         self._record = record
@@ -257,7 +278,7 @@ class _ObservedAnswer(Generic[D]):
 
     async def deltas(self) -> AsyncGenerator[list[D], None]:
         """See `RunningText.deltas`."""
-        record, reasons = self._record, self._reasons
+        record, reasons, log = self._record, self._reasons, self._log
         task = self._reader = asyncio.current_task()
         assert task is not None
         try:
@@ -270,6 +291,8 @@ class _ObservedAnswer(Generic[D]):
                     for delta in deltas:
                         if delta.finish_reason is not None:
                             reasons.append(delta.finish_reason)
+                        if log is not None:
+                            log.add(delta)
                     self._reader = None
                     yield deltas
                     if self._interruption is not None:
@@ -303,6 +326,8 @@ class _ObservedAnswer(Generic[D]):
         record.reading.discard(self)
         record.note_usage(self._answer.usage, with_unused=self._is_first)
         record.finish_reasons += reasons
+        if self._log is not None:
+            self._log.write()
         if error is not None and error is not self._interruption:
             record.note_failure(error)
         elif len(reasons) < self._count:
@@ -315,16 +340,24 @@ class _ObservedText(_ObservedAnswer[Delta]):
     """A prompt that is continued."""
 
     def __init__(
-        self, text: RunningText, count: int, record: WorkRecord, *, is_first: bool
+        self,
+        text: RunningText,
+        count: int,
+        record: WorkRecord,
+        log: AnswerLog | None,
+        *,
+        is_first: bool,
     ) -> None:
-        super().__init__(text, text.deltas, count, record, is_first=is_first)
+        super().__init__(text, text.deltas, count, record, log, is_first=is_first)
 
 
 class _ObservedChat(_ObservedAnswer[ChatDelta]):
     """A conversation that is answered."""
 
-    def __init__(self, chat: RunningChat, count: int, record: WorkRecord) -> None:
-        super().__init__(chat, chat.deltas, count, record)
+    def __init__(
+        self, chat: RunningChat, count: int, record: WorkRecord, log: AnswerLog | None
+    ) -> None:
+        super().__init__(chat, chat.deltas, count, record, log)
         self._chat = chat
 
     @property
@@ -341,6 +374,8 @@ class _ObservedChat(_ObservedAnswer[ChatDelta]):
             self._note(error)
             raise
         self._reasons += (answer.finish_reason for answer in answers)
+        if self._log is not None:
+            self._log.set(answers)
         self._note()
         return answers
 

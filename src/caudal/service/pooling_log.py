@@ -42,4 +42,4 @@ def logged(metrics: ServiceMetrics, what: str, context: RequestContext) -> Itera
         if outcome is not None:
             seconds = context.seconds_since_arrival()
             metrics.count(outcome, seconds)
-            logger.info("%s: %s, %.2f s%s", outcome, what, seconds, logged_context(context))
+            logger.debug("%s: %s, %.2f s%s", outcome, what, seconds, logged_context(context))

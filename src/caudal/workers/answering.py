@@ -12,11 +12,12 @@ from typing import Any
 from caudal.chat.conversation import Conversation
 from caudal.engine.wire import ErrorData, pack, unpack
 from caudal.errors import CaudalError
-from caudal.service.answers import TokenForm, Tokens, Usage
+from caudal.logs.request import current_request, work_for
+from caudal.service.answers import Embedding, PairScore, TokenForm, Tokens, Usage
 from caudal.service.context import RequestContext
 from caudal.service.info import AdapterInfo, ServiceInfo
 from caudal.service.service import RunningChat, RunningText, Service
-from caudal.service.work import ChatWork, CompletionWork
+from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
 from caudal.workers.channel import Channel
 from caudal.workers.messages import (
     METHODS,
@@ -33,7 +34,7 @@ from caudal.workers.messages import (
     error_data,
 )
 
-logger = logging.getLogger("caudal.worker")
+logger = logging.getLogger("caudal.worker.calls")
 
 Handler = Callable[..., Awaitable[Any]]
 """Takes the number of the call, and what the method takes."""
@@ -105,6 +106,7 @@ class _Answer:
     def __init__(self, call: int, running: RunningText | RunningChat) -> None:
         self.call = call
         self.running: Any = running
+        self.request_id = current_request()
         self.pump: asyncio.Task[None] | None = None
         self.room = 0
         self.has_room = asyncio.Event()
@@ -157,6 +159,14 @@ class ServiceHost:
         ) -> Tokens:
             return await service.tokenize_chat(conversation, add_special=add_special, show=show)
 
+        async def embed(call: int, work: EmbedWork, context: RequestContext) -> Sequence[Embedding]:
+            work_for(context.request_id)
+            return await service.embed(work, context)
+
+        async def score(call: int, work: ScoreWork, context: RequestContext) -> Sequence[PairScore]:
+            work_for(context.request_id)
+            return await service.score(work, context)
+
         def plain(method: Callable[..., Awaitable[Any]]) -> Handler:
             async def handle(call: int, *arguments: Any) -> Any:
                 return await method(*arguments)
@@ -171,8 +181,8 @@ class ServiceHost:
             "complete": self._complete,
             "collect": self._collect,
             "close": self._close,
-            "embed": plain(service.embed),
-            "score": plain(service.score),
+            "embed": embed,
+            "score": score,
             "tokenize": tokenize,
             "tokenize_chat": tokenize_chat,
             "detokenize": plain(service.detokenize),
@@ -185,12 +195,14 @@ class ServiceHost:
         }
 
     async def _chat(self, call: int, work: ChatWork, context: RequestContext) -> BegunAnswer:
+        work_for(context.request_id)
         running = await self._service.chat(work, context)
         return self._begin(call, running, running.ignored)
 
     async def _complete(
         self, call: int, work: CompletionWork, context: RequestContext
     ) -> Sequence[BegunAnswer]:
+        work_for(context.request_id)
         running = await self._service.complete(work, context)
         return [self._begin(call, each) for each in running]
 
@@ -203,6 +215,7 @@ class ServiceHost:
 
     async def _collect(self, call: int, number: int) -> CollectedChat:
         answer = self._answers[number]
+        work_for(answer.request_id)
         try:
             answers = await answer.running.collect()
         except BaseException:
@@ -215,6 +228,7 @@ class ServiceHost:
         answer = self._answers.get(number)
         if answer is None:  # its end is on its way
             return None
+        work_for(answer.request_id)
         await self._give_up(number, answer)
         return answer.running.usage  # type: ignore[no-any-return]
 
@@ -253,6 +267,7 @@ class ServiceHost:
 
         Where there is none, news gather in the engine's stream, as they do for any slow reader.
         """
+        work_for(answer.request_id)
         running = answer.running
         error: ErrorData | None = None
         is_first = True

@@ -19,6 +19,7 @@ import sys
 
 from caudal.lifeline import end_with_parent, give_way
 from caudal.loading.options import LoadOptions
+from caudal.logs.setup import set_up_worker_logs
 from caudal.machine import resident_memory
 from caudal.service.model_service import ModelService
 from caudal.workers.answering import CallServer, ServiceHost
@@ -114,17 +115,16 @@ class Worker:
 
 
 def main() -> None:
-    """Arguments are descriptors: of the channel, of the pipe for signs of life, and of the file for
-    turns where there are any.
+    """Arguments are the level of the log, whether it may quote requests, and descriptors: of the
+    channel, of the pipe for signs of life, and of the file for turns where there are any.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # a handler, which what is started won't inherit
     end_with_parent(sys.stdin.fileno())
     give_way(OOM_SCORE)
     faulthandler.enable()
-    logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("caudal").setLevel(logging.INFO)
-    descriptors = [int(argument) for argument in sys.argv[1:]]
+    level, log_prompts, *descriptors = (int(argument) for argument in sys.argv[1:])
+    set_up_worker_logs(level, show_prompts=bool(log_prompts))
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     channel, heartbeat = socket.socket(fileno=descriptors[0]), descriptors[1]

@@ -12,12 +12,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 from caudal.errors import WorkerEndedError
 from caudal.workers.heartbeat import PATIENCE, Listener, Patience
 from caudal.workers.remote_service import Connection
 from caudal.workers.turns import TurnFile
+from caudal.workers.worker_log import pass_on_log
 
 logger = logging.getLogger("caudal.worker")
 
@@ -27,20 +27,19 @@ RETRY_AFTER = 1
 GOING_SECONDS = 5.0
 """How long a process may take to end once it has closed its socket; memory has to be given back."""
 
-MAX_LINE = 4000
-"""Most characters of a line of a worker's log."""
-
 _POLL_SECONDS = 0.01
 
-_SECRETS = ("CAUDAL_API_KEY",)
+_SECRETS = (
+    "CAUDAL_API_KEY",
+    "CAUDAL_API_KEYS",
+    "CAUDAL_SSL_KEYFILE_PASSWORD",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+)
 """What a worker doesn't get to see of the environment."""
 
 WAS_STOPPED = "was stopped"
 """Why one ended that was told to."""
-
-_LOGS: set[asyncio.Task[None]] = set()
-"""Tasks that pass on logs. They may have to outlive the processes, by what those have started; the
-loop alone doesn't keep them."""
 
 
 class WorkerProcess:
@@ -68,7 +67,12 @@ class WorkerProcess:
 
     @classmethod
     async def start(
-        cls, model: str, patience: Patience = PATIENCE, turns: TurnFile | None = None
+        cls,
+        model: str,
+        patience: Patience = PATIENCE,
+        turns: TurnFile | None = None,
+        *,
+        log_prompts: bool = False,
     ) -> WorkerProcess:
         """Start a process that waits to be told what to load.
 
@@ -76,6 +80,7 @@ class WorkerProcess:
             model: See above.
             patience: After how long it is taken to hang.
             turns: By which it takes turns with others.
+            log_prompts: Whether what it logs may quote requests.
 
         Raises:
             WorkerEndedError: It can't be started.
@@ -85,7 +90,7 @@ class WorkerProcess:
         try:
             with theirs:
                 shared = [] if turns is None else [turns.descriptor]
-                process = _spawn([theirs.fileno(), told, *shared])
+                process = _spawn([theirs.fileno(), told, *shared], log_prompts=log_prompts)
         except OSError as error:
             ours.close()
             os.close(heard)
@@ -98,9 +103,7 @@ class WorkerProcess:
         worker._listener = Listener(heard, worker._on_hang, patience)
         worker._ending = asyncio.ensure_future(worker._end())
         assert process.stdout is not None
-        log = asyncio.ensure_future(_pass_on_log(process.stdout, model))
-        _LOGS.add(log)
-        log.add_done_callback(_LOGS.discard)
+        pass_on_log(process.stdout, model)
         try:
             await connection.open(ours)
         except BaseException:
@@ -170,9 +173,10 @@ class WorkerProcess:
             await asyncio.sleep(_POLL_SECONDS)
 
 
-def _spawn(descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+def _spawn(descriptors: Sequence[int], *, log_prompts: bool) -> subprocess.Popen[bytes]:
+    settings = [logger.getEffectiveLevel(), int(log_prompts)]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "caudal.workers.main", *map(str, descriptors)],
+        [sys.executable, "-P", "-m", "caudal.workers.main", *map(str, [*settings, *descriptors])],
         stdin=subprocess.PIPE,  # nothing is written: it ends when this end is closed
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -200,32 +204,3 @@ def _reason(status: int) -> str:
             name = f"signal {-status}"
         return f"has crashed ({name})"
     return f"has ended unexpectedly (exit status {status})"
-
-
-async def _pass_on_log(pipe: IO[bytes], model: str) -> None:
-    """Write to the log what a worker writes to its own, line by line."""
-    reader = asyncio.StreamReader(limit=2**20)
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    level = logging.WARNING
-    try:
-        while True:
-            try:
-                line = await reader.readline()
-            except ValueError:  # a line without an end; what there is of it has been dropped
-                continue
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()
-            word, _, rest = text.partition(" ")
-            if word in _LEVELS:
-                level, text = _LEVELS[word], rest
-            logger.log(level, "%s: %s", model, text[:MAX_LINE])
-    finally:
-        transport.close()
-
-
-_LEVELS = {
-    name: getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-}
-"""How a worker's lines begin; those that don't belong to the one before."""

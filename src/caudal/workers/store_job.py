@@ -16,6 +16,7 @@ from typing import Any
 from caudal.engine.wire import pack, unpack
 from caudal.errors import CaudalError
 from caudal.lifeline import end_with_parent, give_way
+from caudal.logs.setup import set_up_worker_logs
 from caudal.packaging.create_progress import CreateProgress
 from caudal.store import PullProgress, Store
 from caudal.store.names import parse_kept_name
@@ -91,7 +92,7 @@ def main() -> None:
     end_with_parent(sys.stdin.fileno())
     give_way(_OOM_SCORE)
     os.nice(_NICENESS)
-    logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
+    set_up_worker_logs(logging.INFO, show_prompts=False)
     reports = _Reports(descriptor)
     try:
         _run(job, reports)

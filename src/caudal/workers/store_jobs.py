@@ -26,6 +26,7 @@ from caudal.workers.store_messages import (
     JobSays,
     StoreJob,
 )
+from caudal.workers.worker_log import pass_on_log
 
 _MAX_REPORT = 2**20
 _PROGRAM = "caudal.workers.store_job"
@@ -46,6 +47,7 @@ async def run_store_job(job: StoreJob) -> AsyncGenerator[dict[str, Any], None]:
             *(sys.executable, "-P", "-m", _PROGRAM),
             stdin=asyncio.subprocess.PIPE,  # it ends when this end is closed
             stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
             env=child_environment(),
             start_new_session=True,
         )
@@ -54,6 +56,8 @@ async def run_store_job(job: StoreJob) -> AsyncGenerator[dict[str, Any], None]:
     try:
         assert process.stdin is not None
         assert process.stdout is not None
+        assert process.stderr is not None
+        pass_on_log(process.stderr, job.name)
         data = pack(job)
         with contextlib.suppress(ConnectionError):  # what has become of it shows below
             process.stdin.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)

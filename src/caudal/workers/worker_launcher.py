@@ -28,16 +28,20 @@ class WorkerLauncher:
 
     Args:
         patience: After how long they are taken to hang.
+        log_prompts: Whether what they log may quote requests.
     """
 
-    def __init__(self, patience: Patience = PATIENCE) -> None:
+    def __init__(self, patience: Patience = PATIENCE, *, log_prompts: bool = False) -> None:
         self._patience = patience
+        self._log_prompts = log_prompts
         self._turns = make_turn_file()
 
     async def start(self, model: ModelSource, options: LoadOptions) -> WorkerStarting:
         """See `Launcher`."""
         name = model.names[0] if model.names else model.name
-        process = await WorkerProcess.start(name, self._patience, self._turns)
+        process = await WorkerProcess.start(
+            name, self._patience, self._turns, log_prompts=self._log_prompts
+        )
         return WorkerStarting(process, model, options)
 
 
