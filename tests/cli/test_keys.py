@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from caudal.cli.app import app
+from caudal.errors import SettingError
 from caudal.tenants.key_editing import add_key, read_keys
 from caudal.tenants.key_file import KeyFile
 from caudal.tenants.ring import KeyRing
@@ -156,3 +157,27 @@ def test_many_hands_lose_no_key(tmp_path: Path):
     for thread in threads:
         thread.join()
     assert set(read_keys(file)) == {f"key-{number}" for number in range(8)}
+
+
+def test_a_server_takes_keys_from_everywhere(tmp_path: Path):
+    from caudal.configuration.effective import effective_settings
+    from caudal.configuration.pieces import access_of
+
+    file = tmp_path / "keys.toml"
+    made = add_key(file, "alice", {"max_n": 2})
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("CAUDAL_API_KEYS", "bob=b, nameless")
+        environment.setenv("CAUDAL_API_KEYS_FILE", str(file))
+        ring = access_of(effective_settings({"api_key": "sesame"}), ["127.0.0.1"]).ring()
+    assert ring is not None
+    names = {}
+    for key in (made, "b", "nameless", "sesame", "other"):
+        tenant = ring.lookup(key.encode())
+        names[key] = tenant and (tenant.name, tenant.rules.admin)
+    assert list(names.values()) == [
+        *(("alice", False), ("bob", False), ("key-2", False), ("admin", True), None)
+    ]
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("CAUDAL_API_KEYS", " ")
+        with pytest.raises(SettingError, match="CAUDAL_API_KEYS"):
+            access_of(effective_settings({}), ["127.0.0.1"])

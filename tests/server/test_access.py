@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from caudal.server.auth import Access, checked_key
+from caudal.server.auth import Access
 from caudal.server.cors import checked_origin
 from caudal.server.hosts import checked_name, own_names, reaches_this_machine_only
+from caudal.tenants.keys import checked_key
 from support.fake_model import ScriptedExecutor
 from support.raw_client import exchange, parse_response
 from support.running_server import RunningServer, Serve

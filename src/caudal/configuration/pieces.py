@@ -8,6 +8,7 @@ from dataclasses import replace
 from caudal.chat.dialect import REASONING_PARSERS, TOOL_PARSERS
 from caudal.configuration.chat_template_file import read_chat_template
 from caudal.configuration.effective import EffectiveSettings
+from caudal.configuration.key_sources import key_sources
 from caudal.errors import ParameterError
 from caudal.fleet.catalogue import Catalogue, GivenModels, StoredModels, given_offer
 from caudal.fleet.durations import FOREVER
@@ -15,11 +16,12 @@ from caudal.fleet.options import FleetOptions
 from caudal.loading.adapters import parse_adapter
 from caudal.loading.options import LoadOptions
 from caudal.machine import available_memory
-from caudal.server.auth import Access, checked_key
+from caudal.server.auth import Access
 from caudal.server.cors import checked_origin
 from caudal.server.hosts import checked_name, own_names, reaches_this_machine_only
 from caudal.server.limits import ServerLimits
 from caudal.store import Store
+from caudal.tenants.ring import KeyRing
 from caudal.workers.launcher import Launcher, ServingOptions
 
 MEMORY_SHARE = 0.9
@@ -57,19 +59,25 @@ def access_of(settings: EffectiveSettings, hosts: Sequence[str]) -> Access:
 
     Raises:
         SettingError: There is such an option.
+        ConfigurationError: Keys can't be read, or contradict each other.
     """
     given = settings.values
-    name = "api_key"
+    sources = key_sources(settings)
+    name = "allowed_host"
     try:
-        if given.api_key is not None:
-            checked_key(given.api_key)
-        name = "allowed_host"
         names = frozenset(map(checked_name, given.allowed_host)).union(*map(own_names, hosts))
         name = "allow_origin"
         origins = frozenset(map(checked_origin, given.allow_origin))
     except ValueError as error:
         raise settings.error(name, str(error)) from error
-    return Access(given.api_key, names, all(map(reaches_this_machine_only, hosts)), origins)
+    return Access(
+        given.api_key,
+        names,
+        all(map(reaches_this_machine_only, hosts)),
+        origins,
+        keys=KeyRing(sources) if sources else None,
+        open_metrics=given.open_metrics,
+    )
 
 
 def limits_of(settings: EffectiveSettings) -> ServerLimits:
@@ -245,7 +253,7 @@ def no_changes(settings: EffectiveSettings, access: Access, named: Sequence[str]
             "This server serves the models that it was started with. Start it without naming any "
             "to have clients pull, make and delete models."
         )
-    if allowed is None and access.api_key is None and not access.local_only:
+    if allowed is None and access.ring() is None and not access.local_only:
         return (
             "Others than this machine reach this server, and it has no key: so they may not change "
             "its models. Start it with --api-key, or with --store-changes."

@@ -83,6 +83,8 @@ def run_server(
     fleet = Fleet(catalogue, pieces.launcher_of(settings), pieces.fleet_options(settings, load))
     models = RoutedModels(fleet, routes)
     reloader = Reloader()
+    if given.api_keys is not None and access.keys is not None:
+        reloader.add("keys", access.keys.reload)
     sock = serving.listen(given.host, given.port)
     ollama_sock = None
     if place is not None:
@@ -95,7 +97,7 @@ def run_server(
         home=store.home,
         address=_url(*sock.getsockname()[:2]),
         ollama=None if ollama_sock is None else _url(*ollama_sock.getsockname()[:2]),
-        needs_key=given.api_key is not None,
+        needs_key=access.ring() is not None,
     )
     if named:
         say(f"Loading {' and '.join(named)} …")

@@ -41,10 +41,23 @@ class _Server:
     )
     api_key: str | None = setting(
         None,
-        "Clients must send it, as a bearer token or x-api-key, on every route but / and /health.",
+        "Clients must send it, as a bearer token or x-api-key, on every route but those that say "
+        "whether there is a server. It may do everything; others: --api-keys.",
         variables=("CAUDAL_API_KEY",),
         exact=True,
         secret=True,
+    )
+    api_keys: Path | None = setting(
+        None,
+        "A file of keys, which `caudal keys` makes: who may use which models, and how much. It is "
+        "followed while the server runs. CAUDAL_API_KEYS has keys themselves, between commas.",
+        variables=("CAUDAL_API_KEYS_FILE",),
+        read_variable=Path,
+        placeholder="FILE",
+    )
+    open_metrics: bool = setting(
+        False,
+        "/metrics needs no key; otherwise it needs one with admin rights, where there are any.",
     )
     strict_fields: bool = setting(
         False,

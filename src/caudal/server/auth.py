@@ -16,7 +16,6 @@ from caudal.server.open_paths import OPEN_PATHS
 from caudal.server.quotas import quota_headers
 from caudal.server.tenancy import NOBODY, TENANT, tenant_of
 from caudal.tenants.keys import GivenKeys, admin_key
-from caudal.tenants.keys import checked_key as checked_key
 from caudal.tenants.quotas import Quotas
 from caudal.tenants.ring import KeyRing
 
