@@ -67,5 +67,5 @@ def test_what_is_embedded_takes_as_long_as_since_it_arrived():
         return await service.metrics()
 
     figures = asyncio.run(check()).decode()
-    [total] = re.findall(r"caudal_e2e_request_latency_seconds_sum (\S+)", figures)
+    [total] = re.findall(r'caudal_e2e_request_latency_seconds_sum{model="fake"} (\S+)', figures)
     assert 2000 <= float(total) < 2100

@@ -230,7 +230,7 @@ def serve_fake(
     tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
     grammars = GrammarCompiler(tokenizer)
     engine = start_engine(executor, RequestGrammars(tokenizer, grammars), **limits)
-    metrics = ServiceMetrics(engine, TemplateProcesses)
+    metrics = ServiceMetrics(names[0], engine, TemplateProcesses)
     adapters = ModelAdapters(engine, read_tiny_adapter, names)
     template: Any = RoleTemplate()
     return ModelService(

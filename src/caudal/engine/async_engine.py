@@ -19,6 +19,7 @@ from caudal.backends.executor import ExecutorInfo
 from caudal.engine.adapters import EngineAdapter
 from caudal.engine.arriving import Arriving
 from caudal.engine.config import EngineConfig
+from caudal.engine.counters import BatchCounts
 from caudal.engine.engine import Engine
 from caudal.engine.grammar import Grammar
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
@@ -174,6 +175,10 @@ class AsyncEngine:
     def stats(self) -> EngineStats:
         """The engine's statistics as of its latest iteration. Never waits."""
         return self._stats
+
+    def batches(self) -> BatchCounts:
+        """What batches have been like. Never waits."""
+        return self._engine.batches()
 
     def waiting_of_tenants(self) -> dict[str | None, int]:
         """How many sequences of each tenant wait, of those that have any waiting. Never waits."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from caudal.engine.histogram import Histogram
+from caudal.engine.histogram import Histogram, HistogramCounts
 from caudal.engine.request import FinishReason
 
 MAX_RETRY_AFTER = 60
@@ -19,6 +20,21 @@ BATCH_TOKENS = tuple(2**power for power in range(14))
 """Bounds of what batches are counted by."""
 
 
+@dataclass(frozen=True, slots=True)
+class BatchCounts:
+    """What batches have been like.
+
+    Attributes:
+        seconds: What they took to execute.
+        sequences: How many sequences they had.
+        tokens: How many tokens.
+    """
+
+    seconds: HistogramCounts
+    sequences: HistogramCounts
+    tokens: HistogramCounts
+
+
 class Counters:
     """Sums since `started_at`, on the engine's clock; see `EngineStats` for the names."""
 
@@ -28,9 +44,9 @@ class Counters:
         self.generated_tokens = 0
         self.iterations = 0
         self.batched_tokens = 0
-        self.batch_seconds = Histogram(ITERATION_SECONDS)
-        self.batch_sequences = Histogram(BATCH_SEQUENCES)
-        self.batch_tokens = Histogram(BATCH_TOKENS)
+        self._batch_seconds = Histogram(ITERATION_SECONDS)
+        self._batch_sequences = Histogram(BATCH_SEQUENCES)
+        self._batch_tokens = Histogram(BATCH_TOKENS)
         self.failures = 0
         self.last_batch = (0, 0, 0.0)  # sequences, tokens, seconds
 
@@ -38,10 +54,17 @@ class Counters:
         """A batch has been executed."""
         self.iterations += 1
         self.batched_tokens += tokens
-        self.batch_seconds.observe(seconds)
-        self.batch_sequences.observe(sequences)
-        self.batch_tokens.observe(tokens)
+        self._batch_seconds.observe(seconds)
+        self._batch_sequences.observe(sequences)
+        self._batch_tokens.observe(tokens)
         self.last_batch = (sequences, tokens, seconds)
+
+    @property
+    def batches(self) -> BatchCounts:
+        """What batches have been like. Safe to take from other threads."""
+        return BatchCounts(
+            self._batch_seconds.counts, self._batch_sequences.counts, self._batch_tokens.counts
+        )
 
     def retry_after(self, max_queue: int, now: float) -> int:
         """Seconds in which half of a full queue is likely to be served."""

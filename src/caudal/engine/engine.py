@@ -17,7 +17,7 @@ from caudal.engine.answer import grow
 from caudal.engine.arriving import Arriving
 from caudal.engine.checks import check_request, max_output_tokens
 from caudal.engine.config import EngineConfig
-from caudal.engine.counters import Counters
+from caudal.engine.counters import BatchCounts, Counters
 from caudal.engine.deadlines import Deadlines
 from caudal.engine.grammar import Grammar, Grammars, MatcherError, NoGrammars
 from caudal.engine.iteration import IterationRunner
@@ -285,6 +285,10 @@ class Engine:
         """Tell others that take turns not to wait for the next iteration: nothing asks for one."""
         self._turns.leave()
 
+    def batches(self) -> BatchCounts:
+        """What batches have been like. Safe to call from other threads."""
+        return self._counters.batches
+
     def waiting_of_tenants(self) -> dict[str | None, int]:
         """How many sequences of each tenant wait. Safe to call from other threads."""
         return self._scheduler.waiting_of_tenants()
@@ -313,9 +317,6 @@ class Engine:
             preemptions=scheduler.num_preemptions,
             iterations=counters.iterations,
             batched_tokens=counters.batched_tokens,
-            batch_seconds=counters.batch_seconds.counts,
-            batch_sequences=counters.batch_sequences.counts,
-            batch_tokens=counters.batch_tokens.counts,
             executor_failures=counters.failures,
             finished=counters.finished.copy(),
             last_batch_sequences=sequences,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import msgspec
 
-
-class HistogramCounts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a histogram has counted. Made after each iteration, so it is made fast.
+@dataclass(frozen=True, slots=True)
+class HistogramCounts:
+    """What a histogram has counted.
 
     Attributes:
         bounds: The largest value of each bucket but the last, which has none.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from caudal.engine.histogram import HistogramCounts
 from caudal.engine.kv import BlockPool
 from caudal.engine.request import FinishReason
 
@@ -53,9 +52,6 @@ class EngineStats:
         preemptions: Counter: sequences that had to give up their blocks.
         iterations: Counter: batches executed.
         batched_tokens: Counter: tokens computed.
-        batch_seconds: What batches took to execute.
-        batch_sequences: Sequences of batches.
-        batch_tokens: Tokens of batches.
         executor_failures: Counter: batches that the executor could not run.
         finished: Counter: sequences ended, by reason; every reason is present.
         last_batch_sequences: Sequences of the latest batch.
@@ -79,9 +75,6 @@ class EngineStats:
     preemptions: int
     iterations: int
     batched_tokens: int
-    batch_seconds: HistogramCounts
-    batch_sequences: HistogramCounts
-    batch_tokens: HistogramCounts
     executor_failures: int
     finished: Mapping[FinishReason, int]
     last_batch_sequences: int

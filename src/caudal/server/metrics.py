@@ -7,26 +7,22 @@ dashboard needn't know. docs/metrics.md has all names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from caudal.errors import CaudalError
-from caudal.server.vllm_metrics import vllm_families
+from caudal.server.vllm_metrics import vllm_exposition
+from caudal.service.exposition import Expositions, exposition
+from caudal.service.metrics import MODEL
 from caudal.service.models import Models, ModelStatus
 from caudal.service.service import Service
-
-LABEL = "model"
 
 MODEL_SECONDS = 2.0
 """How long a model may take to tell its figures. One that is stuck is left out: all others' must
 still be there, for that is when they are needed."""
-
-_BEGAN = "_created"
 
 
 async def scraped(
@@ -45,9 +41,12 @@ async def scraped(
     """
     statuses = await _statuses(models, name)
     loaded = [each.service for each in statuses if each.service is not None]
-    families = await _figures(loaded)
-    more = vllm_families(families, loaded) if vllm else []
-    return _text([*families.values(), *_states(statuses), *_processes(statuses), *more], registry)
+    figures = Expositions()
+    for text in await asyncio.gather(*map(_text_of, loaded)):
+        figures.add(text)
+    more = vllm_exposition(figures, loaded) if vllm else b""
+    own = exposition([*_states(statuses), *_processes(statuses), *registry.collect()])
+    return figures.encoded() + own + more
 
 
 async def _statuses(models: Models, name: str | None) -> Sequence[ModelStatus]:
@@ -66,34 +65,19 @@ async def _statuses(models: Models, name: str | None) -> Sequence[ModelStatus]:
     return [status for status in statuses if not status.leads_to]
 
 
-async def _figures(loaded: Sequence[Service]) -> dict[str, Metric]:
-    """What models count, by the names of the families."""
-    families: dict[str, Metric] = {}
-    texts = await asyncio.gather(*map(_text_of, loaded))
-    for service, text in zip(loaded, texts, strict=True):
-        for family in text_string_to_metric_families(text):
-            into = families.setdefault(
-                family.name, Metric(family.name, family.documentation, family.type)
-            )
-            for sample in family.samples:
-                labels = {LABEL: service.names[0], **sample.labels}
-                into.add_sample(sample.name, labels, sample.value)
-    return families
-
-
-async def _text_of(service: Service) -> str:
+async def _text_of(service: Service) -> bytes:
     try:
-        return (await asyncio.wait_for(service.metrics(), MODEL_SECONDS)).decode()
+        return await asyncio.wait_for(service.metrics(), MODEL_SECONDS)
     except (CaudalError, TimeoutError):  # it has ended meanwhile, or is about to
-        return ""
+        return b""
 
 
 def _states(statuses: Sequence[ModelStatus]) -> Iterator[Metric]:
     def gauge(name: str, text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"caudal_model_{name}", text, labels=[LABEL])
+        return GaugeMetricFamily(f"caudal_model_{name}", text, labels=[MODEL])
 
     def counter(name: str, text: str) -> CounterMetricFamily:
-        return CounterMetricFamily(f"caudal_{name}", text, labels=[LABEL])
+        return CounterMetricFamily(f"caudal_{name}", text, labels=[MODEL])
 
     memory = gauge("memory_bytes", "Memory that a model has; 0 if unloaded.")
     waiting = gauge("requests_waiting", "Requests that wait until a model is loaded.")
@@ -130,7 +114,7 @@ def _infos(statuses: Sequence[ModelStatus]) -> Metric:
     infos = GaugeMetricFamily(
         "caudal_model_info",
         "What a loaded model is and runs with; always 1.",
-        labels=[LABEL, *facts],
+        labels=[MODEL, *facts],
     )
     for status in statuses:
         if status.service is None:
@@ -157,26 +141,5 @@ def _processes(statuses: Sequence[ModelStatus]) -> Iterator[Metric]:
                 family.name, Metric(family.name, family.documentation, family.type)
             )
             for sample in family.samples:
-                into.add_sample(sample.name, {LABEL: status.names[0]}, sample.value)
+                into.add_sample(sample.name, {MODEL: status.names[0]}, sample.value)
     yield from families.values()
-
-
-class _Given(Collector):
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._families
-
-
-def _text(families: Iterable[Metric], registry: CollectorRegistry) -> bytes:
-    """The text, without the times at which counters began: nobody reads them in this format, and
-    they are as many series again.
-    """
-    all_families = [*families, *registry.collect()]
-    all_families = [each for each in all_families if not each.name.endswith(_BEGAN)]
-    for family in all_families:
-        family.samples = [each for each in family.samples if not each.name.endswith(_BEGAN)]
-    into = CollectorRegistry()
-    into.register(_Given(all_families))
-    return generate_latest(into)

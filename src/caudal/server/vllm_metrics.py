@@ -8,23 +8,32 @@ Caudal's own.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 
+from caudal.service.exposition import Expositions, exposition
 from caudal.service.service import Service
 
 ENGINE = "0"
 """The number of a model's engine: vLLM may have several of one model, Caudal has one."""
 
+_MODEL = re.compile(r'([{,])model="')
+"""Where the model's name begins in a sample's labels; a quote within a value isn't bare."""
+
 _SAME = {
     "requests_running": ("num_requests_running", "Requests in model execution batches."),
     "requests_waiting": ("num_requests_waiting", "Requests waiting to be processed."),
     "kv_usage_ratio": ("kv_cache_usage_perc", "KV cache usage; 1 means 100 percent."),
-    "prefix_cache_hit_tokens": ("prefix_cache_hits", "Tokens found in the prefix cache."),
-    "preemptions": ("num_preemptions", "Preemptions."),
-    "generation_tokens": ("generation_tokens", "Tokens generated."),
+    "prefix_cache_hit_tokens_total": (
+        "prefix_cache_hits_total",
+        "Tokens found in the cache.",
+    ),
+    "preemptions_total": ("num_preemptions_total", "Preemptions."),
+    "generation_tokens_total": ("generation_tokens_total", "Tokens generated."),
     "batch_tokens": ("iteration_tokens_total", "Tokens of an iteration."),
     "time_to_first_token_seconds": ("time_to_first_token_seconds", "Time to first token."),
     "inter_token_latency_seconds": ("inter_token_latency_seconds", "Time between two tokens."),
@@ -42,8 +51,8 @@ _SAME = {
 """Ours, to vLLM's name and what it says; without prefixes."""
 
 _PROMPT_TOKENS = {
-    "prompt_tokens": "Prompt tokens processed.",
-    "prefix_cache_queries": "Tokens that were looked for in the prefix cache.",
+    "prompt_tokens_total": "Prompt tokens processed.",
+    "prefix_cache_queries_total": "Tokens that were looked for in the prefix cache.",
 }
 """Two of vLLM's that are one of ours: every prompt is looked for."""
 
@@ -57,42 +66,44 @@ _REASONS = {
 """How requests end, in our words and vLLM's."""
 
 
-def vllm_families(figures: Mapping[str, Metric], loaded: Sequence[Service]) -> Iterator[Metric]:
+def vllm_exposition(figures: Expositions, loaded: Sequence[Service]) -> bytes:
     """Figures of loaded models under vLLM's names.
 
     Args:
-        figures: Ours, by name, each with the label `model`.
+        figures: Ours, as text.
         loaded: The models.
     """
-    for own, (name, text) in _SAME.items():
-        yield from _renamed(figures, own, name, text)
-    for name, text in _PROMPT_TOKENS.items():
-        yield from _renamed(figures, "prompt_tokens", name, text)
-    yield _ends(figures)
-    yield _adapters(figures, loaded)
-    yield _cache_configurations(loaded)
+    renamed = [_renamed(figures, own, name, text) for own, (name, text) in _SAME.items()]
+    renamed += [
+        _renamed(figures, "prompt_tokens_total", name, text)
+        for name, text in _PROMPT_TOKENS.items()
+    ]
+    made = [_ends(figures), _adapters(figures, loaded), _cache_configurations(loaded)]
+    return "".join(renamed).encode() + exposition(made)
 
 
-def _renamed(figures: Mapping[str, Metric], own: str, name: str, text: str) -> Iterator[Metric]:
-    begin, name = f"caudal_{own}", f"vllm:{name}"
-    family = figures.get(begin)
-    if family is None:  # no model is loaded
-        return
-    renamed = Metric(name, text, family.type)
-    for sample in family.samples:
-        labels = {"model_name": sample.labels["model"], "engine": ENGINE}
-        labels |= {label: value for label, value in sample.labels.items() if label != "model"}
-        renamed.add_sample(name + sample.name.removeprefix(begin), labels, sample.value)
-    yield renamed
+def _renamed(figures: Expositions, own: str, name: str, text: str) -> str:
+    """The lines of one of our families as those of one of vLLM's."""
+    own, name = f"caudal_{own}", f"vllm:{name}"
+    kind = figures.kind(own)
+    if kind is None:  # no model is loaded
+        return ""
+    lines = re.sub(rf"^{own}", name, figures.samples(own), flags=re.MULTILINE)
+    lines = _MODEL.sub(rf'\1engine="{ENGINE}",model_name="', lines)
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{lines}"
 
 
-def _ends(figures: Mapping[str, Metric]) -> Metric:
+def _samples(figures: Expositions, name: str) -> Iterator[tuple[dict[str, str], float]]:
+    for family in text_string_to_metric_families(figures.samples(name)):
+        for sample in family.samples:
+            yield sample.labels, sample.value
+
+
+def _ends(figures: Expositions) -> Metric:
     counts: dict[tuple[str, str], float] = {}
-    family = figures.get("caudal_requests_finished")
-    for sample in [] if family is None else family.samples:
-        if sample.name.endswith("_total"):
-            key = sample.labels["model"], _REASONS[sample.labels["reason"]]
-            counts[key] = counts.get(key, 0.0) + sample.value
+    for labels, value in _samples(figures, "caudal_requests_finished_total"):
+        key = labels["model"], _REASONS[labels["reason"]]
+        counts[key] = counts.get(key, 0.0) + value
     ends = CounterMetricFamily(
         "vllm:request_success",
         "Requests that ended, by reason.",
@@ -103,11 +114,10 @@ def _ends(figures: Mapping[str, Metric]) -> Metric:
     return ends
 
 
-def _adapters(figures: Mapping[str, Metric], loaded: Sequence[Service]) -> Metric:
+def _adapters(figures: Expositions, loaded: Sequence[Service]) -> Metric:
     """Adapters that requests use, all of them as running ones: readers add up both."""
-    family = figures.get("caudal_adapter_requests")
-    samples = [] if family is None else family.samples
-    used = sorted({sample.labels["adapter"] for sample in samples if sample.value})
+    samples = _samples(figures, "caudal_adapter_requests")
+    used = sorted({labels["adapter"] for labels, value in samples if value})
     infos = GaugeMetricFamily(
         "vllm:lora_requests_info",
         "Adapters with requests; the value is the time.",

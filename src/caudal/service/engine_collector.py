@@ -71,7 +71,7 @@ class EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """One snapshot as metrics. What this model hasn't got has a name all the same."""
-        stats = self._engine.stats()
+        stats, batches = self._engine.stats(), self._engine.batches()
         yield from self._memory(stats)
         gauges = {
             "requests_waiting": ("Sequences in the queue.", stats.waiting),
@@ -95,9 +95,9 @@ class EngineCollector(Collector):
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"caudal_{name}", text, value)
         for name, text, counts in (
-            ("iteration_duration_seconds", "What batches took to compute.", stats.batch_seconds),
-            ("batch_sequences", "Sequences of batches.", stats.batch_sequences),
-            ("batch_tokens", "Tokens of batches.", stats.batch_tokens),
+            ("iteration_duration_seconds", "What batches took to compute.", batches.seconds),
+            ("batch_sequences", "Sequences of batches.", batches.sequences),
+            ("batch_tokens", "Tokens of batches.", batches.tokens),
         ):
             yield histogram_family(f"caudal_{name}", text, counts)
         adapters = GaugeMetricFamily(

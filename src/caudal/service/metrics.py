@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -17,10 +17,14 @@ from caudal.engine.request import SequenceUpdate
 from caudal.formats.template_workers import TemplateProcesses
 from caudal.service.context import RequestContext
 from caudal.service.engine_collector import EngineCollector, HistogramCollector
+from caudal.service.exposition import exposition
 from caudal.service.generation import Generation
 from caudal.service.words import shortened
 
 logger = logging.getLogger("caudal.server")
+
+MODEL = "model"
+"""The label that all figures of a model have."""
 
 MAX_USER = 128
 """Most characters of a user's name that the log has."""
@@ -44,11 +48,15 @@ class ServiceMetrics:
     """What Prometheus sees: times and ends of requests, and the engine's counts as they stand.
 
     Args:
-        engine: The model's; asked once per scrape.
+        model: The model's name.
+        engine: Its engine; asked once per scrape.
         templates: Tells how the processes that templates run in are doing; likewise.
     """
 
-    def __init__(self, engine: AsyncEngine, templates: Callable[[], TemplateProcesses]) -> None:
+    def __init__(
+        self, model: str, engine: AsyncEngine, templates: Callable[[], TemplateProcesses]
+    ) -> None:
+        self._model = model
         self._registry = CollectorRegistry()
         self._registry.register(EngineCollector(engine))
         self._registry.register(_TemplateCollector(templates))
@@ -116,8 +124,8 @@ class ServiceMetrics:
         logger.debug("timeout: still being prepared, %.2f s%s", seconds, logged_context(context))
 
     def render(self) -> bytes:
-        """The text that Prometheus expects."""
-        return generate_latest(self._registry)
+        """The text that Prometheus expects, with the model's name."""
+        return exposition(self._registry.collect(), {MODEL: self._model})
 
 
 class _TemplateCollector(Collector):

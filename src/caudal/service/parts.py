@@ -125,15 +125,15 @@ class ServiceParts:
             )
         engine = loaded.start_engine(turns)
         metrics = None
+        names = tuple(names or [loaded.name])
         embedder = Embedder.of(loaded, engine)
         if measured:
             # Not at the top: importing Prometheus's client takes a while, and most of the library's
             # users never need it.
             from caudal.service.metrics import ServiceMetrics
 
-            metrics = ServiceMetrics(engine, lambda: chat.processes)
+            metrics = ServiceMetrics(names[0], engine, lambda: chat.processes)
             embedder = Embedder.of(loaded, engine, metrics.observe_queue_time)
-        names = tuple(names or [loaded.name])
         return cls(
             names=names,
             tokenizer=loaded.tokenizer,
