@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from caudal.backends.executor import blocks_of_window
-from caudal.engine.request import FinishReason
+from caudal.engine.request import BACKGROUND, FinishReason
 from caudal.errors import QueueFullError
 from caudal.models.pooling import PoolingKind
 from support.engine_harness import Harness
@@ -74,7 +74,7 @@ class EngineMachine(RuleBasedStateMachine):
         prompt=PROMPTS,
         n=st.integers(1, 3),
         max_tokens=st.one_of(st.none(), st.integers(0, 10)),
-        priority=st.integers(-1, 1),
+        priority=st.sampled_from((-1, 0, 1, BACKGROUND)),
         salt=st.sampled_from([None, None, "a"]),
         adapter=ADAPTERS,
         tenant=TENANTS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caudal.engine.request import FinishReason
+from caudal.engine.request import BACKGROUND, FinishReason
 from support.engine_harness import Harness
 
 PROMPT = list(range(1, 23))  # five blocks of four and a half
@@ -327,3 +327,63 @@ class TestAdmission:
         harness = Harness()
         assert harness.engine.idle_seconds() is None
         assert harness.step() == []
+
+
+class TestBackground:
+    """What nobody waits for, beside one request that somebody does."""
+
+    def test_its_prompts_are_computed_with_what_others_leave(self) -> None:
+        harness = Harness(max_num_seqs=4, max_num_batched_tokens=8)
+        for first in (1, 2):
+            harness.submit([first] * 40, max_tokens=2, ignore_eos=True, priority=BACKGROUND)
+        harness.step()
+        urgent = harness.submit([3] * 10, max_tokens=2, ignore_eos=True)
+        harness.step()
+        assert harness.executor.batches[-1] == [8]
+        harness.step()
+        assert sorted(harness.executor.batches[-1]) == [2, 6]
+        assert len(harness.output(urgent)) == 1
+        harness.run()
+        harness.check_outputs()
+
+    def test_it_gives_up_places_and_blocks_at_once(self) -> None:
+        for room in ({"max_num_seqs": 2}, {"num_blocks": 16, "max_num_seqs": 8}):
+            harness = Harness(max_num_batched_tokens=32, max_model_len=32, **room)
+            minor = [
+                harness.submit([first] * 20, max_tokens=10, ignore_eos=True, priority=BACKGROUND)
+                for first in (1, 2, 4)
+            ]
+            for _ in range(6):
+                harness.step()
+            urgent = [
+                harness.submit([first] * 14, max_tokens=4, ignore_eos=True) for first in (5, 6)
+            ]
+            harness.step()
+            assert all(len(harness.output(each)) == 1 for each in urgent)
+            harness.check_invariants()
+            harness.run()
+            ends = [update.request_id for update in harness.updates if update.finish_reason]
+            assert set(ends[:2]) == set(urgent)
+            assert set(ends[2:]) == set(minor)
+            harness.check_outputs()
+
+    def test_it_never_grows_urgent(self) -> None:
+        harness = Harness(max_num_seqs=1, ageing=1.0)
+        harness.submit([9], max_tokens=3, ignore_eos=True)
+        old = harness.submit([1] * 4, max_tokens=2, ignore_eos=True, priority=BACKGROUND)
+        harness.clock.now += 24 * 3600
+        new = harness.submit([2] * 4, max_tokens=2, ignore_eos=True)
+        harness.run()
+        ends = [update.request_id for update in harness.updates if update.finish_reason]
+        assert ends[1:] == [new, old]
+
+    def test_inputs_to_be_embedded_in_it_leave_answers_the_whole_budget(self) -> None:
+        harness = Harness(max_num_batched_tokens=16, max_num_seqs=4)
+        for first in range(3):
+            harness.submit([first + 1] * 30, priority=BACKGROUND, pooling="mean")
+        harness.step()
+        harness.submit([3] * 16, max_tokens=2, ignore_eos=True)
+        harness.step()
+        assert harness.executor.batches[-1] == [16]
+        harness.run()
+        harness.check_outputs()

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from caudal.engine.request import FinishReason
+from caudal.engine.request import BACKGROUND, FinishReason
 from caudal.errors import QueueFullError
 from support.engine_harness import Harness
 from support.fake_executor import Batch
@@ -80,7 +80,7 @@ def _submit(harness: Harness, rng: random.Random, systems: list[list[int]]) -> s
         ignore_eos=rng.random() < 0.2,
         prompt_logprobs=rng.choice([None] * 9 + [1]),
         repetition_penalty=rng.choice([1.0, 1.0, 1.3]),
-        priority=rng.choice([0, 0, 0, -1, 2]),
+        priority=rng.choice([0, 0, 0, -1, 2, BACKGROUND]),
         cache_salt=rng.choice([None, None, "tenant"]),
         timeout=rng.choice([None] * 8 + [0.5]),
         first_token_timeout=rng.choice([None] * 8 + [0.3]),

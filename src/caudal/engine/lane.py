@@ -33,6 +33,11 @@ class Lane:
     prefilling: list[Sequence] = field(default_factory=list)
 
     @property
+    def is_urgent(self) -> bool:
+        """Whether anything in it that wants to compute a prompt isn't in the background."""
+        return self.waiting.num_urgent > 0 or not all(seq.in_background for seq in self.prefilling)
+
+    @property
     def num_running(self) -> int:
         """Sequences that run; one that is to fork counts as all that it stands for."""
         return sum(len(seq.branches) for seq in self.running)

@@ -67,7 +67,8 @@ class WaitingQueue:
 
     Among new ones, the most urgent tenant comes first, by its best priority; of equally urgent ones
     that which has had least (`Tenants`). Within a tenant a request comes by its effective priority,
-    then by its cached prefix or its arrival.
+    then by its cached prefix or its arrival. What is in the background comes behind all else, if it
+    has run before, too.
 
     Args:
         ageing: Seconds of waiting that improve a priority by one. A request can be overtaken
@@ -86,6 +87,7 @@ class WaitingQueue:
         self.tenants = Tenants()
         self._preempted: dict[Sequence, None] = {}
         self._num_new = 0
+        self._num_background = 0
 
     def __len__(self) -> int:
         return self._num_new + len(self._preempted)
@@ -99,6 +101,11 @@ class WaitingQueue:
     def num_preempted(self) -> int:
         """Sequences that have run and were preempted."""
         return len(self._preempted)
+
+    @property
+    def num_urgent(self) -> int:
+        """Sequences that aren't in the background."""
+        return len(self) - self._num_background
 
     @property
     def oldest(self) -> float | None:
@@ -117,6 +124,7 @@ class WaitingQueue:
             seq: The sequence.
             running: All that run in its lane.
         """
+        self._num_background += seq.in_background
         if seq.preempted:
             self._preempted[seq] = None
         else:
@@ -125,6 +133,7 @@ class WaitingQueue:
 
     def remove(self, seq: Sequence) -> None:
         """Take a sequence out."""
+        self._num_background -= seq.in_background
         if seq.preempted:
             del self._preempted[seq]
         else:
@@ -140,11 +149,15 @@ class WaitingQueue:
         """
         front = sorted(self._preempted, key=lambda seq: rank(seq, now, self._ageing))
         waiting = self.tenants.waiting
+        behind: list[Sequence] = []
         if len(waiting) > 1:
-            return front + self._in_turn(now, cached)
-        for account in waiting:
-            front += self._of_one(account, LOOKAHEAD, now, cached)
-        return front
+            behind = self._in_turn(now, cached)
+        else:
+            for account in waiting:
+                behind = self._of_one(account, LOOKAHEAD, now, cached)
+        if self._num_background and front:
+            return sorted(front + behind, key=lambda seq: seq.in_background)  # stable
+        return front + behind
 
     def _of_one(
         self, account: Account, most: int, now: float, cached: Callable[[Sequence], int]

@@ -86,6 +86,11 @@ class Pool(msgspec.Struct, frozen=True, tag="pool"):
     max_tokens: ClassVar = 0
 
 
+BACKGROUND = 1_000_000
+"""Work of this priority, or a larger one, is done when there is room: it makes way for any other,
+however long it has waited."""
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine is asked to do: plain data. Immutable: progress lives in the engine.
 
@@ -93,7 +98,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         request_id: Unique among live requests.
         prompt: Token ids, at least one, all inside the vocabulary.
         work: What to do with the prompt.
-        priority: Lower runs first (vLLM's convention).
+        priority: Lower runs first (vLLM's convention); from `BACKGROUND` on it makes way.
         cache_salt: Requests share cached prefixes only with those of the same salt.
         adapter: The number of the adapter to compute with, as the engine gave it
             (`EngineAdapter.number`); None: the bare model. Prefixes are shared only within one.

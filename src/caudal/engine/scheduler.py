@@ -11,6 +11,8 @@ cache.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as SequenceOf
+
 from caudal.engine.answer import MAX_PROPOSED
 from caudal.engine.config import EngineConfig
 from caudal.engine.lane import Lane, generating_lane, pooling_lane
@@ -41,6 +43,7 @@ class Scheduler:
             Pool: pooling_lane(config),
             Generate: generating_lane(config),
         }
+        self._num_background = 0  # that wait or run
         self.num_preemptions = 0
         self.prompt_tokens = 0
         self.cache_hit_tokens = 0
@@ -91,12 +94,14 @@ class Scheduler:
         """Queue a new sequence."""
         lane = self._lane_of(seq)
         lane.waiting.add(seq, lane.running)
+        self._num_background += seq.in_background
 
     def join(self, seq: Sequence) -> None:
         """Let a forked sequence run; it was counted when its parent was admitted."""
         lane = self._lane_of(seq)
         lane.running.append(seq)
         lane.waiting.tenants.join(seq)
+        self._num_background += seq.in_background
 
     def end(self, seq: Sequence, *, keep: bool) -> None:
         """Take a sequence out, wherever it is, and give its blocks back.
@@ -113,6 +118,7 @@ class Scheduler:
         seq.status = Status.ENDED
         self._close(seq, keep=keep)
         lane.waiting.tenants.leave(seq)
+        self._num_background -= seq.in_background
 
     def schedule(self, now: float) -> list[Sequence]:
         """Plan one iteration.
@@ -141,9 +147,14 @@ class Scheduler:
                 elif self._extend(seq, 1, now):
                     budget -= 1
         eager = [lane for lane in lanes if lane.prefilling or len(lane.waiting)]
-        for number, lane in enumerate(eager):
-            share = -(-budget // (len(eager) - number))
-            budget -= self._prefill(lane, share, preemptions, now)
+        behind: list[Lane] = []
+        if self._num_background:
+            behind = [lane for lane in eager if not lane.is_urgent]
+            eager = [lane for lane in eager if lane.is_urgent]
+        for group in (eager, behind):
+            for number, lane in enumerate(group):
+                share = -(-budget // (len(group) - number))
+                budget -= self._prefill(lane, share, preemptions, now)
         return [seq for lane in lanes for seq in lane.running if seq.planned]
 
     def seconds_until_due(self, now: float) -> float | None:
@@ -180,18 +191,28 @@ class Scheduler:
         Returns:
             The tokens planned.
         """
-        left = budget
-        for seq in lane.prefilling:
+        prefilling, left = lane.prefilling, budget
+        # Blocks that a preemption has just freed are for those who run.
+        if self._num_background and lane.is_urgent:
+            left = self._go_on([seq for seq in prefilling if not seq.in_background], left, now)
+            if left > 0 and lane.waiting.num_urgent and self.num_preemptions == preemptions:
+                left = self._admit_urgent(lane, left, now)
+            prefilling = [seq for seq in prefilling if seq.in_background]
+        left = self._go_on(prefilling, left, now)
+        if left > 0 and len(lane.waiting) and self.num_preemptions == preemptions:
+            left = self._admit(lane, left, now)
+        return budget - left
+
+    def _go_on(self, prefilling: SequenceOf[Sequence], left: int, now: float) -> int:
+        """Plan chunks of prompts of sequences that run; returns what is left of the budget."""
+        for seq in prefilling:
             if left <= 0:
                 break
             if seq.status is Status.RUNNING:
                 chunk = self._chunk(seq, seq.memory, min(left, seq.remaining))
                 if self._extend(seq, chunk, now):
                     left -= seq.planned
-        # Blocks that a preemption has just freed are for those who run.
-        if left > 0 and len(lane.waiting) and self.num_preemptions == preemptions:
-            left = self._admit(lane, left, now)
-        return budget - left
+        return left
 
     def _extend(self, seq: Sequence, count: int, now: float) -> bool:
         """Plan `count` more tokens of a running sequence, preempting others for blocks.
@@ -260,12 +281,51 @@ class Scheduler:
                 break
             budget -= chunk
             free -= len(seq.branches)
-            if not seq.preempted:
-                quota -= 1
-                lane.admission.admitted()
-            waiting.tenants.account_of(seq).served_at = now
-            self._note_started(seq, now)
+            quota -= not seq.preempted
+            self._note_started(lane, seq, now)
         return budget
+
+    def _admit_urgent(self, lane: Lane, budget: int, now: float) -> int:
+        """Let waiting sequences start that aren't in the background, in the place of what is.
+
+        Returns:
+            What is left of the budget.
+        """
+        waiting = lane.waiting
+        quota = lane.admission.quota(len(lane.running) + waiting.num_preempted, waiting, now)
+        for seq in waiting.candidates(now, self._cached_tokens):
+            if budget <= 0 or seq.in_background or (not seq.preempted and quota <= 0):
+                break
+            if lane.awaits_prefixes and self._is_computed_elsewhere(seq):
+                continue
+            while len(seq.branches) > lane.num_free:
+                freed = self._make_way(lane.running, now)
+                if freed is None:
+                    return budget
+                budget += freed
+            while not (chunk := self._start(lane, seq, budget)):
+                freed = self._make_way(self.running, now)
+                if freed is None:
+                    return budget
+                budget += freed
+            budget -= chunk
+            quota -= not seq.preempted
+            self._note_started(lane, seq, now)
+        return budget
+
+    def _make_way(self, running: SequenceOf[Sequence], now: float) -> int | None:
+        """Preempt one that runs in the background.
+
+        Returns:
+            How many tokens of it had been planned; None where nothing runs there.
+        """
+        background = [seq for seq in running if seq.in_background]
+        if not background:
+            return None
+        victim = least_important(background, now, self._config.ageing)
+        planned = victim.planned
+        self._preempt(victim)
+        return planned
 
     def _start(self, lane: Lane, seq: Sequence, budget: int) -> int:
         """Give a waiting sequence its first blocks.
@@ -342,8 +402,11 @@ class Scheduler:
                 owed[kind] += max(0, lacks) + len(seq.branches)
         return owed
 
-    def _note_started(self, seq: Sequence, now: float) -> None:
+    def _note_started(self, lane: Lane, seq: Sequence, now: float) -> None:
         group = seq.group
+        if not seq.preempted:
+            lane.admission.admitted()
+        lane.waiting.tenants.account_of(seq).served_at = now
         if group.num_cached is None:
             # What a grammar forces stands behind the prompt already, and may be cached too.
             group.num_cached = min(seq.memory.length, len(group.prompt))

@@ -12,6 +12,7 @@ from caudal.backends.executor import SampledToken, TokenLogprob
 from caudal.engine.grammar import Matcher
 from caudal.engine.nodes import Match
 from caudal.engine.request import (
+    BACKGROUND,
     FinishReason,
     Generate,
     Missed,
@@ -261,6 +262,11 @@ class Sequence:
         self.preempted = False
         self.match = Match()
         self.match_version = -1
+
+    @property
+    def in_background(self) -> bool:
+        """Whether it makes way for others."""
+        return self.group.request.priority >= BACKGROUND
 
     @property
     def index(self) -> int:

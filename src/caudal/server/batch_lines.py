@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from caudal.batches.answers import LineAnswer
 from caudal.batches.lines import Line
+from caudal.engine.request import BACKGROUND
 from caudal.server.encoding import encode_json
 from caudal.server.errors import LIMIT_HEADER, envelope
 from caudal.server.request_ids import request_id
@@ -26,10 +27,6 @@ from caudal.service.context import RequestContext
 
 BATCH_LINE = "caudal.batch_line"
 """Where a scope says that it is a line's."""
-
-BACKGROUND = 1_000_000
-"""Added to the priority of lines: it makes them less urgent than all that have none of their own,
-however long they wait."""
 
 _MOST_PRIORITY = 2**30
 
@@ -47,7 +44,7 @@ def context_of_line(own: RequestContext, context: RequestContext) -> RequestCont
         own: What it says itself.
         context: As a request of the same tenant would have it.
     """
-    asked = min(max(context.priority, -BACKGROUND), _MOST_PRIORITY)
+    asked = min(max(context.priority, 0), _MOST_PRIORITY)
     return replace(
         context,
         priority=BACKGROUND + asked,
