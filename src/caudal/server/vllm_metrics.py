@@ -34,7 +34,7 @@ _SAME = {
     ),
     "preemptions_total": ("num_preemptions_total", "Preemptions."),
     "generation_tokens_total": ("generation_tokens_total", "Tokens generated."),
-    "batch_tokens": ("iteration_tokens_total", "Tokens of an iteration."),
+    "iteration_tokens": ("iteration_tokens_total", "Tokens of an iteration."),
     "time_to_first_token_seconds": ("time_to_first_token_seconds", "Time to first token."),
     "inter_token_latency_seconds": ("inter_token_latency_seconds", "Time between two tokens."),
     "request_time_per_output_token_seconds": (

@@ -96,8 +96,8 @@ class EngineCollector(Collector):
             yield CounterMetricFamily(f"caudal_{name}", text, value)
         for name, text, counts in (
             ("iteration_duration_seconds", "What batches took to compute.", batches.seconds),
-            ("batch_sequences", "Sequences of batches.", batches.sequences),
-            ("batch_tokens", "Tokens of batches.", batches.tokens),
+            ("iteration_sequences", "Sequences of batches.", batches.sequences),
+            ("iteration_tokens", "Tokens of batches.", batches.tokens),
         ):
             yield histogram_family(f"caudal_{name}", text, counts)
         adapters = GaugeMetricFamily(
