@@ -55,8 +55,9 @@ def plan(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help="A name from `caudal list`, `hf:ORG/REPO` (of which config.json alone is "
-            "fetched), a .gguf file, a model's folder, or a config.json.",
+            help="A name from `caudal list`, `hf:ORG/REPO[:FILE or quantisation]` (of which "
+            "config.json or the file's header is fetched), a .gguf file, a model's folder, or a "
+            "config.json.",
             show_default=False,
         ),
     ] = None,
