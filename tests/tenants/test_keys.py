@@ -57,6 +57,15 @@ def test_a_key_is_found_by_its_hash_and_has_the_rules_of_all_where_it_says_nothi
         assert ring.lookup(wrong) is None
 
 
+def test_a_new_key_is_one_at_once(tmp_path: Path):
+    file = tmp_path / "keys.toml"
+    write(file, table("alice", "1"))
+    ring = KeyRing([KeyFile(file)])
+    assert ring.lookup(b"1") is not None
+    write(file, table("alice", "1") + table("bob", "2"))
+    assert ring.lookup(b"2") is not None
+
+
 def test_keys_of_the_environment_may_have_names():
     keys = given_keys("bob=one, two\nthree==,\n\n eve=b=c=", "CAUDAL_API_KEYS")
     ring = KeyRing([GivenKeys(keys)])

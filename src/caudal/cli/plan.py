@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,9 +54,8 @@ def plan(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help="A name from `caudal list`, `hf:ORG/REPO[:FILE or quantisation]` (of which "
-            "config.json or the file's header is fetched), a .gguf file, a model's folder, or a "
-            "config.json.",
+            help="A name from `caudal list`, `hf:ORG/REPO` (of which config.json alone is "
+            "fetched), a .gguf file, a model's folder, or a config.json.",
             show_default=False,
         ),
     ] = None,
@@ -325,9 +323,7 @@ def _machine(figures: ModelFigures, bandwidth: float | None, flops: float | None
     from caudal.machine import usable_processors
 
     try:
-        busy = os.getloadavg()[0] > usable_processors() / 2
-        size = round(figures.passed.read(1))
-        measured = read_bandwidth(figures.type or TensorType.F32, size, usable_processors())
+        measured = read_bandwidth(figures.type or TensorType.F32, usable_processors())
     except ModelLoadError:  # there isn't the memory to measure in
         return None
-    return Machine(bandwidth=measured, is_measured=True, is_busy=busy, operations=flops)
+    return Machine(bandwidth=measured, is_measured=True, operations=flops)

@@ -60,6 +60,15 @@ class KeyRing:
     def lookup(self, presented: bytes) -> Tenant | None:
         """Whose a key is; None where it is nobody's."""
         self.look()
+        held = self._find(presented)
+        if held is None:
+            # It may have been added just now; whoever has added it has begun to use it.
+            self._look_at = 0.0
+            self.look()
+            held = self._find(presented)
+        return None if held is None else held.tenant
+
+    def _find(self, presented: bytes) -> _Held | None:
         digest = digest_of(presented)
         held = self._live.get(digest)
         if held is None and not presented.isascii():
@@ -68,7 +77,7 @@ class KeyRing:
             held = self._live.get(digest)
         if held is None or not hmac.compare_digest(held.digest, digest):
             return None
-        return held.tenant
+        return held
 
     def look(self) -> None:
         """See whether sources have changed, and which keys have expired; not at every call."""
