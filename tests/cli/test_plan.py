@@ -60,6 +60,14 @@ def test_types_that_are_planned_for_and_not_there() -> None:
     assert "Prompts: at most 62.5 tokens a second" in result.output
 
 
+def test_bandwidth_is_measured_where_nobody_says_it() -> None:
+    few = ("--layers", "2", "--kv-heads", "1", "--head-dim", "64", "--parameters", "1M")
+    found = json.loads(plan(*few, "--json").output)
+    assert found["machine"]["is_measured"]
+    assert 1e6 < found["machine"]["bandwidth"] < 1e13
+    assert "measured here just now" in plan(*few).output
+
+
 def test_a_table_json_and_a_page_say_the_same(tmp_path: Path) -> None:
     folder = write_folder(Recorded.read("gemma3"), tmp_path / "tiny")
     page = tmp_path / "plan.html"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -151,39 +152,64 @@ from pathlib import Path
 from caudal.errors import CaudalError
 from caudal.planning.reading import read_figures
 from caudal.store import Store
+from caudal.store.hub import configuration
+configuration.FIRST_BYTES = 3000
 for name in sys.argv[2:]:
     try:
         figures = read_figures(name, store=Store(Path(sys.argv[1])))
-        print(figures.architecture, figures.file_bytes, figures.served_as, len(figures.kv_layers))
+        print(figures.architecture, figures.file_bytes, figures.served_as, figures.weights)
     except CaudalError as error:
         print(error)
 """
 
 
-def test_of_the_hub_config_json_alone_is_fetched(tmp_path: Path) -> None:
-    config = json.dumps(Recorded.read("gemma3").config).encode()
+def test_of_the_hub_no_weights_are_fetched(tmp_path: Path, store: Store) -> None:
+    """Of a folder config.json, of a GGUF file the header, and what says how positions turn."""
+    recorded = Recorded.read("gemma3")
+    config = json.dumps(recorded.config).encode()
     files = {"config.json": config, "tokenizer.json": b"{}", "model.safetensors": b"w" * 5000}
-    gguf = {"Tiny-Q8_0.gguf": b"g" * 7000}
-    local = LocalHub({"me/Tiny": files, "me/Tiny-GGUF": gguf})
+    tiny = TinyModel(
+        architecture="llama",
+        vocab_size=259,
+        hidden=256,
+        metadata=bpe_metadata(),
+        rope_divisors=(1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0),
+    )
+    gguf = tiny.write(tmp_path / "tiny.gguf")
+    size = gguf.stat().st_size
+    named = {"Tiny-Q8_0.gguf": gguf.read_bytes(), "Bad-Q4_0.gguf": b"GGML" * 9000}
+    local = LocalHub({"me/Tiny": files, "me/Tiny-GGUF": named})
+    names = ("hf:me/Tiny", "hf:me/Tiny-GGUF:Q8_0", "hf:me/Tiny-GGUF:Q4_0", "hf:me/Nothing")
     try:
         environment = {key: value for key, value in os.environ.items() if key[:3] != "HF_"}
         environment |= {"HF_ENDPOINT": local.url, "HF_HOME": str(tmp_path), "NO_PROXY": "*"}
         result = subprocess.run(
-            [sys.executable, "-c", HUB, tmp_path / "store", "hf:me/Tiny", "hf:me/Tiny-GGUF"],
+            [sys.executable, "-c", HUB, tmp_path / "store", *names],
             env=environment,
             stdout=subprocess.PIPE,
             check=True,
             text=True,
         )
-        fetched = local.fetched()
+        asked = local.requests
     finally:
         local.close()
-    folder, file = result.stdout.splitlines()
-    layers = Recorded.read("gemma3").config["num_hidden_layers"]
-    assert folder == f"gemma3 5000 hf:me/Tiny {layers}"
-    assert "caudal pull hf:me/Tiny-GGUF" in file
-    assert "config.json" in fetched
-    assert not {"model.safetensors", "tokenizer.json", "Tiny-Q8_0.gguf"} & set(fetched)
+    folder, file, bad, none = result.stdout.splitlines()
+    write_folder(recorded, tmp_path / "whole")
+    weights = read_figures(str(tmp_path / "whole"), store=store).weights
+    assert folder == f"gemma3 5000 hf:me/Tiny {weights}"
+    weights = read_figures(str(gguf), store=store).weights
+    assert file == f"llama {size} hf:me/Tiny-GGUF:Q8_0 {weights}"
+    assert "not a GGUF file" in bad or "GGML" in bad
+    assert "has no me/Nothing" in none
+    ranges = [
+        re.fullmatch(r"bytes=(\d+)-(\d+)", wanted)
+        for _, path, wanted in asked
+        if path.endswith("Tiny-Q8_0.gguf")
+    ]
+    fetched = sum(int(each[2]) - int(each[1]) + 1 for each in ranges if each)
+    assert 3000 < fetched < size / 4
+    assert all(each for each in ranges)
+    assert not [path for _, path, _ in asked if path.endswith((".safetensors", "tokenizer.json"))]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,8 +55,9 @@ def plan(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help="A name from `caudal list`, `hf:ORG/REPO` (of which config.json alone is "
-            "fetched), a .gguf file, a model's folder, or a config.json.",
+            help="A name from `caudal list`, `hf:ORG/REPO[:FILE or quantisation]` (of which "
+            "config.json or the file's header is fetched), a .gguf file, a model's folder, or a "
+            "config.json.",
             show_default=False,
         ),
     ] = None,
@@ -323,7 +325,9 @@ def _machine(figures: ModelFigures, bandwidth: float | None, flops: float | None
     from caudal.machine import usable_processors
 
     try:
-        measured = read_bandwidth(figures.type or TensorType.F32, usable_processors())
+        busy = os.getloadavg()[0] > usable_processors() / 2
+        size = round(figures.passed.read(1))
+        measured = read_bandwidth(figures.type or TensorType.F32, size, usable_processors())
     except ModelLoadError:  # there isn't the memory to measure in
         return None
-    return Machine(bandwidth=measured, is_measured=True, operations=flops)
+    return Machine(bandwidth=measured, is_measured=True, is_busy=busy, operations=flops)

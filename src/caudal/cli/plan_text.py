@@ -105,6 +105,8 @@ def speed_lines(report: Report) -> Iterator[str]:
     if speed is None or machine is None:
         return
     how = "measured here just now" if machine.is_measured else "as given"
+    if machine.is_busy:
+        how += ", while others computed: alone it may be more"
     if demand.users == 1:
         rate = f"{_rate(speed.each)} tokens a second"
     else:

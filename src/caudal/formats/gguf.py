@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +17,7 @@ from caudal.formats.gguf_metadata import TypedMetadata
 from caudal.formats.model_file import ModelFile
 from caudal.formats.scaled_tensors import ScaledTensors
 from caudal.formats.split_names import SplitName
+from caudal.formats.tensor_file import StoredTensor
 
 
 class GGUFFile(ModelFile):
@@ -154,6 +155,17 @@ class GGUFFile(ModelFile):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def stored_tensors(path: Path) -> Mapping[str, StoredTensor]:
+    """What one GGUF file, whole or a part of a split one, says of the tensors in it.
+
+    Raises:
+        ModelLoadError: It can't be read, isn't GGUF, or is damaged.
+    """
+    file, header = _open_part(path, 0)
+    file.close()
+    return header.tensors
 
 
 def _open_part(path: Path, number: int) -> tuple[ByteFile, Header]:

@@ -26,7 +26,7 @@ Declares = Callable[[str], bool]
 TypeOf = Callable[[str, tuple[int, ...]], TensorType]
 """The type that a tensor of a name and a shape has."""
 
-MOST_LAYERS = 4096
+MOST_LAYERS = 1024
 """More layers than any model has: a file bounds them by the tensors that it has."""
 
 

@@ -52,10 +52,13 @@ def read_figures(
         return reader.of_stored(stored)
     reference = parse_model_name(model)
     if isinstance(reference, HubReference):
-        from caudal.store.hub.configuration import fetch_configuration
+        from caudal.store.hub.configuration import hub_configuration
 
-        found = fetch_configuration(reference)
-        return reader.of_folder(found.folder, found.weights, served_as=reference.name)
+        with hub_configuration(reference) as found:
+            if found.folder is not None:
+                return reader.of_folder(found.folder, found.weights, served_as=reference.name)
+            assert found.headers is not None
+            return reader.of_stored(found.headers)
     return reader.of_stored(store.resolve(model))  # which says how to get it
 
 

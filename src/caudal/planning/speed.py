@@ -14,12 +14,14 @@ class Machine:
     Attributes:
         bandwidth: Bytes that it reads a second.
         is_measured: Whether that was measured here, just now.
+        is_busy: Whether others computed meanwhile, so that it may be faster.
         operations: Floating-point operations a second, as somebody says; None: nobody does.
     """
 
     bandwidth: float
     is_measured: bool
     operations: float | None = None
+    is_busy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,17 +19,17 @@ from caudal.models.pooling import Pooling
 from caudal.models.program import Program
 
 _WIDTH = 4096
-_BYTES = 256 << 20
-"""More than any cache holds, or most of them."""
+_MOST_BYTES = 256 << 20
+"""More than any cache holds, or most of them; what takes less is measured with as much."""
 
 
 class _Zeros:
     """Square matrices, one after another, whose weights are all 0 (a `TensorFile`)."""
 
-    def __init__(self, kind: TensorType) -> None:
+    def __init__(self, kind: TensorType, size: int) -> None:
         table = TensorInfo("table", (16, _WIDTH), TensorType.F32)
         first = TensorInfo("0.weight", (_WIDTH, _WIDTH), kind)
-        layers = [f"{number}.weight" for number in range(max(2, _BYTES // first.nbytes))]
+        layers = [f"{number}.weight" for number in range(max(1, size // first.nbytes))]
         self.path = Path("measurement")
         self.architecture = "measurement"
         self.tensors: Mapping[str, TensorInfo] = {
@@ -63,22 +63,23 @@ class _Zeros:
         )
 
 
-def read_bandwidth(kind: TensorType, threads: int, seconds: float = 0.4) -> float:
+def read_bandwidth(kind: TensorType, size: int, threads: int, seconds: float = 0.5) -> float:
     """Bytes of packed weights a second that kernels read for one token, at best.
 
     It takes some 300 MB of memory, and about a second.
 
     Args:
         kind: The type of the weights.
+        size: Bytes of them that a token goes through.
         threads: Threads that compute.
         seconds: How long to measure.
 
     Raises:
         ModelLoadError: There isn't as much memory.
     """
-    file = _Zeros(kind)
+    file = _Zeros(kind, min(size, _MOST_BYTES))
     program = file.program()
-    size = Passed.of(program, weight_costs(file, program).sizes).always
+    read = Passed.of(program, weight_costs(file, program).sizes).always
     options = NativeOptions(num_blocks=1, max_batch_tokens=1, threads=threads)
     executor = NativeExecutor(file, program, options)
     try:
@@ -88,6 +89,6 @@ def read_bandwidth(kind: TensorType, threads: int, seconds: float = 0.4) -> floa
             began = time.perf_counter()
             executor.execute(Batch([step]))
             best = min(best, time.perf_counter() - began)
-        return size / best
+        return read / best
     finally:
         executor.close()

@@ -195,7 +195,7 @@ class _HubPull:
             )
 
         return Fetch(
-            _HubSource(client, self._repository, name),
+            HubSource(client, self._repository, name),
             self._store.partial(key),
             file.size,
             item=name,
@@ -207,7 +207,7 @@ class _HubPull:
 
 
 @dataclass(frozen=True, slots=True)
-class _HubSource:
+class HubSource:
     """A file of a repository, in ranges."""
 
     client: httpx2.AsyncClient
