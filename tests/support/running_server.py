@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp
 
 from caudal.server.app import create_app
 from caudal.server.auth import Access
+from caudal.server.certificates import Certificates
 from caudal.server.limits import ServerLimits
 from caudal.server.server_config import ServerConfig
 from caudal.server.serving import Server, listen
@@ -99,7 +101,7 @@ def running_server(
 ) -> Iterator[RunningServer]:
     """Serve a model, or none yet, with what `around` puts around the application.
 
-    The other options are `create_app`'s.
+    The other options are `create_app`'s, and `certificates` with what clients `verify` them by.
     """
     registry = ModelRegistry()
     far = model if isinstance(model, FarModel) else None
@@ -141,12 +143,14 @@ def _running(
     access: Access,
     limits: ServerLimits | None,
     around: Callable[[ASGIApp], ASGIApp],
+    certificates: Certificates | None = None,
+    verify: ssl.SSLContext | bool = True,
     **options: Any,
 ) -> Iterator[tuple[str, httpx.Client]]:
     sock = listen("127.0.0.1", 0)
     limits = limits or ServerLimits()
     app = create_app(models, access=access, limits=limits, **options)
-    config = ServerConfig(around(app), limits)
+    config = ServerConfig(around(app), limits, certificates)
     server = Server(config, models, app.state.metrics, batches=app.state.batches)
     ready = threading.Event()
 
@@ -165,9 +169,10 @@ def _running(
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert ready.wait(30)
-    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    scheme = "http" if certificates is None else "https"
+    url = f"{scheme}://127.0.0.1:{sock.getsockname()[1]}"
     try:
-        with httpx.Client(base_url=url, timeout=30) as client:
+        with httpx.Client(base_url=url, timeout=30, verify=verify) as client:
             yield url, client
     finally:
         server.should_exit = True

@@ -17,9 +17,11 @@ from caudal.loading.adapters import parse_adapter
 from caudal.loading.options import LoadOptions
 from caudal.machine import available_memory
 from caudal.server.auth import Access
+from caudal.server.certificates import CertificateError, CertificateFiles, Certificates
 from caudal.server.cors import checked_origin
 from caudal.server.hosts import checked_name, own_names, reaches_this_machine_only
 from caudal.server.limits import ServerLimits
+from caudal.server.proxies import TrustedProxies, checked_proxy
 from caudal.store import Store
 from caudal.tenants.ring import KeyRing
 from caudal.workers.launcher import Launcher, ServingOptions
@@ -68,6 +70,8 @@ def access_of(settings: EffectiveSettings, hosts: Sequence[str]) -> Access:
         names = frozenset(map(checked_name, given.allowed_host)).union(*map(own_names, hosts))
         name = "allow_origin"
         origins = frozenset(map(checked_origin, given.allow_origin))
+        name = "trusted_proxy"
+        proxies = [checked_proxy(each) for each in given.trusted_proxy]
     except ValueError as error:
         raise settings.error(name, str(error)) from error
     return Access(
@@ -77,7 +81,32 @@ def access_of(settings: EffectiveSettings, hosts: Sequence[str]) -> Access:
         origins,
         keys=KeyRing(sources) if sources else None,
         open_metrics=given.open_metrics,
+        proxies=TrustedProxies(proxies) if proxies else None,
     )
+
+
+def certificates_of(settings: EffectiveSettings) -> Certificates | None:
+    """What connections are encrypted with; None: they aren't.
+
+    Raises:
+        SettingError: There is a key, but no certificate; or they can't be used.
+    """
+    given = settings.values
+    if given.ssl_certfile is None:
+        for name in ("ssl_keyfile", "ssl_keyfile_password", "ssl_ca_certs"):
+            if name in settings.origins and getattr(given, name) is not None:
+                raise settings.error(name, "needs a certificate, too (--ssl-certfile)")
+        return None
+    files = CertificateFiles(
+        certificate=given.ssl_certfile,
+        key=given.ssl_keyfile,
+        password=given.ssl_keyfile_password,
+        client_authorities=given.ssl_ca_certs,
+    )
+    try:
+        return Certificates(files)
+    except CertificateError as error:
+        raise settings.error("ssl_certfile", str(error)) from error
 
 
 def limits_of(settings: EffectiveSettings) -> ServerLimits:

@@ -72,6 +72,7 @@ def run_server(
     access = pieces.access_of(settings, hosts)
     routes = read_routes(given.routes, given.alias)
     set_up_logs(given.log_format, given.log_level, show_prompts=given.log_prompts)
+    certificates = pieces.certificates_of(settings)
     audit_log = None if given.audit_log is None else AuditLog(given.audit_log)
     load = pieces.load_options(settings, named)
     serving_options = pieces.serving_options(settings)
@@ -91,12 +92,13 @@ def run_server(
         ollama_sock = serving.listen(
             place.host, place.port, choose="OLLAMA_HOST, or stop Ollama", where="OLLAMA_HOST"
         )
+    scheme = "http" if certificates is None else "https"
     running = Running(
         fleet=fleet,
         routes=routes,
         home=store.home,
-        address=_url(*sock.getsockname()[:2]),
-        ollama=None if ollama_sock is None else _url(*ollama_sock.getsockname()[:2]),
+        address=_url(scheme, *sock.getsockname()[:2]),
+        ollama=None if ollama_sock is None else _url(scheme, *ollama_sock.getsockname()[:2]),
         needs_key=access.ring() is not None,
     )
     if named:
@@ -121,13 +123,14 @@ def run_server(
         store=ServedStore(store, pieces.no_changes(settings, access, named)),
         reloader=reloader,
         audit_log=audit_log,
+        certificates=certificates,
         log_prompts=given.log_prompts,
         vllm_metrics=given.vllm_metrics,
         on_ready=lambda: on_ready(running),
     )
 
 
-def _url(host: str, port: int) -> str:
+def _url(scheme: str, host: str, port: int) -> str:
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -59,6 +59,36 @@ class _Server:
         False,
         "/metrics needs no key; otherwise it needs one with admin rights, where there are any.",
     )
+    trusted_proxy: tuple[str, ...] = setting(
+        (),
+        "A proxy that is believed when it says whom a request comes from (X-Forwarded-For, "
+        "X-Forwarded-Proto, Forwarded); repeat it for more.",
+        "none",
+        placeholder="ADDRESS|NETWORK",
+    )
+    ssl_certfile: Path | None = setting(
+        None,
+        "Speak HTTPS, with the certificate in this file (PEM), and behind it those that lead to "
+        "its authority. SIGHUP reads it anew.",
+        "none: plain HTTP",
+        placeholder="FILE",
+    )
+    ssl_keyfile: Path | None = setting(
+        None, "The certificate's key (PEM).", "in the certificate's file", placeholder="FILE"
+    )
+    ssl_keyfile_password: str | None = setting(
+        None,
+        "What the key is encrypted with.",
+        variables=("CAUDAL_SSL_KEYFILE_PASSWORD",),
+        exact=True,
+        placeholder="WORD",
+    )
+    ssl_ca_certs: Path | None = setting(
+        None,
+        "Clients must have a certificate that one of the authorities in this file has signed.",
+        "clients need none",
+        placeholder="FILE",
+    )
     strict_fields: bool = setting(
         False,
         "Refuse fields that would have no effect, and answers longer than the context has room "

@@ -62,6 +62,7 @@ from caudal.server.openapi import (
     with_bodies,
 )
 from caudal.server.paths import canonical_path
+from caudal.server.proxies import Proxied
 from caudal.server.quotas import Settling
 from caudal.server.recording import Recording
 from caudal.server.records import Records, RecordSink
@@ -113,18 +114,20 @@ class _App(FastAPI):
     around FastAPI's own outermost, which answers what nobody else has caught.
     """
 
-    def __init__(self, *, origins: frozenset[str], records: Records, **options: Any) -> None:
+    def __init__(self, access: Access, records: Records, **options: Any) -> None:
         super().__init__(**options)
-        self._origins = origins
+        self._access = access
         self._records = records
 
     def build_middleware_stack(self) -> ASGIApp:
         """The layers, outermost first."""
         stack: ASGIApp = RequestIds(super().build_middleware_stack())
-        if self._origins:
-            stack = Cors(stack, self._origins)
+        if self._access.origins:
+            stack = Cors(stack, self._access.origins)
         routes = [route for router, _ in _ROUTERS for route in router.routes]
-        return Recording(stack, self._records, [*self.routes, *routes])
+        stack = Recording(stack, self._records, [*self.routes, *routes])
+        proxies = self._access.proxies
+        return stack if proxies is None else Proxied(stack, proxies)
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -176,8 +179,8 @@ def create_app(
     limits = limits or ServerLimits()
     records = Records(sinks)
     app = _App(
-        origins=frozenset(access.origins),
-        records=records,
+        access,
+        records,
         title="Caudal",
         version=__version__,
         # The interactive pages load scripts from a public CDN; the schema itself stays available.

@@ -15,6 +15,7 @@ from caudal.errors import ModelUnavailableError, UnknownModelError
 from caudal.server.asking import RequestAsking
 from caudal.server.batch_lines import BATCH_LINE, context_of_line
 from caudal.server.body import ARRIVED, BodyReader
+from caudal.server.cors import is_of_foreign_page
 from caudal.server.field_names import field_names, set_field_names
 from caudal.server.ignored import note_ignored
 from caudal.server.quotas import take
@@ -183,6 +184,8 @@ async def queried_model(request: Request) -> Service:
     """
     models, name = served_models(request), request.query_params.get("model")
     autoload = request.query_params.get("autoload", "true").lower() not in ("false", "0")
+    if is_of_foreign_page(request.headers, request.app.state.origins):
+        autoload = False  # an image on any page would do to have models loaded here
     loaded = models.loaded(name)
     if loaded is not None:
         return loaded

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caudal.server.errors import error_response
 from caudal.server.open_paths import OPEN_PATHS
+from caudal.server.proxies import TrustedProxies
 from caudal.server.quotas import quota_headers
 from caudal.server.tenancy import NOBODY, TENANT, tenant_of
 from caudal.tenants.keys import GivenKeys, admin_key
@@ -31,6 +32,7 @@ class Access:
         origins: Web pages that may use it: see `caudal.server.cors`.
         keys: All keys, where there are others than `api_key`.
         open_metrics: Whether `/metrics` needs no key.
+        proxies: Whose word on where requests come from is believed.
     """
 
     api_key: str | None = None
@@ -39,6 +41,7 @@ class Access:
     origins: Collection[str] = ()
     keys: KeyRing | None = None
     open_metrics: bool = False
+    proxies: TrustedProxies | None = None
 
     def ring(self) -> KeyRing | None:
         """All keys; None where nobody needs one."""

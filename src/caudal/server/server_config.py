@@ -8,8 +8,10 @@ import contextlib
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from caudal.server.certificates import Certificates
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
+from caudal.server.tls_protocol import TLSProtocol
 from caudal.server.waiting import WaitingConnections
 
 
@@ -19,12 +21,15 @@ class ServerConfig(uvicorn.Config):
     Args:
         app: The application.
         limits: What clients may cost.
+        certificates: What connections are encrypted with; None: they aren't.
     """
 
-    def __init__(self, app: ASGIApp, limits: ServerLimits) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: ServerLimits, certificates: Certificates | None = None
+    ) -> None:
         super().__init__(
             _cancellable(app),
-            http=Protocol,
+            http=Protocol if certificates is None else TLSProtocol,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -33,6 +38,7 @@ class ServerConfig(uvicorn.Config):
             proxy_headers=False,  # nobody asks who the client is
         )
         self.limits = limits
+        self.certificates = certificates
         self.waiting = WaitingConnections(limits.max_connections)
 
 

@@ -20,6 +20,7 @@ from caudal.server.app import create_app
 from caudal.server.audit_log import AuditLog
 from caudal.server.auth import Access
 from caudal.server.batch_state import BatchHome
+from caudal.server.certificates import Certificates
 from caudal.server.last_resort import LastResort
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
@@ -179,6 +180,7 @@ def serve(
     store: ServedStore | None = None,
     reloader: Reloader | None = None,
     audit_log: AuditLog | None = None,
+    certificates: Certificates | None = None,
     log_prompts: bool = False,
     vllm_metrics: bool = False,
     batch_home: BatchHome | None = None,
@@ -202,6 +204,7 @@ def serve(
         vllm_metrics: See `create_app`.
         audit_log: Told of all requests; closed at the end.
         log_prompts: See `create_app`.
+        certificates: What connections are encrypted with; None: they aren't.
         batch_home: See `create_app`.
         on_ready: Called once requests can be answered.
 
@@ -227,7 +230,10 @@ def serve(
         app.state.metrics.registry.register(audit_log)
         reloader.add("audit log", audit_log.reopen)
     batches: BatchService | None = app.state.batches
-    config = ServerConfig(app, limits)
+    if certificates is not None:
+        app.state.metrics.registry.register(certificates)
+        reloader.add("certificates", certificates.reload)
+    config = ServerConfig(app, limits, certificates)
     last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
     server = Server(config, models, app.state.metrics, last_resort, batches)
     _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
