@@ -198,6 +198,31 @@ def decoder() -> Iterator[Run]:
         yield run
 
 
+@contextmanager
+def plan() -> Iterator[Run]:
+    """A config.json, of which it is said what the model takes, as it is and quantised."""
+    from caudal.planning.plan import Demand, Planner
+    from caudal.planning.reading import read_figures
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+
+        @refused_in_words
+        def run(data: bytes) -> bool:
+            path.write_bytes(data)
+            figures = read_figures(str(path))
+            demand = Demand(context=2048, users=3, shared_prefix=100)
+            planner = Planner(figures)
+            memory = planner.needs(demand).total
+            assert not planner.fits(demand, memory)  # a part of it is left to others
+            assert planner.fits(demand, 2 * memory)
+            assert planner.most_users(demand, 2 * memory) >= 3
+            figures.others()
+            return True
+
+        yield run
+
+
 def _use(path: Path) -> None:
     from caudal.store import Store
 

@@ -15,6 +15,7 @@ TARGETS = {
         Target("tokenizer", model_targets.tokenizer, mutate_json),
         Target("encoder", model_targets.encoder, mutate_json),
         Target("decoder", model_targets.decoder, mutate_json),
+        Target("plan", model_targets.plan, mutate_json),
         Target("adapter", adapter_targets.gguf_adapter),
         Target("peft", adapter_targets.peft_adapter, mutate_json),
         Target("template", request_targets.template),

@@ -57,7 +57,10 @@ def headline(report: Report) -> str:
 def verdict(report: Report) -> Iterator[str]:
     """Whether it fits, and what would."""
     demand, memory = report.demand, binary(report.memory)
-    of_it = f"{binary(usable(report.memory))} of it, as a sixteenth is left to the system"
+    of_it = (
+        f"{binary(usable(report.memory))} of it: a sixteenth is left to the system and to the "
+        f"server's own processes, which take about {binary(report.processes)}"
+    )
     if report.fits:
         spare = usable(report.memory) - report.needs.total
         yield f"It fits in {memory} ({of_it}): {binary(spare)} are spare."

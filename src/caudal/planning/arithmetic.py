@@ -73,14 +73,14 @@ def of_demand(planner: Planner, demand: Demand) -> Iterator[Line]:
     ):
         yield Line(
             f"windows of {window:,}",
-            f"{blocks * block:,} tokens × {binary(of_windows)}: those of conversations, of an "
-            "iteration, and of ends kept",
+            f"{blocks * block:,} tokens × {binary(of_windows)}: of conversations, and of an "
+            "iteration",
             size,
         )
     if needs.states:
         yield Line(
             "recurrent states",
-            f"{division.num_slots:,} × {binary(sizes.slot_bytes)}: those of conversations, and "
+            f"{division.num_slots:,} × {binary(sizes.slot_bytes)}: of conversations, forks and "
             "snapshots",
             needs.states,
         )

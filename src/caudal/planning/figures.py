@@ -53,6 +53,7 @@ class ModelFigures:
         passed: Bytes of weights that a token goes through.
         active: Weights that it goes through; 0 where that isn't known.
         type: What most weights are, for measuring; None where that isn't known.
+        vocabulary: Tokens that it knows; 0 where that isn't known.
         served_as: What `caudal serve` has to be told to serve it; empty where nothing is there yet.
         is_encoder: Whether it generates nothing, and so keeps nothing.
         obstacle: Why Caudal can't serve it, so that these are figures alone; None where it can.
@@ -73,6 +74,7 @@ class ModelFigures:
     passed: Passed
     active: int = 0
     type: TensorType | None = None
+    vocabulary: int = 0
     served_as: str = ""
     is_encoder: bool = False
     obstacle: str | None = None

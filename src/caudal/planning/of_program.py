@@ -96,6 +96,7 @@ def figures_of_program(
         passed=Passed.of(program, costs.sizes),
         active=round(Passed.of(program, _elements(tensors, program)).read(1)),
         type=most,
+        vocabulary=program.vocab_size,
         served_as=served_as if quantisation is None else "",
         is_encoder=program.is_encoder,
         others=lambda: _others(file, program, costs.bytes),

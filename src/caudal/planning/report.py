@@ -9,6 +9,7 @@ from typing import Any
 from caudal.planning.arithmetic import Line, of_demand, of_model
 from caudal.planning.figures import ModelFigures
 from caudal.planning.plan import MOST_CONTEXT, Demand, Needs, Planner, usable
+from caudal.planning.processes import process_bytes
 from caudal.planning.speed import Machine, Speed, expected_speed
 
 GIB = 1 << 30
@@ -44,6 +45,7 @@ class Report:
         of_model: What a token and a conversation take.
         of_demand: What all of it takes.
         needs: The same, added up.
+        processes: Bytes that the server's processes take besides, about: of what is left to others.
         fits: Whether it fits.
         missing: Bytes that the memory has too few.
         most_context: The longest conversations that so many users may have; 0: none fit.
@@ -61,6 +63,7 @@ class Report:
     of_model: Sequence[Line]
     of_demand: Sequence[Line]
     needs: Needs
+    processes: int
     fits: bool
     missing: int
     most_context: int
@@ -112,6 +115,7 @@ class Report:
                 "kv_memory": needs.sequences,
                 "total": needs.total,
             },
+            "processes": self.processes,
             "memory": self.memory,
             "usable_memory": usable(self.memory),
             "fits": self.fits,
@@ -142,6 +146,7 @@ def make_report(
         of_model=tuple(of_model(figures, demand.kv_type)),
         of_demand=tuple(of_demand(planner, demand)),
         needs=planner.needs(demand),
+        processes=process_bytes(figures),
         fits=fits,
         missing=planner.missing(demand, memory),
         most_context=planner.most_context(demand, memory),
