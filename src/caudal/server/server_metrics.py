@@ -10,10 +10,11 @@ import platform
 from collections.abc import Callable, Sized
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 
 from caudal import __version__
 from caudal.server.records import RequestRecord
+from caudal.server.request_counts import Counts, Histograms
 from caudal.service.engine_collector import NOBODY
 
 OTHER = "other"
@@ -84,18 +85,18 @@ class ServerMetrics:
             "caudal_start_time_seconds", "When the server began, in Unix time.", registry=registry
         )
         started.set_to_current_time()
-        self._requests = Counter(
+        self._requests = Counts(
             "caudal_http_requests",
             "Requests that have been answered, by route, method and status.",
             ["route", "method", "status"],
-            registry=registry,
+            registry,
         )
-        self._seconds = Histogram(
+        self._seconds = Histograms(
             "caudal_http_request_duration_seconds",
             "From a request's arrival to the last byte of its answer.",
-            ["route"],
-            buckets=_SECONDS,
-            registry=registry,
+            "route",
+            _SECONDS,
+            registry,
         )
         self._connections = Gauge(
             "caudal_http_connections", "Connections that are open.", registry=registry
@@ -110,30 +111,30 @@ class ServerMetrics:
             "1 where the server takes no more requests and ends; else 0.",
             registry=registry,
         )
-        self._rejected = Counter(
+        self._rejected = Counts(
             "caudal_rejected_requests",
             "Requests and connections that a limit refused, by the limit's name.",
             ["limit"],
-            registry=registry,
+            registry,
         )
         who = ["tenant", "model"]
-        self._of_tenants = Counter(
+        self._of_tenants = Counts(
             "caudal_tenant_requests",
             "Requests for models, by tenant, model and how they ended.",
             [*who, "outcome"],
-            registry=registry,
+            registry,
         )
-        self._prompt_tokens = Counter(
-            "caudal_tenant_prompt_tokens", "Prompt tokens, by tenant.", who, registry=registry
+        self._prompt_tokens = Counts(
+            "caudal_tenant_prompt_tokens", "Prompt tokens, by tenant.", who, registry
         )
-        self._cached_tokens = Counter(
+        self._cached_tokens = Counts(
             "caudal_tenant_cached_tokens",
             "Prompt tokens that were taken from the prefix cache, by tenant.",
             who,
-            registry=registry,
+            registry,
         )
-        self._output_tokens = Counter(
-            "caudal_tenant_output_tokens", "Generated tokens, by tenant.", who, registry=registry
+        self._output_tokens = Counts(
+            "caudal_tenant_output_tokens", "Generated tokens, by tenant.", who, registry
         )
         ProcessCollector(registry=registry)
 
@@ -152,33 +153,33 @@ class ServerMetrics:
         Args:
             limit: The limit's documented name.
         """
-        self._rejected.labels(self._limits.of(limit)).inc()
+        self._rejected.add(1, self._limits.of(limit))
 
     def expect_limits(self, limits: list[str]) -> None:
         """Show limits before they refuse anybody: an increase from nothing alerts nobody."""
         for limit in limits:
-            self._rejected.labels(self._limits.of(limit))
+            self._rejected.add(0, self._limits.of(limit))
 
     def ended(self, record: RequestRecord) -> None:
         """Count a request that has been answered, and what refused it."""
         route = record.route or OTHER
         status = "none" if record.status is None else str(record.status)
-        self._requests.labels(route, _method(record.method), status).inc()
-        self._seconds.labels(route).observe(record.seconds)
+        self._requests.add(1, route, _method(record.method), status)
+        self._seconds.observe(record.seconds, route)
         if record.limit is not None:
             self.note_rejected(record.limit)
         elif record.model is None:  # nobody's tokens: a look at how things are, or a mistake
             return
         tenant = self._tenants.of(record.tenant or NOBODY)
         model = self._models.of(record.model) if record.model else ""
-        self._of_tenants.labels(tenant, model, record.outcome).inc()
+        self._of_tenants.add(1, tenant, model, record.outcome or "")
         for counter, tokens in (
             (self._prompt_tokens, record.prompt_tokens + record.unused_prompt_tokens),
             (self._cached_tokens, record.cached_tokens),
             (self._output_tokens, record.output_tokens + record.unused_output_tokens),
         ):
             if tokens:
-                counter.labels(tenant, model).inc(tokens)
+                counter.add(tokens, tenant, model)
 
 
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))

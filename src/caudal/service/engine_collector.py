@@ -27,9 +27,13 @@ _STATES = ("used", "cached", "free")
 
 def histogram_family(name: str, text: str, counted: HistogramCounts) -> Metric:
     """A histogram's counts."""
+    return HistogramMetricFamily(name, text, buckets=buckets_of(counted), sum_value=counted.sum)
+
+
+def buckets_of(counted: HistogramCounts) -> Sequence[tuple[str, float]]:
+    """A histogram's counts up to each bound, as Prometheus' client takes them."""
     names = map(floatToGoString, (*counted.bounds, float("inf")))
-    buckets = list(zip(names, accumulate(counted.counts), strict=True))
-    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=counted.sum)
+    return list(zip(names, accumulate(counted.counts), strict=True))
 
 
 class HistogramCollector(Collector):
