@@ -204,7 +204,7 @@ def test_hosts_and_origins_reach_the_server(served: dict[str, Any]):
     arguments = (
         "serve tiny --port 0 --allowed-host Example.org --allowed-host nas "
         "--allow-origin http://localhost:3000 --allow-origin https://page.example/ "
-        "--max-connections 77 --drain-timeout 2.5"
+        "--max-connections 77 --drain-notice 4 --drain-timeout 2.5"
     )
     result = CliRunner().invoke(app, arguments.split())
     assert result.exit_code == 0, result.output
@@ -212,7 +212,9 @@ def test_hosts_and_origins_reach_the_server(served: dict[str, Any]):
     assert {"localhost", "127.0.0.1", "example.org", "nas"} <= access.host_names
     assert access.local_only
     assert access.origins == {"http://localhost:3000", "https://page.example"}
-    assert served["limits"] == ServerLimits(max_connections=77, drain_seconds=2.5)
+    assert served["limits"] == ServerLimits(
+        max_connections=77, notice_seconds=4.0, drain_seconds=2.5
+    )
 
 
 @pytest.mark.parametrize(

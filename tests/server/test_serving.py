@@ -49,14 +49,13 @@ def server(
         process.communicate()
 
 
-def wait_until_refused(url: str) -> None:
-    """Until the server takes no more connections: it has seen the first signal."""
+def wait_until_draining(url: str) -> None:
+    """Until the server says that it takes no more requests: it has seen the first signal."""
     deadline = time.monotonic() + 10
-    with contextlib.suppress(httpx.TransportError):
-        while time.monotonic() < deadline:
-            httpx.get(f"{url}/health")
-            time.sleep(0.02)
-        pytest.fail("the server still listens")
+    while httpx.get(f"{url}/ready").status_code == 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert httpx.get(f"{url}/ready").json() == {"status": "draining"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -72,6 +71,47 @@ def test_a_signal_stops_it_and_running_answers_get_their_last_event(number: sign
             rest = [line for line in lines if line]
         assert "shut down" in rest[-2]
         assert rest[-1] == "data: [DONE]"
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert errors == ""
+
+
+def test_while_answers_end_it_listens_and_sends_new_work_elsewhere():
+    with server("patient") as (process, url), httpx.Client(base_url=url, timeout=20) as client:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert client.get("/ready").json() == {"status": "ok"}
+        body = {"model": "fake", "prompt": "x", "max_tokens": 100, "stream": True}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=20) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            wait_until_draining(url)
+            refused = client.post("/v1/completions", json=body)  # on a connection kept from before
+            assert refused.status_code == 503
+            assert refused.headers["connection"] == "close"
+            assert int(refused.headers["retry-after"]) >= 1
+            assert refused.json()["error"]["code"] == "server_draining"
+            overloaded = client.post("/v1/messages", json={})
+            assert overloaded.json()["error"]["type"] == "overloaded_error"
+            assert client.get("/health").status_code == 200
+            text = [line for line in lines if line]
+        assert sum('"text":"x' in line for line in text) >= 99
+        assert text[-1] == "data: [DONE]"
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert errors == ""
+
+
+def test_with_notice_given_what_still_comes_is_answered():
+    with server("notice") as (process, url):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        wait_until_draining(url)
+        body = {"model": "fake", "prompt": "x", "max_tokens": 2}
+        answer = httpx.post(f"{url}/v1/completions", json=body).json()
+        assert answer["choices"][0]["text"] == "xx"
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 0
         assert errors == ""
@@ -99,7 +139,7 @@ def test_a_second_signal_ends_running_answers_at_once():
             lines = stream.iter_lines()
             next(lines)
             process.send_signal(signal.SIGINT)
-            wait_until_refused(url)
+            wait_until_draining(url)
             process.send_signal(signal.SIGINT)
             assert [line for line in lines if line][-1] == "data: [DONE]"
         _, errors = process.communicate(timeout=20)

@@ -42,7 +42,10 @@ def ready() -> None:
 
 
 def main() -> int:
-    limits = ServerLimits(drain_seconds=600 if "patient" in sys.argv else 0.3)
+    limits = ServerLimits(
+        notice_seconds=1.0 if "notice" in sys.argv else 0.0,
+        drain_seconds=600 if "patient" in sys.argv else 0.3,
+    )
     sock = serving.listen("127.0.0.1", 0)
     print(sock.getsockname()[1], flush=True)
     ollama = None

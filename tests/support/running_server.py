@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from caudal.server.app import create_app
 from caudal.server.auth import Access
 from caudal.server.certificates import Certificates
+from caudal.server.draining import Draining
 from caudal.server.limits import ServerLimits
 from caudal.server.server_config import ServerConfig
 from caudal.server.serving import Server, listen
@@ -149,8 +150,9 @@ def _running(
 ) -> Iterator[tuple[str, httpx.Client]]:
     sock = listen("127.0.0.1", 0)
     limits = limits or ServerLimits()
-    app = create_app(models, access=access, limits=limits, **options)
-    config = ServerConfig(around(app), limits, certificates)
+    draining = Draining()
+    app = create_app(models, access=access, limits=limits, draining=draining, **options)
+    config = ServerConfig(around(app), limits, certificates, draining)
     server = Server(config, models, app.state.metrics, batches=app.state.batches)
     ready = threading.Event()
 

@@ -112,7 +112,11 @@ def certificates_of(settings: EffectiveSettings) -> Certificates | None:
 def limits_of(settings: EffectiveSettings) -> ServerLimits:
     """What clients may cost."""
     given = settings.values
-    return ServerLimits(max_connections=given.max_connections, drain_seconds=given.drain_timeout)
+    return ServerLimits(
+        max_connections=given.max_connections,
+        notice_seconds=given.drain_notice,
+        drain_seconds=given.drain_timeout,
+    )
 
 
 def serving_options(settings: EffectiveSettings) -> ServingOptions:

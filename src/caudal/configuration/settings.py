@@ -145,6 +145,14 @@ class _Limits:
         "client.",
         least=1,
     )
+    drain_notice: float = setting(
+        ServerLimits.notice_seconds,
+        "How long requests are still taken after SIGTERM, while /ready says 503 already: until "
+        "load balancers have noticed.",
+        placeholder="SECONDS",
+        least=0,
+        most=86400,
+    )
     drain_timeout: float = setting(
         ServerLimits.drain_seconds,
         "How long running answers may go on once the server is told to stop; a second signal ends "

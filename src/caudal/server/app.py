@@ -18,6 +18,7 @@ from caudal.server.auth import Access, KeyAuth
 from caudal.server.batch_lines import LineCalls
 from caudal.server.batch_state import BatchHome, make_service
 from caudal.server.cors import Cors
+from caudal.server.draining import Draining
 from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
 from caudal.server.gates import BodyLimit, ReadinessGate
@@ -56,6 +57,7 @@ from caudal.server.openai.responses_state import ResponsesState
 from caudal.server.openapi import (
     ANTHROPIC_FAILURES,
     NOT_HEALTHY,
+    NOT_READY,
     OLLAMA_FAILURES,
     OPENAI_FAILURES,
     OpenAPIDocument,
@@ -158,6 +160,7 @@ def create_app(
     vllm_metrics: bool = False,
     log_prompts: bool = False,
     batch_home: BatchHome | None = None,
+    draining: Draining | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -174,7 +177,9 @@ def create_app(
         log_prompts: Whether prompts and answers go to the log.
         batch_home: Where files and batches are kept; None: nowhere. Whoever serves the application
             starts and stops what then is at `state.batches`.
+        draining: How far the server is on its way out.
     """
+    draining = Draining() if draining is None else draining
     access = access or Access()
     limits = limits or ServerLimits()
     records = Records(sinks)
@@ -217,12 +222,13 @@ def create_app(
 
     @app.get("/health", responses=NOT_HEALTHY)
     async def health() -> Response:
-        """Whether requests can be answered; needs no key, and no model to be loaded."""
-        if not models.ready:
-            return JSONReply({"status": "loading"}, 503, {"Retry-After": "1"})
-        if not models.healthy:
-            return JSONReply({"status": "failed"}, 503)
-        return JSONReply({"status": "ok"})
+        """Whether the server does what it should; needs no key, and no model to be loaded."""
+        return _reply(_status(models))
+
+    @app.get("/ready", responses=NOT_READY)
+    async def ready() -> Response:
+        """Whether requests are taken; needs no key, and no model to be loaded."""
+        return _reply("draining" if draining.begun else _status(models))
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=OPENAI_FAILURES)
     async def metrics(request: Request) -> Response:
@@ -258,7 +264,7 @@ def create_app(
         max_bytes_of_files=limits.file_bytes,
         max_bytes_of_uploads=limits.upload_bytes,
     )
-    app.add_middleware(ReadinessGate, is_ready=lambda: models.ready)
+    app.add_middleware(ReadinessGate, is_ready=lambda: models.ready, draining=draining)
     app.state.batches = None
     if batch_home is not None:
         calls = LineCalls(app, lambda tenant: scope_within(keys, tenant))
@@ -270,3 +276,16 @@ def create_app(
     else:
         app.add_middleware(HostCheck, names=access.host_names, local_only=access.local_only)
     return app
+
+
+def _status(models: Models) -> str:
+    """`ok`, `loading` or `failed`."""
+    if not models.ready:
+        return "loading"
+    return "ok" if models.healthy else "failed"
+
+
+def _reply(status: str) -> JSONReply:
+    """What is said of a status. A failure, only, doesn't pass by itself."""
+    headers = None if status in ("ok", "failed") else {"Retry-After": "1"}
+    return JSONReply({"status": status}, 200 if status == "ok" else 503, headers)

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caudal.errors import LimitError
+from caudal.server.draining import Draining
 from caudal.server.errors import LIMIT_HEADER, error_response
 from caudal.server.open_paths import OPEN_PATHS
 
@@ -25,24 +26,51 @@ UPLOADS = "/v1/files"
 
 
 class ReadinessGate:
-    """Answers 503 on every route but the open ones and `/metrics` until the model is loaded."""
+    """Answers 503 on every route but the open ones and `/metrics` until the model is loaded; and to
+    new work once the server is to stop.
+    """
 
-    def __init__(self, app: ASGIApp, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, app: ASGIApp, is_ready: Callable[[], bool], draining: Draining) -> None:
         self._app = app
         self._is_ready = is_ready
+        self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _ALWAYS or self._is_ready():
+        if scope["type"] != "http" or scope["path"] in _ALWAYS:
             await self._app(scope, receive, send)
-            return
-        response = error_response(
-            scope,
-            503,
-            "The model is still loading. Retry in a moment.",
-            code="model_loading",
-            retry_after=1,
-        )
-        await response(scope, receive, send)
+        elif not self._is_ready():
+            await _loading(scope)(scope, receive, send)
+        elif not self._draining.refuses:
+            self._draining.enter()
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._draining.leave()
+        elif scope["method"] == "GET":  # what there is may still be looked at
+            await self._app(scope, receive, send)
+        else:
+            await _stopping(scope)(scope, receive, send)
+
+
+def _loading(scope: Scope) -> ASGIApp:
+    return error_response(
+        scope,
+        503,
+        "The model is still loading. Retry in a moment.",
+        code="model_loading",
+        retry_after=1,
+    )
+
+
+def _stopping(scope: Scope) -> ASGIApp:
+    return error_response(
+        scope,
+        503,
+        "The server is shutting down. Retry in a moment, when another has taken its place.",
+        code="server_draining",
+        headers={"Connection": "close"},
+        retry_after=1,
+    )
 
 
 class BodyLimit:

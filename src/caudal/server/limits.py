@@ -27,7 +27,8 @@ class ServerLimits:
         unread_seconds: How long an answer's next bytes may wait for their reader.
         min_rate: Bytes per second of which a body or a reader has to be capable.
         linger_seconds: How long a client that is still sending has to read why it is refused.
-        drain_seconds: How long running answers may go on after the first signal.
+        notice_seconds: How long requests are still taken after SIGTERM, while `/ready` says 503.
+        drain_seconds: How long running answers may go on after that.
     """
 
     max_connections: int = 1024
@@ -45,4 +46,5 @@ class ServerLimits:
     unread_seconds: float = 60.0
     min_rate: int = 16 * 2**10
     linger_seconds: float = 3.0
+    notice_seconds: float = 0.0
     drain_seconds: float = 10.0

@@ -1,4 +1,4 @@
 """Routes that say no more than that the server is there, and answer everyone at any time."""
 
-OPEN_PATHS = frozenset(("/", "/health"))
+OPEN_PATHS = frozenset(("/", "/health", "/ready"))
 """Need no key and no model. Clients look at `/` to see whether there is a server."""

@@ -66,17 +66,20 @@ STREAMED_LINES: dict[int | str, dict[str, Any]] = {
 }
 """Responses of routes that stream JSON lines unless the request says otherwise."""
 
-NOT_HEALTHY: dict[int | str, dict[str, Any]] = {
-    503: {
-        "description": "The model is still loading, or the engine has failed.",
-        "content": {
-            "application/json": {
-                "schema": _object(status={"type": "string", "enum": ["loading", "failed"]})
-            }
-        },
-    }
-}
+
+def _unavailable(description: str, *statuses: str) -> dict[int | str, dict[str, Any]]:
+    schema = _object(status={"type": "string", "enum": list(statuses)})
+    content = {"application/json": {"schema": schema}}
+    return {503: {"description": description, "content": content}}
+
+
+NOT_HEALTHY = _unavailable(
+    "The model is still loading, or the engine has failed.", "loading", "failed"
+)
 """Responses of `/health`."""
+
+NOT_READY = _unavailable("No requests are taken.", "loading", "failed", "draining")
+"""Responses of `/ready`."""
 
 TEXTS_OR_TOKENS: dict[str, Any] = {
     "anyOf": [

@@ -12,7 +12,6 @@ _SAME = {
     "/v1/reranking": "/v1/rerank",
     "/v1/health": "/health",
     "/ping": "/health",
-    "/ready": "/health",
     "/api/hello": "/",  # where Claude Code looks for the server, without a key
     "/get_server_info": "/server_info",
     "/get_model_info": "/model_info",

@@ -58,6 +58,8 @@ class Protocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits = config.limits
         self._waiting = config.waiting
+        self._starter = config.starter
+        self._draining = config.draining
         self._check_every = min(
             MOST_CHECKED_EVERY,
             limits.header_seconds / 4,
@@ -231,7 +233,7 @@ class Protocol(HttpToolsProtocol):
             default_headers=self.server_state.default_headers,
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
-            keep_alive=self._keep_alive and not self._last_request,
+            keep_alive=self._keep_alive and not self._ends_with_answer(),
             on_response=self.on_response_complete,
         )
         self.cycle = cycle
@@ -265,12 +267,15 @@ class Protocol(HttpToolsProtocol):
         self._note_whose_move()
         if self._closes_after_answer and not self.cycle.response_started:
             self.cycle.transport = self.transport
-            self.cycle.keep_alive = self._keep_alive and not self._last_request
+            self.cycle.keep_alive = self._keep_alive and not self._ends_with_answer()
 
     # Answers
 
     def _is_answering(self) -> bool:
         return self._answering is not None and not self._answering.response_complete
+
+    def _ends_with_answer(self) -> bool:
+        return self._last_request or self._draining.refuses
 
     def _note_whose_move(self) -> None:
         if self._reading or self.flow.write_paused or not self._is_answering():
@@ -280,7 +285,7 @@ class Protocol(HttpToolsProtocol):
 
     def _start(self, cycle: RequestResponseCycle) -> None:
         self._answering = cycle
-        self._start_asgi_task(cycle, self.app)
+        self._starter.start(cycle, lambda: self._start_asgi_task(cycle, self.app))
 
     def on_response_complete(self) -> None:
         """Answer the next request, or wait for one."""
@@ -290,7 +295,7 @@ class Protocol(HttpToolsProtocol):
         if self.pipeline:
             # Reading stays paused: what has been sent ahead is answered first.
             self._start(self.pipeline.pop()[0])
-        elif self._last_request:
+        elif self._ends_with_answer():
             self.close_gently()
         else:
             self.flow.resume_reading()
@@ -421,6 +426,12 @@ class Protocol(HttpToolsProtocol):
         self._ending = self._deaf = True
         self.connections.discard(self)
         self.transport.abort()
+
+    def end_with_answer(self) -> None:
+        """The answer that is under way is the last; where there is none, the next."""
+        if self._is_answering():
+            self._last_request = True
+            self.cycle.keep_alive = False
 
     def shutdown(self) -> None:
         """The server is stopping: take no further request."""

@@ -9,8 +9,10 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caudal.server.certificates import Certificates
+from caudal.server.draining import Draining
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
+from caudal.server.starter import Starter
 from caudal.server.tls_protocol import TLSProtocol
 from caudal.server.waiting import WaitingConnections
 
@@ -22,10 +24,15 @@ class ServerConfig(uvicorn.Config):
         app: The application.
         limits: What clients may cost.
         certificates: What connections are encrypted with; None: they aren't.
+        draining: How far the server is on its way out; the application's, so that both do alike.
     """
 
     def __init__(
-        self, app: ASGIApp, limits: ServerLimits, certificates: Certificates | None = None
+        self,
+        app: ASGIApp,
+        limits: ServerLimits,
+        certificates: Certificates | None = None,
+        draining: Draining | None = None,
     ) -> None:
         super().__init__(
             _cancellable(app),
@@ -39,6 +46,8 @@ class ServerConfig(uvicorn.Config):
         )
         self.limits = limits
         self.certificates = certificates
+        self.draining = Draining() if draining is None else draining
+        self.starter = Starter()
         self.waiting = WaitingConnections(limits.max_connections)
 
 

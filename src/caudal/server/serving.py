@@ -21,6 +21,7 @@ from caudal.server.audit_log import AuditLog
 from caudal.server.auth import Access
 from caudal.server.batch_state import BatchHome
 from caudal.server.certificates import Certificates
+from caudal.server.draining import Draining
 from caudal.server.last_resort import LastResort
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
@@ -112,17 +113,23 @@ class Server(uvicorn.Server):
         self._metrics = metrics
         metrics.follow(self.server_state)
         self._models = models
+        self._draining = config.draining
+        self._notice_seconds = config.limits.notice_seconds
         self._drain_seconds = config.limits.drain_seconds
+        self._gives_notice = False
         self._last_resort = last_resort
         self._batches = batches
         self._hurry = asyncio.Event()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """First signal: take no more requests and drain. Second: end running answers now."""
+        """First signal: drain; of SIGTERM, notice is given. Second: end running answers now."""
+        self._draining.begin()
         if self._last_resort is not None:
             self._last_resort.hurry()
         if self.should_exit:
             asyncio.get_running_loop().call_soon_threadsafe(self._hurry.set)
+        elif sig == signal.SIGTERM:
+            self._gives_notice = True
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -130,8 +137,19 @@ class Server(uvicorn.Server):
         self._metrics.note_draining()
         if self._batches is not None:
             self._batches.pause()
+        self._draining.begin()
+        if self._gives_notice:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), self._notice_seconds)
+        self._draining.refuse()
+        for connection in self.server_state.connections:
+            assert isinstance(connection, Protocol)
+            connection.end_with_answer()
         ending = asyncio.ensure_future(self._end_answers())
-        await super().shutdown(sockets)
+        idle = asyncio.ensure_future(self._draining.wait_until_idle())
+        await asyncio.wait({ending, idle}, return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+        await super().shutdown(sockets)  # stops listening
         ending.cancel()
         await self._end_batches()
 
@@ -213,6 +231,7 @@ def serve(
     """
     limits = limits or ServerLimits()
     reloader = Reloader() if reloader is None else reloader
+    draining = Draining()
     app = create_app(
         models,
         access=access,
@@ -225,6 +244,7 @@ def serve(
         batch_home=batch_home,
         sinks=[] if audit_log is None else [audit_log],
         log_prompts=log_prompts,
+        draining=draining,
     )
     if audit_log is not None:
         app.state.metrics.registry.register(audit_log)
@@ -233,8 +253,9 @@ def serve(
     if certificates is not None:
         app.state.metrics.registry.register(certificates)
         reloader.add("certificates", certificates.reload)
-    config = ServerConfig(app, limits, certificates)
-    last_resort = LastResort(limits.drain_seconds + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
+    config = ServerConfig(app, limits, certificates, draining)
+    patience = limits.notice_seconds + limits.drain_seconds
+    last_resort = LastResort(patience + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
     server = Server(config, models, app.state.metrics, last_resort, batches)
     _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
 
