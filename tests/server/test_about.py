@@ -31,6 +31,15 @@ def test_server_info_has_the_limits_under_sglangs_names(serve: Serve):
         assert info["internal_states"] == [{"num_running_reqs": 0, "num_queue_reqs": 0}]
 
 
+def test_server_info_has_what_a_measurement_needs_to_be_made_again(hello: RunningServer):
+    about = hello.http.get("/server_info").json()["caudal"]
+    assert about["fingerprint"].startswith("caudal-")
+    assert about["instruction_set"] == "python"
+    assert int(about["machine"]["usable_processors"]) >= 1
+    assert int(about["machine"]["memory_bytes"]) > 2**20
+    assert about["weights_sha256"] is None  # of no file
+
+
 def test_model_info_says_what_kind_of_model_it_is(hello: RunningServer):
     for path in ("/model_info", "/get_model_info"):
         info = hello.http.get(path).json()

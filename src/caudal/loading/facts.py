@@ -34,6 +34,9 @@ class ModelFacts:
         sampling: What requests that don't say otherwise are sampled with.
         memory: What there is of each kind of memory; None for a model that keeps nothing.
         package: What its package brought besides a template; None where that is nothing.
+        weights_hash: SHA-256 of its file, or of the list of those of several; None where the store
+            doesn't know it.
+        chat_template_hash: SHA-256 of the chat template; None like `chat_template`.
     """
 
     model: str
@@ -52,6 +55,8 @@ class ModelFacts:
     left_out: tuple[str, ...] = ()
     sampling: RecommendedSampling = NO_RECOMMENDATION
     package: PackageFacts | None = None
+    weights_hash: str | None = None
+    chat_template_hash: str | None = None
 
     @property
     def tensors_text(self) -> str:

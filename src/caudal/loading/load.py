@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -183,7 +184,18 @@ class PlannedModel:
             chat_template=None if program.is_encoder else files.chat_template.origin,
             memory=None if program.is_encoder else plan.memory.kinds,
             package=package_facts(self.stored, self.adapters.get(OWN_ADAPTER)),
+            weights_hash=_one_hash(self.stored.sha256),
+            chat_template_hash=None if program.is_encoder else _hash(files.chat_template.source),
         )
+
+
+def _one_hash(hashes: Sequence[str]) -> str | None:
+    """Of a model's files: that of one, or one of the list."""
+    return hashes[0] if len(hashes) == 1 else _hash("\n".join(hashes)) if hashes else None
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextlib.contextmanager

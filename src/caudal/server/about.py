@@ -11,7 +11,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from caudal import __version__
+from caudal.machine import machine_facts
 from caudal.server.asked import queried_model
+from caudal.service.facts import ServedFacts
 from caudal.service.service import Service
 
 router = APIRouter()
@@ -49,6 +51,7 @@ async def server_info(request: Request) -> dict[str, Any]:
         "tool_call_parser": model.facts.tool_parser,
         "reasoning_parser": model.facts.reasoning_parser,
         "is_embedding": "generate" not in model.tasks,
+        "caudal": _measured(model.facts),
         "tp_size": 1,
         "dp_size": 1,
         "internal_states": [{"num_running_reqs": stats.running, "num_queue_reqs": stats.waiting}],
@@ -66,6 +69,23 @@ async def model_info(request: Request) -> dict[str, Any]:
         "preferred_sampling_params": None,
         "has_image_understanding": False,
         "has_audio_understanding": False,
+    }
+
+
+def _measured(facts: ServedFacts) -> dict[str, Any]:
+    """What decides answers and how fast they come, so that a measurement can be made again."""
+    loaded, executor = facts.loaded, facts.loaded.executor
+    return {
+        "fingerprint": facts.fingerprint,
+        "architecture": loaded.architecture,
+        "tensors": loaded.tensors_text,
+        "weights_sha256": loaded.weights_hash,
+        "chat_template_sha256": loaded.chat_template_hash,
+        "backend": executor.backend,
+        "instruction_set": executor.instruction_set,
+        "threads": executor.threads,
+        "activations": executor.activations,
+        "machine": machine_facts(),
     }
 
 
