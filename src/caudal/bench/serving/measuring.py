@@ -12,6 +12,7 @@ from random import Random
 from caudal import __version__
 from caudal.bench.serving.answers import UNFINISHED
 from caudal.bench.serving.arrivals import Arrivals
+from caudal.bench.serving.conversation import Conversation
 from caudal.bench.serving.energy import Energy
 from caudal.bench.serving.http_client import StreamClient
 from caudal.bench.serving.report import Client, ClientCost, Phase, Report, Summary
@@ -104,7 +105,9 @@ class _Measurement:
         """Fill a report with the phases that are wanted."""
         settings = self._settings
         if "cold" in settings.phases:
-            load = self._load("cold", Arrivals(concurrency=1), requests=1)
+            first = next(conversations(settings, "cold")).turns[0]
+            alone = Arrivals(concurrency=1)
+            load = Load(iter([Conversation([first])]), alone, 1, None, Random(settings.seed))
             if not await self._measure(report, "cold", load):
                 return
         if not await self._warm_up(report):
@@ -162,6 +165,8 @@ class _Measurement:
     async def _measure(self, report: Report, name: str, load: Load) -> bool:
         """Add a phase to a report; whether to go on."""
         expected = None if load.requests is None else load.requests * self._settings.turns
+        if name == "cold":
+            expected = 1
         self._progress.begin(name, expected, load.duration)
         waited = await queue_times(self._client, self._target.names)
         joules, cpu = self.energy.read(), time.process_time()
