@@ -20,6 +20,7 @@ from caudal.server.audit_log import AuditLog
 from caudal.server.batch_state import BatchHome
 from caudal.server.reloading import Reloader
 from caudal.server.served_store import ServedStore
+from caudal.server.traces import traces_to
 from caudal.store import Store
 
 logger = logging.getLogger("caudal.server")
@@ -74,6 +75,7 @@ def run_server(
     set_up_logs(given.log_format, given.log_level, show_prompts=given.log_prompts)
     certificates = pieces.certificates_of(settings)
     audit_log = None if given.audit_log is None else AuditLog(given.audit_log)
+    traces = traces_to(given.otlp_endpoint)
     load = pieces.load_options(settings, named)
     serving_options = pieces.serving_options(settings)
     adapters = pieces.adapter_paths(settings, named)
@@ -123,6 +125,7 @@ def run_server(
         store=ServedStore(store, pieces.no_changes(settings, access, named)),
         reloader=reloader,
         audit_log=audit_log,
+        traces=traces,
         certificates=certificates,
         log_prompts=given.log_prompts,
         vllm_metrics=given.vllm_metrics,

@@ -185,6 +185,13 @@ class _Logs:
         "none",
         placeholder="FILE",
     )
+    otlp_endpoint: str | None = setting(
+        None,
+        "An OpenTelemetry collector to send a span of each request to, such as "
+        "http://127.0.0.1:4318; OTEL_... variables are heeded. Needs caudal[otel].",
+        "what OTEL_EXPORTER_OTLP_ENDPOINT says, else none",
+        placeholder="URL",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

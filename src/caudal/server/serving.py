@@ -29,6 +29,7 @@ from caudal.server.reloading import Reloader, Terminal
 from caudal.server.served_store import ServedStore
 from caudal.server.server_config import ServerConfig
 from caudal.server.server_metrics import ServerMetrics
+from caudal.server.traces import Traces
 from caudal.service.models import Models
 
 ENGINE_SECONDS = 0.6
@@ -198,6 +199,7 @@ def serve(
     store: ServedStore | None = None,
     reloader: Reloader | None = None,
     audit_log: AuditLog | None = None,
+    traces: Traces | None = None,
     certificates: Certificates | None = None,
     log_prompts: bool = False,
     vllm_metrics: bool = False,
@@ -221,6 +223,7 @@ def serve(
         reloader: What SIGHUP has be read anew, once requests can be answered.
         vllm_metrics: See `create_app`.
         audit_log: Told of all requests; closed at the end.
+        traces: Likewise.
         log_prompts: See `create_app`.
         certificates: What connections are encrypted with; None: they aren't.
         batch_home: See `create_app`.
@@ -242,7 +245,7 @@ def serve(
         store=store,
         vllm_metrics=vllm_metrics,
         batch_home=batch_home,
-        sinks=[] if audit_log is None else [audit_log],
+        sinks=[sink for sink in (audit_log, traces) if sink is not None],
         log_prompts=log_prompts,
         draining=draining,
     )
@@ -294,6 +297,8 @@ def serve(
             await models.shutdown()
             if audit_log is not None:
                 audit_log.close()
+            if traces is not None:
+                traces.close()
         last_resort.finish(THREAD_SECONDS)
 
     # uvicorn handles the signals while it serves, and then raises them again for whoever handled

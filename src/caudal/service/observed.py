@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from caudal.errors import CaudalError, RequestTimeoutError
+from caudal.sampling_params import SamplingParams
 from caudal.service.answers import (
     AnswerTimes,
     CascadeUsage,
@@ -73,6 +74,9 @@ class WorkRecord:
 
     Attributes:
         model: The name that it is answered under; None where no model was found for it.
+        operation: What it asks of the model, by OpenTelemetry's words: "chat", "text_completion",
+            "embeddings", "score"; None where nothing was asked.
+        params: How its answers are sampled.
         prompt_tokens: Tokens of its prompts, and of whatever else was read.
         cached_tokens: Those of them that came from the prefix cache.
         output_tokens: Tokens of its answers.
@@ -89,6 +93,8 @@ class WorkRecord:
     """
 
     model: str | None = None
+    operation: str | None = None
+    params: SamplingParams | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
@@ -158,7 +164,8 @@ class ObservedService(ForwardingService):
 
     async def chat(self, work: ChatWork, context: RequestContext = NO_CONTEXT) -> RunningChat:
         """See `Service`."""
-        log = self._prompt_log(work)
+        log = self._begin("chat", work)
+        self._record.params = work.params
         chat = await self._target.chat(work, context)
         self._record.model = self._found.name
         return _ObservedChat(chat, work.params.n, self._record, log)
@@ -167,7 +174,8 @@ class ObservedService(ForwardingService):
         self, work: CompletionWork, context: RequestContext = NO_CONTEXT
     ) -> Sequence[RunningText]:
         """See `Service`."""
-        log = self._prompt_log(work)
+        log = self._begin("text_completion", work)
+        self._record.params = work.params
         texts = await self._target.complete(work, context)
         self._record.model = self._found.name
         return [
@@ -181,7 +189,7 @@ class ObservedService(ForwardingService):
         self, work: EmbedWork, context: RequestContext = NO_CONTEXT
     ) -> Sequence[Embedding]:
         """See `Service`."""
-        self._prompt_log(work)
+        self._begin("embeddings", work)
         with self._computing():
             vectors = await self._target.embed(work, context)
         self._record.prompt_tokens += sum(vector.tokens for vector in vectors)
@@ -191,16 +199,17 @@ class ObservedService(ForwardingService):
         self, work: ScoreWork, context: RequestContext = NO_CONTEXT
     ) -> Sequence[PairScore]:
         """See `Service`."""
-        self._prompt_log(work)
+        self._begin("score", work)
         with self._computing():
             scores = await self._target.score(work, context)
         self._record.prompt_tokens += sum(score.tokens for score in scores)
         return scores
 
-    def _prompt_log(
-        self, work: ChatWork | CompletionWork | EmbedWork | ScoreWork
+    def _begin(
+        self, operation: str, work: ChatWork | CompletionWork | EmbedWork | ScoreWork
     ) -> AnswerLog | None:
-        """Logs what is asked, and returns what logs the answer, where that is wanted."""
+        """Notes what is asked; returns what logs the answer, where that is wanted."""
+        self._record.operation = operation
         if not self._log_prompts:
             return None
         log_prompt(work)
