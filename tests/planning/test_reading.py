@@ -96,6 +96,46 @@ def test_quantised_as_it_would_be(tmp_path: Path, store: Store) -> None:
         read_figures(str(path), quantisation="Q9", store=store)
 
 
+QUANTISED = [
+    ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "INT4_G128"),
+    ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "INT4_G128"),
+    ({"quant_method": "gptq", "bits": 8, "group_size": 128}, "INT8_G32"),
+    ({"quant_method": "awq", "bits": 4, "group_size": 64}, "INT4_G64"),
+    ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "FP8_G128"),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "NF4_G64"),
+    ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "INT8_ROW"),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "NVFP4_ROW"),
+    (
+        {
+            "quant_method": "compressed-tensors",
+            "format": "pack-quantized",
+            "config_groups": {"a": {"weights": {"num_bits": 4, "group_size": 32, "type": "int"}}},
+        },
+        "INT4_G32",
+    ),
+    (
+        {
+            "quant_method": "compressed-tensors",
+            "format": "float-quantized",
+            "config_groups": {"a": {"weights": {"num_bits": 8, "type": "float"}}},
+        },
+        "FP8_G128",
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "kind"), QUANTISED)
+def test_quantised_checkpoints_by_their_method(
+    settings: dict[str, Any], kind: str, tmp_path: Path, store: Store
+) -> None:
+    """As their tensors are read (tests/formats/test_quantised_checkpoints.py)."""
+    sizes = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4}
+    path = tmp_path / "config.json"
+    config = Recorded.read("llama").config | sizes | {"quantization_config": settings}
+    path.write_text(json.dumps(config))
+    assert read_figures(str(path), store=store).quantisation == kind
+
+
 def test_architectures_that_nothing_computes(tmp_path: Path, store: Store) -> None:
     """The general arithmetic holds for them: files' bytes, and layers that attend."""
     config = {

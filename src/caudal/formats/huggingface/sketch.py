@@ -68,59 +68,68 @@ def _floats_of(config: Config) -> TensorType:
 
 def _types(config: Config, floats: TensorType) -> TypeOf:
     settings = config.part("quantization_config")
-    quantised = _type_of_method(settings) if settings.content else None
+    quantised = _types_of_method(settings) if settings.content else ()
     only_experts = settings.content.get("quant_method") == "mxfp4"
 
     def type_of(name: str, shape: tuple[int, ...]) -> TensorType:
         if len(shape) == 1:
             return TensorType.F32
-        if quantised is None or not name.endswith(".weight") or name.endswith(_NEVER_QUANTISED):
+        if not quantised or not name.endswith(".weight") or name.endswith(_NEVER_QUANTISED):
             return floats
         if only_experts and not name.endswith("_exps.weight"):
             return floats
         if name.endswith("attn_k_b.weight"):
             return TensorType.F32  # rows and columns are exchanged, which blocks can't be
-        return quantised if shape[-1] % quantised.block_elements == 0 else TensorType.F32
+        fitting = (kind for kind in quantised if shape[-1] % kind.block_elements == 0)
+        return next(fitting, TensorType.F32)
 
     return type_of
 
 
-def _type_of_method(settings: JsonObject) -> TensorType:
-    """What matrices of a quantised checkpoint are read as."""
+_FP8 = (TensorType.FP8_G128, TensorType.FP8_G32)
+
+
+def _types_of_method(settings: JsonObject) -> tuple[TensorType, ...]:
+    """What matrices of a quantised checkpoint are read as: the first whose blocks fit a row."""
     method = settings.get("quant_method", str)
     match method:
         case "mxfp4":
-            return TensorType.MXFP4
+            return (TensorType.MXFP4,)
         case "fp8" | "fbgemm_fp8":
-            return TensorType.FP8_G128
+            return _FP8
         case "gptq" | "awq":
             return _integers(settings, settings.positive("bits"), settings)
         case "bitsandbytes":
             four = settings.get("load_in_4bit", bool, False)
-            return TensorType.NF4_G64 if four else TensorType.INT8_ROW
+            return (TensorType.NF4_G64 if four else TensorType.INT8_ROW,)
         case "modelopt":
-            of_floats = settings.get("quant_algo", str) == "FP8"
-            return TensorType.FP8_G128 if of_floats else TensorType.NVFP4_ROW
+            return _FP8 if settings.get("quant_algo", str) == "FP8" else (TensorType.NVFP4_ROW,)
+    if settings.get("format", str, "") == "mxfp4-pack-quantized":
+        return (TensorType.MXFP4,)
     for name, group in settings.get("config_groups", dict, {}).items():
         if isinstance(group, dict) and isinstance(group.get("weights"), dict):
             weights = JsonObject(f"{settings.source}: {name}.weights", group["weights"])
-            kind, bits = weights.get("type", str, "int"), weights.positive("num_bits")
-            if kind == "int":
+            bits = weights.positive("num_bits")
+            if weights.get("type", str, "int") == "int":
                 return _integers(settings, bits, weights)
-            return TensorType.FP8_G128 if bits == 8 else TensorType.NVFP4_ROW
+            return _FP8 if bits == 8 else (TensorType.NVFP4_ROW,)
     raise ModelLoadError(settings.source, f"which types weights of {method!r} have isn't said")
 
 
-def _integers(settings: JsonObject, bits: int, of_groups: JsonObject) -> TensorType:
+def _integers(settings: JsonObject, bits: int, of_groups: JsonObject) -> tuple[TensorType, ...]:
+    """Integers in groups of columns; where nobody says of how many, or -1, of a whole row."""
     size: Any = of_groups.content.get("group_size")
-    columns = size if type(size) is int and size > 0 else 128  # -1, and none: a whole row
+    whole = type(size) is not int or size <= 0
     if bits == 8:
-        return TensorType.INT8_ROW if columns != size else TensorType.INT8_G32
-    step = next((each for each in (128, 64, 32) if columns % each == 0), None)
-    if bits > 4 or step is None:
-        raise ModelLoadError(settings.source, f"{bits} bits in groups of {columns}: not known")
-    return {
-        32: TensorType.INT4_G32,
-        64: TensorType.INT4_G64,
-        128: TensorType.INT4_G128,
-    }[step]
+        return (TensorType.INT8_ROW if whole else TensorType.INT8_G32,)
+    types = tuple(each for step, each in _INT4.items() if whole or size % step == 0)
+    if bits > 4 or not types:
+        raise ModelLoadError(settings.source, f"{bits} bits in groups of {size}: not known")
+    return types
+
+
+_INT4 = {
+    128: TensorType.INT4_G128,
+    64: TensorType.INT4_G64,
+    32: TensorType.INT4_G32,
+}
