@@ -57,3 +57,10 @@ class BatchesElsewhereError(CaudalError):
             f"Another server has the files and batches in {home}. Stop it, or give this one a "
             "CAUDAL_HOME of its own."
         )
+
+
+class JobRunsError(CaudalError):
+    """Another process is at the same job."""
+
+    def __init__(self, output: Path) -> None:
+        super().__init__(f"another process is writing {output}")

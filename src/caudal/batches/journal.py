@@ -7,6 +7,7 @@ is opened again.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import zlib
@@ -38,6 +39,7 @@ class Journal:
         count: How many lines the batch has.
 
     Raises:
+        BlockingIOError: Another process has it open.
         OSError: It can't be read or written.
 
     Attributes:
@@ -55,6 +57,11 @@ class Journal:
         self.failed = 0
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._file: BinaryIO = os.fdopen(descriptor, "r+b", buffering=0)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise
         self._end = 0
         self._recover()
 

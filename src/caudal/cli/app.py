@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from caudal.cli import bench, keys
+from caudal.cli.batch import batch
 from caudal.cli.cp import cp
 from caudal.cli.create import create
 from caudal.cli.launch import launch
@@ -154,6 +155,7 @@ def caudal(
 
 app.command()(serve)
 app.command()(run)
+app.command()(batch)
 app.command()(launch)
 app.command()(ps)
 app.command()(stop)

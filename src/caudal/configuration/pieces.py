@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from caudal.batches.options import BatchOptions
 from caudal.chat.dialect import REASONING_PARSERS, TOOL_PARSERS
 from caudal.configuration.chat_template_file import read_chat_template
 from caudal.configuration.effective import EffectiveSettings
@@ -17,6 +18,7 @@ from caudal.loading.adapters import parse_adapter
 from caudal.loading.options import LoadOptions
 from caudal.machine import available_memory
 from caudal.server.auth import Access
+from caudal.server.batch_state import BatchHome
 from caudal.server.certificates import CertificateError, CertificateFiles, Certificates
 from caudal.server.cors import checked_origin
 from caudal.server.hosts import checked_name, own_names, reaches_this_machine_only
@@ -116,7 +118,17 @@ def limits_of(settings: EffectiveSettings) -> ServerLimits:
         max_connections=given.max_connections,
         notice_seconds=given.drain_notice,
         drain_seconds=given.drain_timeout,
+        upload_bytes=given.max_upload_size or ServerLimits.upload_bytes,
     )
+
+
+def batch_home(settings: EffectiveSettings, store: Store) -> BatchHome:
+    """Where files and batches are kept, and what they may take."""
+    given = settings.values
+    options = BatchOptions(concurrency=given.batch_concurrency)
+    if given.max_files_size is not None:
+        options = replace(options, max_bytes=given.max_files_size)
+    return BatchHome(store.home, options)
 
 
 def serving_options(settings: EffectiveSettings) -> ServingOptions:

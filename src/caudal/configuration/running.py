@@ -17,7 +17,6 @@ from caudal.routes.routed_models import RoutedModels
 from caudal.routes.rules import Routes
 from caudal.server import serving
 from caudal.server.audit_log import AuditLog
-from caudal.server.batch_state import BatchHome
 from caudal.server.reloading import Reloader
 from caudal.server.served_store import ServedStore
 from caudal.server.traces import traces_to
@@ -121,7 +120,7 @@ def run_server(
         strict_fields=given.strict_fields,
         allow_runtime_lora=given.allow_runtime_lora,
         ollama=ollama_sock,
-        batch_home=BatchHome(store.home),
+        batch_home=pieces.batch_home(settings, store),
         store=ServedStore(store, pieces.no_changes(settings, access, named)),
         reloader=reloader,
         audit_log=audit_log,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from caudal.backends.native import options as native
+from caudal.batches.options import BatchOptions
 from caudal.configuration.environment import count, count_or_default, flag, ours_or_ollamas
 from caudal.configuration.setting import DURATION, SIZE, setting, setting_of
 from caudal.engine import config
@@ -191,6 +192,29 @@ class _Logs:
         "http://127.0.0.1:4318; OTEL_... variables are heeded. Needs caudal[otel].",
         "what OTEL_EXPORTER_OTLP_ENDPOINT says, else none",
         placeholder="URL",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Batches:
+    """Files and batches of clients."""
+
+    table: ClassVar[str] = "batches"
+
+    batch_concurrency: int = setting(
+        BatchOptions().concurrency,
+        "Most lines of batches that are being answered at a time.",
+        least=1,
+        most=4096,
+    )
+    max_upload_size: int | None = setting(
+        None, "Largest file that clients may send.", "512MiB", notation=SIZE
+    )
+    max_files_size: int | None = setting(
+        None,
+        "Most space on the disk for what clients send and batches write.",
+        "10GiB",
+        notation=SIZE,
     )
 
 
@@ -428,11 +452,11 @@ class _Scheduling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeSettings(_Scheduling, _Loading, _Answers, _Fleet, _Limits, _Logs, _Server):
+class ServeSettings(_Scheduling, _Loading, _Answers, _Fleet, _Batches, _Limits, _Logs, _Server):
     """See the module. None is the default that a setting's text describes."""
 
 
-TABLES = (_Server, _Limits, _Logs, _Fleet, _Answers, _Loading, _Scheduling)
+TABLES = (_Server, _Limits, _Logs, _Batches, _Fleet, _Answers, _Loading, _Scheduling)
 """What settings are grouped by, in the order in which they are shown."""
 
 
