@@ -222,6 +222,42 @@ class ContextOverflowError(ParameterError):
         )
 
 
+class OverLimitError(ParameterError):
+    """A request asks for more than it may; to ask again changes nothing.
+
+    Args:
+        param: The field to blame.
+        message: How much it may ask for.
+        limit: The limit's name, as `docs/limits.md` has it.
+    """
+
+    def __init__(self, param: str, message: str, limit: str) -> None:
+        self.limit = limit
+        super().__init__(param, message)
+
+
+class PromptLimitError(ContextOverflowError):
+    """A request's prompts have more tokens than it may send, whatever the model has room for.
+
+    Args:
+        param: The field to blame.
+        limit: Most tokens.
+        prompt_tokens: Tokens that there are.
+    """
+
+    def __init__(self, param: str, limit: int, prompt_tokens: int) -> None:
+        self.max_model_len = limit
+        self.prompt_tokens = prompt_tokens
+        self.max_tokens = None
+        # In words that clients look for, to go on with less.
+        ParameterError.__init__(
+            self,
+            param,
+            f"The maximum context length of a request's prompt is {limit} tokens here, but yours "
+            f"has {prompt_tokens}. Shorten it.",
+        )
+
+
 class InputTooLongError(ParameterError):
     """A text to embed or score has more tokens than the model reads.
 

@@ -204,7 +204,9 @@ def test_hosts_and_origins_reach_the_server(served: dict[str, Any]):
     arguments = (
         "serve tiny --port 0 --allowed-host Example.org --allowed-host nas "
         "--allow-origin http://localhost:3000 --allow-origin https://page.example/ "
-        "--max-connections 77 --drain-notice 4 --drain-timeout 2.5"
+        "--max-connections 77 --drain-notice 4 --drain-timeout 2.5 "
+        "--max-connections-per-address 9 --header-timeout 5 --body-timeout 6 --unread-timeout 7 "
+        "--max-body 1GiB --max-prompt-tokens 8 --max-n 2 --max-output-tokens 3"
     )
     result = CliRunner().invoke(app, arguments.split())
     assert result.exit_code == 0, result.output
@@ -213,7 +215,18 @@ def test_hosts_and_origins_reach_the_server(served: dict[str, Any]):
     assert access.local_only
     assert access.origins == {"http://localhost:3000", "https://page.example"}
     assert served["limits"] == ServerLimits(
-        max_connections=77, notice_seconds=4.0, drain_seconds=2.5
+        max_connections=77,
+        connections_per_address=9,
+        header_seconds=5.0,
+        body_seconds=6.0,
+        unread_seconds=7.0,
+        body_bytes=2**30,
+        all_bodies_bytes=2**30,
+        max_prompt_tokens=8,
+        max_n=2,
+        max_output_tokens=3,
+        notice_seconds=4.0,
+        drain_seconds=2.5,
     )
 
 

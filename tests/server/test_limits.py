@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from caudal.errors import CaudalError, LimitError, QueueFullError, RequestTimeoutError
 from caudal.server.errors import caudal_error_response
+from caudal.server.limits import ServerLimits
+from caudal.server.proxies import TrustedProxies, checked_proxy
+from caudal.server.waiting import ConnectionsByAddress
+from caudal.service.context import RequestContext
+from caudal.tenants.rules import KeyRules, Tenant
+from support.fake_model import ScriptedExecutor, serve_fake
+from support.raw_client import GET_HEALTH, connect, exchange, parse_response
+from support.running_server import RunningServer, running_server
+
+CLOSE = b"\r\nConnection: close\r\n\r\n"
 
 RATE = LimitError("requests_per_minute", "Too many requests.", retry_after=7)
 OVERLOADED = LimitError("max_bodies", "Too much at once.", status=503, retry_after=1)
@@ -49,3 +62,93 @@ def test_a_limit_is_named_with_a_time_to_retry(error: LimitError) -> None:
     assert status == OLLAMA[error]
     assert body["error"]
     assert headers == said
+
+
+ANSWER = ScriptedExecutor(script=b"x" * 400)
+CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
+LONG_CHAT = {"messages": [{"role": "user", "content": "x" * 40}]}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    limits = ServerLimits(
+        max_prompt_tokens=30, max_n=3, max_output_tokens=7, connections_per_address=3
+    )
+    with running_server(serve_fake(ANSWER), limits=limits) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/chat/completions", LONG_CHAT, "messages"),
+        ("/v1/completions", {"prompt": "x" * 31}, "prompt"),
+        ("/v1/completions", {"prompt": ["x" * 16, "y" * 15]}, "prompt"),
+        ("/v1/responses", {"input": "x" * 40}, "input"),
+        ("/v1/embeddings", {"input": ["x" * 16, "y" * 15]}, "input"),
+    ],
+)
+def test_prompts_that_are_too_long_together(
+    server: RunningServer, path: str, body: dict[str, Any], param: str
+) -> None:
+    refused = server.http.post(path, json=body)
+    assert refused.status_code == 400
+    assert refused.headers["x-caudal-limit"] == "max_prompt_tokens"
+    error = refused.json()["error"]
+    assert (error["param"], error["code"]) == (param, "context_length_exceeded")
+    assert "maximum context length" in error["message"]
+
+
+def test_a_prompt_that_is_too_long_in_anthropics_words(server: RunningServer) -> None:
+    refused = server.http.post("/v1/messages", json=LONG_CHAT | {"max_tokens": 5})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"].startswith("prompt is too long: ")
+    assert "> 30 maximum" in refused.json()["error"]["message"]
+
+
+def test_too_many_answers_and_tokens(server: RunningServer) -> None:
+    for path, body in (
+        ("/v1/chat/completions", CHAT | {"n": 4}),
+        ("/v1/completions", {"prompt": ["a", "b"], "n": 2}),
+    ):
+        refused = server.http.post(path, json=body)
+        assert (refused.status_code, refused.headers["x-caudal-limit"]) == (400, "max_n")
+        assert refused.json()["error"]["param"] == "n"
+    for asked in ({}, {"max_tokens": 100}):
+        choice = server.http.post("/v1/completions", json={"prompt": "a"} | asked).json()
+        assert choice["choices"][0]["text"] == "x" * 7
+        assert choice["choices"][0]["finish_reason"] == "length"
+    short = server.http.post("/v1/completions", json={"prompt": "a", "max_tokens": 2}).json()
+    assert short["choices"][0]["text"] == "xx"
+
+
+def test_what_a_key_may_holds_beside_what_all_may() -> None:
+    tenant = Tenant("key", "key", KeyRules(max_n=5, max_output_tokens=4))
+    limits = ServerLimits(max_n=3, max_output_tokens=7, max_prompt_tokens=9)
+    context = limits.applied(tenant.applied(RequestContext()))
+    assert (context.max_n, context.max_output_tokens, context.max_prompt_tokens) == (3, 4, 9)
+
+
+def test_connections_from_one_address(server: RunningServer) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):  # the client of other tests may have one already
+            stack.enter_context(connect(server.url))
+        time.sleep(0.1)
+        refused = parse_response(exchange(server.url))
+        assert refused.status_code == 429
+        assert refused.headers["x-caudal-limit"] == "max_connections_per_address"
+        assert refused.headers["retry-after"] == "1"
+    deadline = time.monotonic() + 10
+    while b"200 OK" not in exchange(server.url, GET_HEALTH.replace(b"\r\n\r\n", CLOSE)):
+        assert time.monotonic() < deadline
+
+
+def test_trusted_proxies_are_not_one_client() -> None:
+    proxies = TrustedProxies([checked_proxy("10.0.0.0/8")])
+    addresses = ConnectionsByAddress(1, proxies)
+    assert not any(addresses.enter("10.1.2.3") for _ in range(5))
+    assert [addresses.enter("192.0.2.1") for _ in range(2)] == [False, True]
+    for _ in range(2):
+        addresses.leave("192.0.2.1")
+    addresses.leave("10.1.2.3")
+    assert not addresses.enter("192.0.2.1")

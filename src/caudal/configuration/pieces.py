@@ -114,8 +114,18 @@ def certificates_of(settings: EffectiveSettings) -> Certificates | None:
 def limits_of(settings: EffectiveSettings) -> ServerLimits:
     """What clients may cost."""
     given = settings.values
+    body = ServerLimits.body_bytes if given.max_body is None else given.max_body
     return ServerLimits(
+        body_bytes=body,
+        all_bodies_bytes=max(ServerLimits.all_bodies_bytes, body),
         max_connections=given.max_connections,
+        connections_per_address=given.max_connections_per_address,
+        header_seconds=given.header_timeout,
+        body_seconds=given.body_timeout,
+        unread_seconds=given.unread_timeout,
+        max_prompt_tokens=given.max_prompt_tokens,
+        max_n=given.max_n,
+        max_output_tokens=given.max_output_tokens,
         notice_seconds=given.drain_notice,
         drain_seconds=given.drain_timeout,
         upload_bytes=given.max_upload_size or ServerLimits.upload_bytes,

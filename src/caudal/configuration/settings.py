@@ -146,6 +146,59 @@ class _Limits:
         "client.",
         least=1,
     )
+    max_connections_per_address: int | None = setting(
+        None,
+        "Most connections of one address at a time; one more is answered 429. Those of a "
+        "--trusted-proxy don't count.",
+        "as many as there may be",
+        least=1,
+    )
+    header_timeout: float = setting(
+        ServerLimits.header_seconds,
+        "How long a request's line and headers may take to come.",
+        placeholder="SECONDS",
+        least=0.1,
+        most=86400,
+    )
+    body_timeout: float = setting(
+        ServerLimits.body_seconds,
+        "How long a request's body may pause.",
+        placeholder="SECONDS",
+        least=0.1,
+        most=86400,
+    )
+    unread_timeout: float = setting(
+        ServerLimits.unread_seconds,
+        "How long an answer may wait for its reader; then the connection is closed, and the "
+        "request given up.",
+        placeholder="SECONDS",
+        least=0.1,
+        most=86400,
+    )
+    max_body: int | None = setting(
+        None,
+        "Largest body of a request, e.g. 64MiB; beyond it the answer is 413.",
+        "32MiB",
+        notation=SIZE,
+    )
+    max_prompt_tokens: int | None = setting(
+        None,
+        "Most tokens of a request's prompts together; beyond it the answer is 400.",
+        "what the model has room for",
+        least=1,
+    )
+    max_n: int | None = setting(
+        None,
+        "Most answers that one request may ask for, to all its prompts together.",
+        "as many as run at once",
+        least=1,
+    )
+    max_output_tokens: int | None = setting(
+        None,
+        "Most tokens of an answer; one that asks for more, or doesn't say, ends there.",
+        "what the model has room for",
+        least=1,
+    )
     drain_notice: float = setting(
         ServerLimits.notice_seconds,
         "How long requests are still taken after SIGTERM, while /ready says 503 already: until "

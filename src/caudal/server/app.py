@@ -196,6 +196,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.models = models
+    app.state.limits = limits
     app.state.records = records
     app.state.log_prompts = log_prompts
     app.state.strict_fields = strict_fields

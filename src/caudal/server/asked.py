@@ -18,6 +18,7 @@ from caudal.server.body import ARRIVED, BodyReader
 from caudal.server.cors import is_of_foreign_page
 from caudal.server.field_names import field_names, set_field_names
 from caudal.server.ignored import note_ignored
+from caudal.server.limits import ServerLimits
 from caudal.server.quotas import take
 from caudal.server.records import record_of
 from caudal.server.streaming import run_until_disconnect
@@ -122,7 +123,8 @@ class AskReader(BodyReader[B]):
         record = record_of(request.scope)
         record.asked_model = body.model
         own = replace(body.context(), arrived=request.scope[ARRIVED], request_id=record.id)
-        context = tenant_of(request.scope).applied(own)
+        limits: ServerLimits = request.app.state.limits
+        context = limits.applied(tenant_of(request.scope).applied(own))
         record.user = context.user
         asking = RequestAsking(request, body)
         if BATCH_LINE in request.scope:

@@ -37,7 +37,9 @@ from caudal.errors import (
     ModelNotFoundError,
     ModelTooLargeError,
     ModelUnavailableError,
+    OverLimitError,
     ParameterError,
+    PromptLimitError,
     QueueFullError,
     RequestFailedError,
     RequestTimeoutError,
@@ -202,6 +204,10 @@ class Failure(NamedTuple):
 def describe(error: CaudalError) -> Failure:
     """What an error comes to: the one place where that is decided."""
     match error:
+        case PromptLimitError():
+            return Failure(400, error.param, "context_length_exceeded", "max_prompt_tokens")
+        case OverLimitError():
+            return Failure(400, error.param, limit=error.limit)
         case ContextOverflowError() | InputTooLongError():
             return Failure(400, error.param, "context_length_exceeded")
         case ParameterError() | BodyError():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from caudal.service.context import RequestContext
+
 
 @dataclass(frozen=True)
 class ServerLimits:
@@ -18,12 +20,18 @@ class ServerLimits:
         header_bytes: Of a request's line and headers together.
         header_count: Headers of a request, trailers included.
         url_bytes: Of a request's target.
+        connections_per_address: Connections of one address at a time; None for as many as there may
+            be. Those of trusted proxies don't count.
         pipelined_requests: Requests that may wait on a connection for the answer before theirs.
         body_seconds: How long a body may pause, also in total where it is slower than `min_rate`.
         body_bytes: Largest body: several times the text of a prompt of a million tokens.
         all_bodies_bytes: Of the bodies of all requests that are being read or answered.
         file_bytes: Largest file that is sent for the store, where clients may change that.
         upload_bytes: Largest form with a file for a batch.
+        max_prompt_tokens: Most tokens of a request's prompts together; None: what the model has
+            room for.
+        max_n: Most answers of a request.
+        max_output_tokens: Most tokens of an answer.
         unread_seconds: How long an answer's next bytes may wait for their reader.
         min_rate: Bytes per second of which a body or a reader has to be capable.
         linger_seconds: How long a client that is still sending has to read why it is refused.
@@ -37,14 +45,22 @@ class ServerLimits:
     header_bytes: int = 64 * 2**10
     header_count: int = 128
     url_bytes: int = 16 * 2**10
+    connections_per_address: int | None = None
     pipelined_requests: int = 16
     body_seconds: float = 30.0
     body_bytes: int = 32 * 2**20
     all_bodies_bytes: int = 256 * 2**20
     file_bytes: int = 2**41
     upload_bytes: int = 512 * 2**20
+    max_prompt_tokens: int | None = None
+    max_n: int | None = None
+    max_output_tokens: int | None = None
     unread_seconds: float = 60.0
     min_rate: int = 16 * 2**10
     linger_seconds: float = 3.0
     notice_seconds: float = 0.0
     drain_seconds: float = 10.0
+
+    def applied(self, context: RequestContext) -> RequestContext:
+        """What travels with a request's work, held to these limits."""
+        return context.held_to(self.max_prompt_tokens, self.max_n, self.max_output_tokens)

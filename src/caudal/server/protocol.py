@@ -58,6 +58,7 @@ class Protocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits = config.limits
         self._waiting = config.waiting
+        self._addresses = config.addresses
         self._starter = config.starter
         self._draining = config.draining
         self._check_every = min(
@@ -95,7 +96,13 @@ class Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._deadline = self.loop.time() + self._limits.header_seconds
         self._checking = self.loop.call_later(self._check_every, self._check)
-        if len(self.connections) > self._limits.max_connections:
+        if self._addresses.enter(self._address):
+            message = (
+                f"There are {self._addresses.most} connections from your address already, as many "
+                "as may be. Use those, or close some."
+            )
+            self._refuse(RefusedError(429, message, "max_connections_per_address", 1))
+        elif len(self.connections) > self._limits.max_connections:
             oldest = self._waiting.make_room()
             if oldest is not None:
                 oldest.abort()
@@ -107,6 +114,7 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Whoever works for this client learns that it has gone, pipelined or not."""
         super().connection_lost(exc)
+        self._addresses.leave(self._address)
         if self._answering is not None and not self._answering.response_complete:
             self._answering.disconnected = True
             self._answering.message_event.set()
@@ -175,6 +183,10 @@ class Protocol(HttpToolsProtocol):
         super().resume_writing()
         self._unread_deadline = math.inf
         self._note_whose_move()
+
+    @property
+    def _address(self) -> str | None:
+        return None if self.client is None else self.client[0]
 
     # What the parser tells
 

@@ -12,9 +12,10 @@ from caudal.server.certificates import Certificates
 from caudal.server.draining import Draining
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
+from caudal.server.proxies import TrustedProxies
 from caudal.server.starter import Starter
 from caudal.server.tls_protocol import TLSProtocol
-from caudal.server.waiting import WaitingConnections
+from caudal.server.waiting import ConnectionsByAddress, WaitingConnections
 
 
 class ServerConfig(uvicorn.Config):
@@ -25,6 +26,7 @@ class ServerConfig(uvicorn.Config):
         limits: What clients may cost.
         certificates: What connections are encrypted with; None: they aren't.
         draining: How far the server is on its way out; the application's, so that both do alike.
+        proxies: Whose connections are not those of one client.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class ServerConfig(uvicorn.Config):
         limits: ServerLimits,
         certificates: Certificates | None = None,
         draining: Draining | None = None,
+        proxies: TrustedProxies | None = None,
     ) -> None:
         super().__init__(
             _cancellable(app),
@@ -49,6 +52,7 @@ class ServerConfig(uvicorn.Config):
         self.draining = Draining() if draining is None else draining
         self.starter = Starter()
         self.waiting = WaitingConnections(limits.max_connections)
+        self.addresses = ConnectionsByAddress(limits.connections_per_address, proxies)
 
 
 def _cancellable(app: ASGIApp) -> ASGIApp:

@@ -256,7 +256,9 @@ def serve(
     if certificates is not None:
         app.state.metrics.registry.register(certificates)
         reloader.add("certificates", certificates.reload)
-    config = ServerConfig(app, limits, certificates, draining)
+    config = ServerConfig(
+        app, limits, certificates, draining, None if access is None else access.proxies
+    )
     patience = limits.notice_seconds + limits.drain_seconds
     last_resort = LastResort(patience + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
     server = Server(config, models, app.state.metrics, last_resort, batches)

@@ -1,10 +1,14 @@
-"""Connections that wait for their client: those that can be closed to make room for others."""
+"""Which connections there are: those that wait for their client, and can be closed to make room for
+others; and how many come from one address.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from typing import TYPE_CHECKING
+
+from caudal.server.proxies import TrustedProxies, read_address
 
 if TYPE_CHECKING:
     from caudal.server.protocol import Protocol
@@ -13,6 +17,38 @@ logger = logging.getLogger("caudal.server")
 
 LOG_INTERVAL = 10.0
 """Seconds between two words in the log about too many connections."""
+
+
+class ConnectionsByAddress:
+    """How many connections come from where.
+
+    Args:
+        most: How many may come from one address; None for any number.
+        proxies: Whose connections don't count.
+    """
+
+    def __init__(self, most: int | None, proxies: TrustedProxies | None) -> None:
+        self.most = most
+        self._proxies = proxies
+        self._counts: dict[str, int] = {}
+
+    def enter(self, address: str | None) -> bool:
+        """A connection has come; returns whether there were as many already as may be."""
+        if self.most is None or address is None or self._is_proxy(address):
+            return False
+        count = self._counts[address] = self._counts.get(address, 0) + 1
+        return count > self.most
+
+    def leave(self, address: str | None) -> None:
+        """A connection has gone."""
+        if address not in self._counts:
+            return
+        self._counts[address] -= 1
+        if not self._counts[address]:
+            del self._counts[address]
+
+    def _is_proxy(self, address: str) -> bool:
+        return self._proxies is not None and self._proxies.trusts(read_address(address))
 
 
 class WaitingConnections:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import TypeVar
+
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +24,9 @@ class RequestContext:
         weight: The tenant's share of the engine's work, beside that of others.
         max_waiting: Most requests of the tenant that wait in one model's queue; None: as many as
             of all tenants may.
+        max_prompt_tokens: Most tokens of all its prompts together.
+        max_n: Most answers, to all its prompts together.
+        max_output_tokens: Most tokens of each; one that asks for more ends there.
         arrived: When it arrived, on the monotonic clock; None: as the work is given.
         first_token_timeout: Seconds from arrival in which an answer must have begun; None: as the
             engine has it. What generates nothing has no first token.
@@ -35,6 +41,9 @@ class RequestContext:
     tenant: str | None = None
     weight: float = 1.0
     max_waiting: int | None = None
+    max_prompt_tokens: int | None = None
+    max_n: int | None = None
+    max_output_tokens: int | None = None
     arrived: float | None = None
     first_token_timeout: float | None = None
     timeout: float | None = None
@@ -42,6 +51,19 @@ class RequestContext:
     def begun(self) -> RequestContext:
         """The same, of a request that has arrived now if not before."""
         return self if self.arrived is not None else replace(self, arrived=time.monotonic())
+
+    def held_to(
+        self, max_prompt_tokens: int | None, max_n: int | None, max_output_tokens: int | None
+    ) -> RequestContext:
+        """The same, of a request that may no more than this, either."""
+        if max_prompt_tokens is None and max_n is None and max_output_tokens is None:
+            return self
+        return replace(
+            self,
+            max_prompt_tokens=smaller(self.max_prompt_tokens, max_prompt_tokens),
+            max_n=smaller(self.max_n, max_n),
+            max_output_tokens=smaller(self.max_output_tokens, max_output_tokens),
+        )
 
     def seconds_since_arrival(self) -> float:
         """How long ago a request arrived that has `begun`."""
@@ -66,6 +88,13 @@ class RequestContext:
             if first is not None and (seconds is None or first < seconds):
                 return first, "first_token_timeout"
         return seconds, "timeout"
+
+
+def smaller(one: N | None, other: N | None) -> N | None:
+    """The smaller of two limits, of which None is none."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 NO_CONTEXT = RequestContext()

@@ -26,6 +26,7 @@ from caudal.errors import (
 )
 from caudal.formats.tokenizer import Tokenizer, surely_exceeds
 from caudal.models.pooling import Pooling, cosine_similarity
+from caudal.service.allowance import check_prompts
 from caudal.service.answers import Embedding, PairScore
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.generation import UpdateStream, check_end
@@ -239,6 +240,7 @@ class Embedder:
             dimensions, shows_ids = work.dimensions, work.show_token_ids
             if work.normalize is not None:
                 pooling = replace(pooling, normalize=work.normalize)
+        check_prompts(context, (len(each.tokens) for each in inputs), "input")
         totals = await self._pool_all(inputs, context, adapter, on_done)
         return [
             Embedding(
@@ -321,6 +323,7 @@ class Embedder:
             ]
 
         inputs = await self._encoded(encode, context)
+        check_prompts(context, (len(each.tokens) for each in inputs), "text_2")
         totals = await self._pool_all(inputs, context, adapter, lambda: None)
         scores = []
         for each, total in zip(inputs, totals, strict=True):

@@ -25,6 +25,7 @@ from caudal.errors import (
     ParameterError,
 )
 from caudal.sampling_params import SamplingParams
+from caudal.service.allowance import check_answers, check_prompts, within_allowance
 from caudal.service.answers import (
     ConversationSize,
     Embedding,
@@ -129,6 +130,7 @@ class ModelService(Service):
         context, begun = context.begun(), time.monotonic()
         async with self._in_time(context):
             planned = await self._chats.plan(work)
+            check_answers(context, planned.params.n)
             prompt = planned.prompt
             if self.parts.strict and prompt.ignored:
                 field = prompt.ignored[0]
@@ -136,6 +138,7 @@ class ModelService(Service):
             tokens: Sequence[int] = prompt.tokens
             if work.preceding:
                 tokens = [*work.preceding, *self.parts.tokenizer.without_bos(tokens)]
+            check_prompts(context, [len(tokens)])
             generation = await self._submit(
                 tokens,
                 planned.params,
@@ -160,11 +163,14 @@ class ModelService(Service):
     ) -> list[Generation]:
         """See `Service`."""
         self._check_count(len(work.prompts))
+        check_answers(context, len(work.prompts) * work.params.n)
         context, begun = context.begun(), time.monotonic()
         started: list[Generation] = []
         try:
             async with self._in_time(context):
-                for prompt in await self._prompts(work):
+                prompts = await self._prompts(work)
+                check_prompts(context, map(len, prompts))
+                for prompt in prompts:
                     started.append(
                         await self._submit(
                             prompt,
@@ -336,6 +342,7 @@ class ModelService(Service):
         parts = self.parts
         metrics = parts.metrics
         observer = None if metrics is None else metrics.observer(context)
+        params = within_allowance(context, params, strict=parts.strict)
         if context_length is not None:
             params = _within(context_length, len(prompt), params)
         self._check_length(len(prompt), params)

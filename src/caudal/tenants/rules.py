@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from caudal.service.context import RequestContext
+from caudal.service.context import RequestContext, smaller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,26 +89,21 @@ class Tenant:
         if self is ANYONE:
             return context
         rules = self.rules
-        return replace(
+        own = replace(
             context,
             tenant=self.id,
             weight=rules.weight,
             max_waiting=rules.max_waiting,
             priority=rules.priority + max(context.priority, 0),
             cache_salt=_salt(self, context.cache_salt),
-            first_token_timeout=_shorter(context.first_token_timeout, rules.first_token_timeout),
-            timeout=_shorter(context.timeout, rules.timeout),
+            first_token_timeout=smaller(context.first_token_timeout, rules.first_token_timeout),
+            timeout=smaller(context.timeout, rules.timeout),
         )
+        return own.held_to(rules.max_prompt_tokens, rules.max_n, rules.max_output_tokens)
 
 
 ANYONE = Tenant("anyone", "anyone", KeyRules(admin=True))
 """Who asks where no keys are set."""
-
-
-def _shorter(one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
 
 
 def _salt(tenant: Tenant, own: str | None) -> str | None:
