@@ -91,6 +91,13 @@ def test_a_table_json_and_a_page_say_the_same(tmp_path: Path) -> None:
     assert "http" not in html.replace("http://www.w3.org", "")
 
 
+def test_nobody_has_longer_conversations_than_the_model_was_trained_for(tmp_path: Path) -> None:
+    folder = write_folder(Recorded.read("llama"), tmp_path / "tiny")
+    result = plan(str(folder), "--ctx", "513", "--bandwidth", "1GB/s")
+    assert result.exit_code == 1
+    assert "ctx is 513, but the model was trained for 512 tokens" in result.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

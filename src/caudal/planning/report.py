@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from caudal.errors import ParameterError
 from caudal.planning.arithmetic import Line, of_demand, of_model
 from caudal.planning.figures import ModelFigures
 from caudal.planning.plan import MOST_CONTEXT, Demand, Needs, Planner, usable
@@ -135,7 +136,16 @@ class Report:
 def make_report(
     figures: ModelFigures, demand: Demand, memory: int, machine: Machine | None = None
 ) -> Report:
-    """Answer what a model takes for a demand, and what fits in a memory."""
+    """Answer what a model takes for a demand, and what fits in a memory.
+
+    Raises:
+        ParameterError: The model wasn't trained for so long conversations.
+    """
+    longest = figures.context_length
+    if longest is not None and demand.context > longest:
+        raise ParameterError(
+            "ctx", f"ctx is {demand.context}, but the model was trained for {longest} tokens"
+        )
     planner = Planner(figures)
     fits = planner.fits(demand, memory)
     can_be_served = fits and figures.obstacle is None and demand.kv_type.is_available

@@ -72,10 +72,6 @@ class Program:
         """The windows that layers forget beyond, each once, shortest first."""
         return tuple(sorted({kv.window for kv in self.kv_layers if kv.window is not None}))
 
-    def layers_in_pool(self, window: int | None) -> tuple[KVLayer, ...]:
-        """The KV layers that share the pool for this window; None: the pool for all tokens."""
-        return tuple(kv for kv in self.kv_layers if kv.window == window)
-
     @property
     def matrices(self) -> tuple[MatrixName, ...]:
         """Names of the weight matrices, in order of first use."""
