@@ -136,6 +136,7 @@ class BatchService:
         seconds: float,
         metadata: dict[str, str] | None = None,
         output_seconds: float | None = KEPT_SECONDS,
+        total: int = 0,
     ) -> Batch:
         """Make a batch of a file, and begin it.
 
@@ -148,6 +149,7 @@ class BatchService:
             seconds: The same.
             metadata: The maker's.
             output_seconds: How long its output is kept; None: for ever.
+            total: Its lines, where they are known to be in order.
 
         Raises:
             UnknownFileError: There is no such file.
@@ -168,6 +170,7 @@ class BatchService:
             output_seconds=output_seconds,
             expires=0.0,
             metadata=metadata,
+            total=total,
         )
         batch.expires = batch.created + seconds
         await self.threads.run(self._batches.add, batch, source)

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caudal import __version__
 from caudal.server import about, ps
+from caudal.server.anthropic import batches as message_batches
 from caudal.server.anthropic import messages
 from caudal.server.auth import Access, KeyAuth
 from caudal.server.batch_lines import LineCalls
@@ -84,6 +85,7 @@ _ROUTERS = (
     (completions.router, OPENAI_FAILURES),
     (responses.router, OPENAI_FAILURES),
     (messages.router, ANTHROPIC_FAILURES),
+    (message_batches.router, ANTHROPIC_FAILURES),
     (embeddings.router, OPENAI_FAILURES),
     (rerank.router, OPENAI_FAILURES),
     (conversations.router, OPENAI_FAILURES),
