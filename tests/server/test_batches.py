@@ -16,8 +16,15 @@ from openai.types import Batch
 
 from caudal.batches.lines import LineLimits
 from caudal.batches.options import BatchOptions
+from caudal.engine.request import BACKGROUND
+from caudal.server.auth import Access
 from caudal.server.batch_state import BatchHome
 from caudal.server.limits import ServerLimits
+from caudal.service.context import NO_CONTEXT, RequestContext
+from caudal.service.service import RunningChat
+from caudal.service.work import ChatWork
+from caudal.tenants.keys import GivenKeys, Key, digest_of
+from caudal.tenants.ring import KeyRing
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.running_server import RunningServer, running_server
 
@@ -329,6 +336,52 @@ def test_a_batch_expires_and_another_goes_on_after_a_restart(tmp_path: Path):
         texts = [each["response"]["body"]["choices"][0]["message"]["content"] for each in done]
         assert 5 <= sum(set(text) == {"x"} for text in texts) < 40  # the others were answered anew
         assert "Hello!" in texts
+
+
+def test_files_and_batches_are_their_keys_and_lines_run_for_it(tmp_path: Path):
+    rules = {"requests_per_minute": 2, "timeout": 0.001, "weight": 3.0, "models": ("fake",)}
+    keys = GivenKeys(
+        [
+            Key(name=name, digest=digest_of(name.encode()), rules=of)
+            for name, of in (("ann", rules), ("bob", {}))
+        ]
+    )
+    model = serve_fake(ScriptedExecutor(script=b"Hello!"))
+    contexts: list[RequestContext] = []
+    chat = model.chat
+
+    async def noted(work: ChatWork, context: RequestContext = NO_CONTEXT) -> RunningChat:
+        contexts.append(context)
+        return await chat(work, context)
+
+    model.chat = noted  # type: ignore[method-assign]
+    with running_server(
+        model, batch_home=BatchHome(tmp_path), access=Access(keys=KeyRing([keys]))
+    ) as server:
+        ann, bob = server.openai("ann"), server.openai("bob")
+        lines = [line(f"r{n}", priority=n - 5) for n in range(9)]
+        batch = wait(ann, begin(ann, *lines, line("no", model="secret")))
+        assert batch.request_counts is not None
+        assert batch.request_counts.to_dict() == {"total": 10, "completed": 9, "failed": 1}
+        assert {context.tenant for context in contexts} == {"ann"}
+        assert {context.weight for context in contexts} == {3.0}
+        assert len({context.cache_salt for context in contexts} - {None}) == 1
+        priorities = sorted(context.priority - BACKGROUND for context in contexts)
+        assert priorities == [0, 0, 0, 0, 0, 0, 1, 2, 3]
+        for ask in (
+            lambda: bob.batches.retrieve(batch.id),
+            lambda: bob.batches.cancel(batch.id),
+            lambda: bob.files.content(batch.output_file_id or ""),
+            lambda: bob.files.delete(batch.input_file_id),
+            lambda: bob.batches.create(
+                input_file_id=batch.input_file_id, completion_window="24h", endpoint=CHAT
+            ),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                ask()
+        assert bob.batches.list().data == bob.files.list().data == []
+        with pytest.raises(openai.NotFoundError):
+            ann.batches.retrieve(batch.id.replace("batch_", "msgbatch_"))
 
 
 def test_one_server_at_a_time_has_a_home(tmp_path: Path):
