@@ -132,6 +132,26 @@ def test_who_is_refused_has_a_record_too(serve: Serve, records: RecordList) -> N
     assert record.asked_model == "other"
 
 
+def test_so_has_what_is_refused_before_it_is_a_whole_request(
+    serve: Serve, records: RecordList
+) -> None:
+    limits = ServerLimits(header_bytes=500, body_seconds=0.2, header_seconds=0.2, min_rate=2**30)
+    server = serve(ScriptedExecutor(), sinks=[records], limits=limits)
+
+    def refused(data: bytes) -> RequestRecord:
+        with connect(server.url) as sock:
+            sock.sendall(data)
+            sock.recv(1000)
+        return records.only()
+
+    amid = refused(post("/v1/completions", b"x" * 100)[:-50])
+    assert (amid.route, amid.outcome, amid.limit) == ("/v1/completions", "rejected", "body_timeout")
+    large = refused(b"GET / HTTP/1.1\r\nX: " + b"x" * 1000)
+    assert (large.status, large.outcome) == (431, "rejected")
+    slow = refused(b"GET / HTTP/1.1\r\nX: ")
+    assert (slow.status, slow.limit, slow.client) == (408, "header_timeout", "127.0.0.1")
+
+
 class Gate:
     """Lets a model's iterations pass only while it is open."""
 

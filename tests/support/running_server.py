@@ -152,7 +152,14 @@ def _running(
     limits = limits or ServerLimits()
     draining = Draining()
     app = create_app(models, access=access, limits=limits, draining=draining, **options)
-    config = ServerConfig(around(app), limits, certificates, draining)
+    config = ServerConfig(
+        around(app),
+        limits,
+        certificates,
+        draining,
+        records=app.state.records,
+        metrics=app.state.metrics,
+    )
     server = Server(config, models, app.state.metrics, batches=app.state.batches)
     ready = threading.Event()
 

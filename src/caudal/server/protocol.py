@@ -350,6 +350,7 @@ class Protocol(HttpToolsProtocol):
             limit=error.limit,
             retry_after=error.retry_after,
         )
+        self._note_refusal(scope, error)
         headers = [
             *self.server_state.default_headers,
             *response.raw_headers,
@@ -364,6 +365,19 @@ class Protocol(HttpToolsProtocol):
             + b"\r\n"
             + (b"" if is_head else bytes(response.body))
         )
+
+    def _note_refusal(self, scope: Scope, error: RefusedError) -> None:
+        """Count what the application doesn't, for it knows nothing of it."""
+        config = self.config
+        if self._in_body:  # it knows the request, and ends its record
+            return
+        if self._reading:
+            scope["client"] = self.client
+            record = config.records.begin(scope)
+            record.status = error.status
+            record.release()
+        elif error.limit is not None and config.metrics is not None:
+            config.metrics.note_rejected(error.limit)
 
     def _head_without_upgrade(self) -> bytes:
         lines = [self.scope["method"].encode() + b" " + self.url + b" HTTP/1.1"]

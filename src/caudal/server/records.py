@@ -90,7 +90,8 @@ class RequestRecord(WorkRecord):
 
     def note_error(self, status: int, error: str, limit: str | None) -> None:
         """A failure is said to the client; `limit` names the limit that it is about."""
-        self.failed_status, self.error, self.limit = status, error, limit
+        if status != 499 or self.failed_status is None:  # it may have gone for what it was told
+            self.failed_status, self.error, self.limit = status, error, limit
 
     def _finish(self) -> None:
         self.ended = True

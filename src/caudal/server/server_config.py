@@ -13,6 +13,8 @@ from caudal.server.draining import Draining
 from caudal.server.limits import ServerLimits
 from caudal.server.protocol import Protocol
 from caudal.server.proxies import TrustedProxies
+from caudal.server.records import Records
+from caudal.server.server_metrics import ServerMetrics
 from caudal.server.starter import Starter
 from caudal.server.tls_protocol import TLSProtocol
 from caudal.server.waiting import ConnectionsByAddress, WaitingConnections
@@ -27,6 +29,8 @@ class ServerConfig(uvicorn.Config):
         certificates: What connections are encrypted with; None: they aren't.
         draining: How far the server is on its way out; the application's, so that both do alike.
         proxies: Whose connections are not those of one client.
+        records: Told of requests that are refused before the application sees them.
+        metrics: Told of limits that refuse what isn't a request yet.
     """
 
     def __init__(
@@ -36,6 +40,9 @@ class ServerConfig(uvicorn.Config):
         certificates: Certificates | None = None,
         draining: Draining | None = None,
         proxies: TrustedProxies | None = None,
+        *,
+        records: Records | None = None,
+        metrics: ServerMetrics | None = None,
     ) -> None:
         super().__init__(
             _cancellable(app),
@@ -49,6 +56,8 @@ class ServerConfig(uvicorn.Config):
         )
         self.limits = limits
         self.certificates = certificates
+        self.records = Records() if records is None else records
+        self.metrics = metrics
         self.draining = Draining() if draining is None else draining
         self.starter = Starter()
         self.waiting = WaitingConnections(limits.max_connections)

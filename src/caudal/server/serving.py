@@ -257,7 +257,13 @@ def serve(
         app.state.metrics.registry.register(certificates)
         reloader.add("certificates", certificates.reload)
     config = ServerConfig(
-        app, limits, certificates, draining, None if access is None else access.proxies
+        app,
+        limits,
+        certificates,
+        draining,
+        None if access is None else access.proxies,
+        records=app.state.records,
+        metrics=app.state.metrics,
     )
     patience = limits.notice_seconds + limits.drain_seconds
     last_resort = LastResort(patience + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
