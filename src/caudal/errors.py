@@ -110,7 +110,7 @@ class ConfigurationError(CaudalError):
     def __init__(self, place: str, reason: str) -> None:
         self.place = place
         self.reason = reason
-        super().__init__(f"{place}: {reason}.")
+        super().__init__(f"{place}: {reason}" + ("" if reason.endswith("?") else "."))
 
 
 class ConfigurationProblemsError(ConfigurationError):

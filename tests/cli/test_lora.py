@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from caudal.cli.app import app
 from caudal.configuration.effective import EffectiveSettings
-from caudal.configuration.pieces import adapter_paths
+from caudal.configuration.models import adapter_paths
 from caudal.configuration.settings import ServeSettings
 
 

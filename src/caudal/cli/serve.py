@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from caudal.cli.serve_options import said_settings, with_settings
+from caudal.cli.serve_options import Config, said_settings, with_settings
 
 if TYPE_CHECKING:
     from caudal.configuration.running import Running
@@ -17,7 +17,7 @@ logger = logging.getLogger("caudal.server")
 
 
 @with_settings
-def serve(context: typer.Context, **settings: Any) -> None:
+def serve(context: typer.Context, config: Config = None, **settings: Any) -> None:
     """Serve models over HTTP, with the APIs that OpenAI's, Anthropic's and Ollama's clients speak.
 
     The quickest start, on this machine alone:
@@ -44,6 +44,10 @@ def serve(context: typer.Context, **settings: Any) -> None:
 
         caudal serve smollm2 --lora sql=./sql-lora --lora poet=./poet.gguf
 
+    All of this, several models, keys and routes from a file (`caudal config example` prints one):
+
+        caudal serve --config caudal.toml
+
     In Ollama's place, for programs that look for it on port 11434:
 
         caudal serve --ollama
@@ -54,15 +58,16 @@ def serve(context: typer.Context, **settings: Any) -> None:
     """
     from caudal.cli.pull_display import ensure_with_display
     from caudal.configuration.effective import effective_settings
+    from caudal.configuration.file import read_file
     from caudal.configuration.running import run_server
 
-    effective = effective_settings(said_settings(context, settings))
+    said = said_settings(context, settings)
+    effective = effective_settings(said, None if config is None else read_file(config))
     # Who collects lines of JSON often gets both outputs in one stream.
     as_json = effective.values.log_format == "json"
     say: Callable[[str], None] = logger.info if as_json else typer.echo
     on_ready = _log_ready if as_json else _show_banner
-    run_server(effective, fetch=ensure_with_display, say=say, on_ready=on_ready)
-    say("Stopped.")
+    run_server(effective, said, fetch=ensure_with_display, say=say, on_ready=on_ready)
 
 
 def _show_banner(running: Running) -> None:

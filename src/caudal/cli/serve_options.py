@@ -5,12 +5,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
 from caudal.configuration.setting import setting_of
 from caudal.configuration.settings import ServeSettings, settings_fields, table_of
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        envvar="CAUDAL_CONFIG",
+        help="A TOML file of settings, models, keys and routes: docs/configuration.md. Options and "
+        "variables go before it; SIGHUP has it be read anew.",
+        show_default=False,
+    ),
+]
 
 
 def setting_option(name: str, *, noted: str | None = None, envvar: str | None = None) -> Any:

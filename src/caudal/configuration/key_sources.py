@@ -7,14 +7,44 @@ import os
 from caudal.configuration.effective import EffectiveSettings
 from caudal.errors import SettingError
 from caudal.tenants.key_file import KeyFile
-from caudal.tenants.keys import GivenKeys, KeySource, admin_key, given_keys
+from caudal.tenants.keys import GivenKeys, Keys, KeySource, admin_key, given_keys
 
 VARIABLE = "CAUDAL_API_KEYS"
 """Has several keys: see `given_keys`."""
 
 
-def key_sources(settings: EffectiveSettings) -> list[KeySource]:
+class ConfiguredKeys(KeySource):
+    """The keys of a configuration file.
+
+    Args:
+        keys: What it says.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys = keys
+
+    def changed(self) -> bool:
+        """Not by itself."""
+        return False
+
+    def read(self) -> Keys:
+        """What it says now."""
+        return self.keys
+
+
+def configured_keys(settings: EffectiveSettings) -> ConfiguredKeys | None:
+    """The keys of the configuration file; None where it has none."""
+    if settings.file is None or not settings.file.keys.keys:
+        return None
+    return ConfiguredKeys(settings.file.keys)
+
+
+def key_sources(settings: EffectiveSettings, configured: ConfiguredKeys | None) -> list[KeySource]:
     """All that there are; none where nobody needs a key.
+
+    Args:
+        settings: They.
+        configured: Those of the configuration file.
 
     Raises:
         SettingError: A key is none that clients can send.
@@ -35,4 +65,6 @@ def key_sources(settings: EffectiveSettings) -> list[KeySource]:
             raise SettingError(VARIABLE, str(error)) from error
     if given.api_keys is not None:
         sources.append(KeyFile(given.api_keys))
+    if configured is not None:
+        sources.append(configured)
     return sources

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from caudal.batches.options import BatchOptions
-from caudal.chat.dialect import REASONING_PARSERS, TOOL_PARSERS
-from caudal.configuration.chat_template_file import read_chat_template
-from caudal.configuration.effective import EffectiveSettings
-from caudal.configuration.key_sources import key_sources
-from caudal.errors import ParameterError
-from caudal.fleet.catalogue import Catalogue, GivenModels, StoredModels, given_offer
-from caudal.fleet.durations import FOREVER
+from caudal.configuration.effective import EffectiveSettings, GivenModel
+from caudal.configuration.key_sources import ConfiguredKeys, configured_keys, key_sources
+from caudal.configuration.models import ModelOptions, given_models, model_options
+from caudal.configuration.ollama_host import OllamaHost, ollama_host
+from caudal.configuration.problems import Problems
 from caudal.fleet.options import FleetOptions
-from caudal.loading.adapters import parse_adapter
 from caudal.loading.options import LoadOptions
 from caudal.machine import available_memory
+from caudal.routes.configuration import read_routes
+from caudal.routes.rules import Routes
 from caudal.server.auth import Access
 from caudal.server.batch_state import BatchHome
 from caudal.server.certificates import CertificateError, CertificateFiles, Certificates
@@ -32,56 +32,113 @@ MEMORY_SHARE = 0.9
 """Of the memory that is available at the start, what models may have by default."""
 
 
-def named_models(settings: EffectiveSettings) -> Sequence[str]:
-    """The models that are served, each once; none for all of the store.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """See the module.
+
+    Attributes:
+        access: Who may use the server.
+        keys: The keys of the configuration file, where it has any.
+        limits: What clients may cost.
+        models: The models that are named; none for all of the store.
+        options: How these run, by their own names.
+        general: How others do.
+        routes: Names that lead to them.
+        ollama: Where Ollama would listen, where that is to be the server's too.
+        certificates: What connections are encrypted with; None: they aren't.
+    """
+
+    access: Access
+    keys: ConfiguredKeys | None
+    limits: ServerLimits
+    models: Sequence[GivenModel]
+    options: Mapping[str, ModelOptions]
+    general: ModelOptions
+    routes: Routes
+    ollama: OllamaHost | None
+    certificates: Certificates | None
+
+
+def pieces_of(settings: EffectiveSettings) -> Pieces:
+    """Everything.
 
     Raises:
-        SettingError: A name is none, or what goes with one model is said of several.
+        ConfigurationError: A setting makes no sense, or not with others; tells of all that don't.
     """
-    given = settings.values
-    named = list(dict.fromkeys(given.model))
-    if not all(named):
-        raise settings.error("model", "must not be empty")
-    if not all(given.served_model_name):
-        raise settings.error("served_model_name", "must not be empty")
-    if given.served_model_name and len(named) != 1:
-        raise settings.error(
-            "served_model_name", "goes with one MODEL; several have their own names"
-        )
-    for name in ("in_process", "lora"):
-        if getattr(given, name) and len(named) != 1:
-            raise settings.error(name, "goes with one MODEL")
-    return named
+    problems = Problems()
+    place: OllamaHost | None = None
+    models: Sequence[GivenModel] = ()
+    general, options = ModelOptions(LoadOptions(), ServingOptions()), {}
+    access, keys, routes = Access(), None, Routes()
+    with problems:
+        models = given_models(settings)
+    with problems:
+        place = ollama_host() if settings.values.ollama else None
+    with problems:
+        keys = configured_keys(settings)
+        hosts = [settings.values.host, *([] if place is None else [place.host])]
+        access = access_of(settings, hosts, keys)
+    certificates = None
+    with problems:
+        certificates = certificates_of(settings)
+    with problems:
+        routes = routes_of(settings)
+    with problems:
+        general = model_options(settings, of_one=settings.file is None and len(models) == 1)
+    for model in models:
+        with problems:
+            of_one = "max_model_len" in model.values
+            of_one |= settings.file is None and len(models) == 1
+            options[model.own_name] = model_options(settings.of_model(model), of_one=of_one)
+    problems.raise_all()
+    return Pieces(
+        access=access,
+        keys=keys,
+        limits=limits_of(settings),
+        models=models,
+        options=options,
+        general=general,
+        routes=routes,
+        ollama=place,
+        certificates=certificates,
+    )
 
 
-def access_of(settings: EffectiveSettings, hosts: Sequence[str]) -> Access:
+def access_of(
+    settings: EffectiveSettings, hosts: Sequence[str], keys: ConfiguredKeys | None = None
+) -> Access:
     """Who may use the server; an option that would let in others than was meant is an error.
 
     Args:
         settings: They.
         hosts: Where it listens.
+        keys: Those of the configuration file.
 
     Raises:
-        SettingError: There is such an option.
-        ConfigurationError: Keys can't be read, or contradict each other.
+        ConfigurationError: There is such an option.
     """
     given = settings.values
-    sources = key_sources(settings)
-    name = "allowed_host"
-    try:
-        names = frozenset(map(checked_name, given.allowed_host)).union(*map(own_names, hosts))
-        name = "allow_origin"
+    problems = Problems()
+    names = frozenset[str]().union(*map(own_names, hosts))
+    origins = frozenset[str]()
+    proxies = []
+    ring = None
+    with problems:
+        sources = key_sources(settings, keys)
+        ring = KeyRing(sources) if sources else None
+    with problems.of(partial(settings.error, "allowed_host")):
+        names |= frozenset(map(checked_name, given.allowed_host))
+    with problems.of(partial(settings.error, "allow_origin")):
         origins = frozenset(map(checked_origin, given.allow_origin))
-        name = "trusted_proxy"
+    with problems.of(partial(settings.error, "trusted_proxy")):
         proxies = [checked_proxy(each) for each in given.trusted_proxy]
-    except ValueError as error:
-        raise settings.error(name, str(error)) from error
+    problems.raise_all()
     return Access(
         given.api_key,
         names,
         all(map(reaches_this_machine_only, hosts)),
         origins,
-        keys=KeyRing(sources) if sources else None,
+        keys=ring,
         open_metrics=given.open_metrics,
         proxies=TrustedProxies(proxies) if proxies else None,
     )
@@ -141,68 +198,15 @@ def batch_home(settings: EffectiveSettings, store: Store) -> BatchHome:
     return BatchHome(store.home, options)
 
 
-def serving_options(settings: EffectiveSettings) -> ServingOptions:
-    """How answers are read, and which requests are taken.
+def routes_of(settings: EffectiveSettings) -> Routes:
+    """Names that lead to models; those of the configuration file give way to others.
 
     Raises:
-        SettingError: There is no such parser.
+        ConfigurationError: Two have one name, or one leads to itself.
     """
     given = settings.values
-    for name, known in (("tool_parser", TOOL_PARSERS), ("reasoning_parser", REASONING_PARSERS)):
-        if getattr(given, name) not in known:
-            raise settings.error(name, f"must be one of {', '.join(known)}")
-    return ServingOptions(
-        tool_parser=given.tool_parser,
-        reasoning_parser=given.reasoning_parser,
-        allow_request_templates=given.allow_request_templates,
-        strict=given.strict_fields,
-    )
-
-
-def load_options(settings: EffectiveSettings, named: Sequence[str]) -> LoadOptions:
-    """How models run.
-
-    Args:
-        settings: They.
-        named: The models, if any are named.
-
-    Raises:
-        SettingError: The chat template can't be used.
-        ParameterError: Something else makes no sense.
-    """
-    given = settings.values
-    template = None
-    if given.chat_template is not None:
-        try:
-            template = read_chat_template(given.chat_template)
-        except ValueError as error:
-            raise settings.error("chat_template", str(error)) from error
-    length = settings.origins.get("max_model_len")
-    return LoadOptions(
-        max_model_len=given.max_model_len,
-        max_num_seqs=given.max_num_seqs,
-        max_num_batched_tokens=given.max_num_batched_tokens,
-        kv_memory=given.kv_memory,
-        kv_type=given.kv_type,
-        activations=given.activations,
-        weights=given.weights,
-        packed_size=given.packed_size,
-        threads=given.threads,
-        prefix_cache=not given.no_prefix_cache,
-        schedule=given.schedule,
-        ageing=given.ageing,
-        batching=given.batching,
-        preferred_batch_size=given.preferred_batch_size,
-        max_queue_delay=given.max_queue_delay,
-        max_queue=given.max_queue,
-        first_token_timeout=given.first_token_timeout,
-        request_timeout=given.request_timeout,
-        embedding_batch_size=given.embedding_batch_size,
-        embedding_queue_delay=given.embedding_queue_delay,
-        chat_template=template,
-        generation_config=given.generation_config,
-        for_all=len(named) != 1 or (length is not None and length.kind == "environment"),
-    )
+    others = () if settings.file is None else settings.file.routes
+    return read_routes(given.routes, given.alias, others)
 
 
 def fleet_options(settings: EffectiveSettings, load: LoadOptions) -> FleetOptions:
@@ -225,68 +229,6 @@ def fleet_options(settings: EffectiveSettings, load: LoadOptions) -> FleetOption
     return options
 
 
-def adapter_paths(settings: EffectiveSettings, named: Sequence[str]) -> Mapping[str, str]:
-    """The adapters that the model begins with, by name.
-
-    Args:
-        settings: They.
-        named: The models.
-
-    Raises:
-        SettingError: One is none, or has a name that is another's.
-    """
-    paths: dict[str, str] = {}
-    for text in settings.values.lora:
-        try:
-            name, path = parse_adapter(text)
-        except ParameterError as error:
-            raise settings.error("lora", str(error)) from error
-        if name in paths:
-            raise settings.error("lora", f"there are two adapters {name!r}")
-        paths[name] = path
-    if taken := paths.keys() & set(settings.values.served_model_name or named):
-        raise settings.error("lora", f"{min(taken)!r} is the model's own name")
-    return paths
-
-
-def catalogue_of(
-    settings: EffectiveSettings,
-    named: Sequence[str],
-    store: Store,
-    serving: ServingOptions,
-    adapters: Mapping[str, str],
-) -> Catalogue:
-    """Which models there are.
-
-    Args:
-        settings: They.
-        named: The models, which are on this machine; none for all of the store.
-        store: Where they are.
-        serving: How their answers are read.
-        adapters: Those that the one model begins with.
-
-    Raises:
-        ModelNotFoundError, StoreError: One isn't here, or is damaged.
-    """
-    if not named:
-        return StoredModels(store, serving)
-    given = settings.values
-    return GivenModels(
-        [
-            given_offer(
-                name,
-                names=given.served_model_name,
-                adapters=adapters,
-                store=store,
-                serving=serving,
-                pinned=len(named) == 1,
-                keep_alive=FOREVER if given.keep_alive is None else given.keep_alive,
-            )
-            for name in named
-        ]
-    )
-
-
 def launcher_of(settings: EffectiveSettings) -> Launcher:
     """Where models run; only where that is here is imported what they need."""
     if settings.values.in_process:
@@ -298,12 +240,14 @@ def launcher_of(settings: EffectiveSettings) -> Launcher:
     return WorkerLauncher(log_prompts=settings.values.log_prompts)
 
 
-def no_changes(settings: EffectiveSettings, access: Access, named: Sequence[str]) -> str | None:
+def no_changes(
+    settings: EffectiveSettings, access: Access, models: Sequence[GivenModel]
+) -> str | None:
     """Why clients may not change the store; None: they may."""
     allowed = settings.values.store_changes
     if allowed is False:
         return "This server was started with --no-store-changes."
-    if named:
+    if models:
         return (
             "This server serves the models that it was started with. Start it without naming any "
             "to have clients pull, make and delete models."

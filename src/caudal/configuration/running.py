@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from caudal.configuration import pieces
 from caudal.configuration.effective import EffectiveSettings
-from caudal.configuration.ollama_host import ollama_host
+from caudal.configuration.live import LiveConfiguration
+from caudal.configuration.models import catalogue_of
 from caudal.fleet.fleet import Fleet
 from caudal.logs.setup import set_up_logs
-from caudal.routes.configuration import read_routes
 from caudal.routes.routed_models import RoutedModels
 from caudal.routes.rules import Routes
 from caudal.server import serving
 from caudal.server.audit_log import AuditLog
+from caudal.server.limits import ChangingLimits
 from caudal.server.reloading import Reloader
 from caudal.server.served_store import ServedStore
 from caudal.server.traces import traces_to
@@ -48,6 +50,7 @@ class Running:
 
 def run_server(
     settings: EffectiveSettings,
+    options: Mapping[str, Any],
     *,
     fetch: Callable[[Store, str], object],
     say: Callable[[str], None],
@@ -57,72 +60,85 @@ def run_server(
 
     Args:
         settings: They.
+        options: What of them a configuration file can't change: see `effective_settings`.
         fetch: Sees to it that a model is on this machine.
         say: Tells the user what happens.
         on_ready: Called once requests are taken.
 
     Raises:
-        SettingError: A setting makes no sense, or not with the others.
+        ConfigurationError: Settings make no sense, or not with each other.
         CaudalError: What they name isn't there, or can't be loaded.
     """
     given = settings.values
-    named = pieces.named_models(settings)
-    place = ollama_host() if given.ollama else None
-    hosts = [given.host] if place is None else [given.host, place.host]
-    access = pieces.access_of(settings, hosts)
-    routes = read_routes(given.routes, given.alias)
+    made = pieces.pieces_of(settings)
     set_up_logs(given.log_format, given.log_level, show_prompts=given.log_prompts)
-    certificates = pieces.certificates_of(settings)
+    certificates = made.certificates
     audit_log = None if given.audit_log is None else AuditLog(given.audit_log)
     traces = traces_to(given.otlp_endpoint)
-    load = pieces.load_options(settings, named)
-    serving_options = pieces.serving_options(settings)
-    adapters = pieces.adapter_paths(settings, named)
     store = Store()
-    for name in named:
-        fetch(store, name)
-    catalogue = pieces.catalogue_of(settings, named, store, serving_options, adapters)
-    fleet = Fleet(catalogue, pieces.launcher_of(settings), pieces.fleet_options(settings, load))
-    models = RoutedModels(fleet, routes)
-    reloader = Reloader()
-    if given.api_keys is not None and access.keys is not None:
-        reloader.add("keys", access.keys.reload)
+    for model in made.models:
+        fetch(store, model.name)
+    catalogue = catalogue_of(settings, made.models, made.options, made.general, store)
+    fleet_options = pieces.fleet_options(settings, made.general.load)
+    fleet = Fleet(catalogue, pieces.launcher_of(settings), fleet_options)
+    models = RoutedModels(fleet, made.routes)
     sock = serving.listen(given.host, given.port)
     ollama_sock = None
-    if place is not None:
+    if made.ollama is not None:
         ollama_sock = serving.listen(
-            place.host, place.port, choose="OLLAMA_HOST, or stop Ollama", where="OLLAMA_HOST"
+            made.ollama.host,
+            made.ollama.port,
+            choose="OLLAMA_HOST, or stop Ollama",
+            where="OLLAMA_HOST",
         )
     scheme = "http" if certificates is None else "https"
     running = Running(
         fleet=fleet,
-        routes=routes,
+        routes=made.routes,
         home=store.home,
         address=_url(scheme, *sock.getsockname()[:2]),
         ollama=None if ollama_sock is None else _url(scheme, *ollama_sock.getsockname()[:2]),
-        needs_key=access.ring() is not None,
+        needs_key=made.access.ring() is not None,
     )
+    named = [model.name for model in made.models]
     if named:
         say(f"Loading {' and '.join(named)} …")
+    served = ServedStore(store, pieces.no_changes(settings, made.access, made.models))
+    reloader, changing = Reloader(), ChangingLimits()
+    if given.api_keys is not None and made.access.keys is not None:
+        reloader.add("keys", made.access.keys.reload)
+    if settings.file is not None:
+        live = LiveConfiguration(
+            options=options,
+            settings=settings,
+            pieces=made,
+            fetch=Store.ensure,
+            fleet=fleet,
+            routed=models,
+            served=served,
+            changing=changing,
+        )
+        reloader.add(str(settings.file.path), live.reload)
 
     async def start() -> None:
         await models.check()
-        await fleet.start(given.served_model_name[:1] or named)
+        await fleet.start([model.own_name for model in made.models if model.preload])
 
     if given.log_prompts:
         logger.warning("--log-prompts: prompts and answers are written to the log")
     serving.serve(
         sock,
-        models if routes else fleet,
+        models if made.routes or settings.file is not None else fleet,
         start,
-        access=access,
-        limits=pieces.limits_of(settings),
+        access=made.access,
+        limits=made.limits,
         strict_fields=given.strict_fields,
         allow_runtime_lora=given.allow_runtime_lora,
         ollama=ollama_sock,
         batch_home=pieces.batch_home(settings, store),
-        store=ServedStore(store, pieces.no_changes(settings, access, named)),
+        store=served,
         reloader=reloader,
+        changing=changing,
         audit_log=audit_log,
         traces=traces,
         certificates=certificates,

@@ -18,10 +18,12 @@ class Notation:
 
     Attributes:
         name: What stands for it in the help.
+        example: A value as it may be written.
         read: Makes a value of the text; raises `ValueError`, which says what it must be.
     """
 
     name: str
+    example: str
     read: Callable[[str], Any]
 
 
@@ -42,6 +44,7 @@ class Setting:
         flag: How it is written on the command line, where that doesn't follow from its name.
         in_file: Whether a configuration file says it by this name, in its table.
         per_model: Whether each model may have another; None: as its table's are.
+        live: It may change while the server runs; what each model may have may anyway.
         secret: Nobody is to see it.
     """
 
@@ -57,6 +60,7 @@ class Setting:
     flag: str | None = None
     in_file: bool = True
     per_model: bool | None = None
+    live: bool = False
     secret: bool = False
 
 
@@ -95,5 +99,5 @@ def read_duration(text: str) -> float:
     return keep_alive_seconds(text)
 
 
-SIZE = Notation("SIZE", read_size)
-DURATION = Notation("DURATION", read_duration)
+SIZE = Notation("SIZE", "2GiB", read_size)
+DURATION = Notation("DURATION", "5m", read_duration)

@@ -83,6 +83,7 @@ class _Server:
         variables=("CAUDAL_SSL_KEYFILE_PASSWORD",),
         exact=True,
         placeholder="WORD",
+        secret=True,
     )
     ssl_ca_certs: Path | None = setting(
         None,
@@ -124,6 +125,7 @@ class _Server:
         "Whether clients may pull, make, copy and delete models, by Ollama's API.",
         "where no MODEL is named and there is a key, or only this machine reaches the server",
         flag="--store-changes/--no-store-changes",
+        live=True,
     )
     allow_runtime_lora: bool = setting(
         False,
@@ -145,6 +147,7 @@ class _Limits:
         "Most connections at a time. One more closes the one that has waited longest for its "
         "client.",
         least=1,
+        live=True,
     )
     max_connections_per_address: int | None = setting(
         None,
@@ -206,6 +209,7 @@ class _Limits:
         placeholder="SECONDS",
         least=0,
         most=86400,
+        live=True,
     )
     drain_timeout: float = setting(
         ServerLimits.drain_seconds,
@@ -214,6 +218,7 @@ class _Limits:
         placeholder="SECONDS",
         least=0,
         most=86400,
+        live=True,
     )
 
 
@@ -226,7 +231,7 @@ class _Logs:
     log_format: LogFormat = setting(
         "text", "How the log is written, to standard error: `text`, or `json`, an object a line."
     )
-    log_level: LogLevel = setting("info", "The least that is written.")
+    log_level: LogLevel = setting("info", "The least that is written.", live=True)
     log_prompts: bool = setting(
         False,
         "Write prompts and answers to the log, too; by default nothing that is written there "
@@ -291,6 +296,7 @@ class _Fleet:
         "5m; for ever where MODEL is named",
         notation=DURATION,
         variables=ours_or_ollamas("KEEP_ALIVE"),
+        live=True,
     )
     max_loaded_models: int | None = setting(
         None,
@@ -316,12 +322,14 @@ class _Fleet:
         "Another name that requests may use for a model; repeat it for more.",
         placeholder="NAME=MODEL",
         in_file=False,
+        live=True,
     )
     routes: Path | None = setting(
         None,
         "A TOML file of aliases, and of names that lead to one of several models by rule: "
         "docs/many-models.md.",
         placeholder="FILE",
+        live=True,
     )
 
 
@@ -523,6 +531,11 @@ def is_per_model(name: str) -> bool:
     """Whether each model may have another value of a setting."""
     own = setting_of(settings_fields()[name]).per_model
     return getattr(table_of(name), "per_model", False) if own is None else own
+
+
+def is_live(name: str) -> bool:
+    """Whether a setting may change while the server runs."""
+    return setting_of(settings_fields()[name]).live or is_per_model(name)
 
 
 def table_of(name: str) -> type[Any]:

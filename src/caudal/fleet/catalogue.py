@@ -10,6 +10,7 @@ from typing import Protocol
 
 from caudal.errors import CaudalError, ModelNotFoundError, StoreError
 from caudal.fleet.member import ModelOffer
+from caudal.loading.options import LoadOptions
 from caudal.store import ModelOrigin, Store, StoredModel
 from caudal.store.known_models import find_known_model
 from caudal.store.names import FileReference, parse_kept_name, parse_model_name
@@ -72,13 +73,17 @@ class StoredModels:
     Args:
         store: The store.
         serving: How their answers are read.
+        load: How they run; None: as the fleet has it.
     """
 
     grows = True
 
-    def __init__(self, store: Store, serving: ServingOptions) -> None:
+    def __init__(
+        self, store: Store, serving: ServingOptions, load: LoadOptions | None = None
+    ) -> None:
         self._store = store
         self._serving = serving
+        self._load = load
         self._told: set[str] = set()
 
     def offers(self) -> Sequence[ModelOffer]:
@@ -112,6 +117,7 @@ class StoredModels:
             size=model.size,
             created=int(model.modified.timestamp()),
             version=model.digest,
+            load=self._load,
         )
 
 
@@ -124,6 +130,7 @@ def given_offer(
     serving: ServingOptions,
     pinned: bool,
     keep_alive: float | None,
+    load: LoadOptions | None = None,
 ) -> ModelOffer:
     """A model that somebody named.
 
@@ -135,6 +142,7 @@ def given_offer(
         serving: How its answers are read.
         pinned: See `ModelOffer`.
         keep_alive: See `ModelOffer`.
+        load: See `ModelOffer`.
 
     Raises:
         ModelNotFoundError, StoreError: It isn't here, or is damaged.
@@ -157,6 +165,7 @@ def given_offer(
         pinned=pinned,
         keep_alive=keep_alive,
         version=stored.digest,
+        load=load,
     )
 
 

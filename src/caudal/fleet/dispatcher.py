@@ -194,11 +194,11 @@ class Dispatcher:
             self._timer = asyncio.get_running_loop().call_at(time, self.review)
 
     def _need(self, member: Member) -> MemoryNeed | None:
-        return None if member.plan is None else self._options.need(member.plan)
+        return None if member.plan is None else self._options.need(member.offer, member.plan)
 
     def _refuse(self, member: Member) -> None:
         assert member.plan is not None
-        need = self._options.need(member.plan)
+        need = self._options.need(member.offer, member.plan)
         pinned = [each for each in self._roster.members if each.offer.pinned and each.held]
         kept = sum(each.held for each in pinned)
         if need.least_bytes + kept > self._options.memory:

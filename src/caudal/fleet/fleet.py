@@ -62,9 +62,9 @@ class Fleet(Models):
     def healthy(self) -> bool:
         """Whether what is to stay is loaded and runs; others may come and go."""
         return self._dispatcher.refusal is None and all(
-            member.stay is not None and member.stay.running.service.healthy
+            member.healthy
             for member in self.members
-            if member.offer.pinned and not member.sent_away
+            if member.offer.pinned and not member.sent_away and not member.deleted
         )
 
     @property
@@ -152,7 +152,8 @@ class Fleet(Models):
         stay = member.open_stay
         if stay is None:
             generates = task == "generate"
-            seconds, limit = _seconds_left(context, self.options.load, generates=generates)
+            load = self.options.load_of(member.offer)
+            seconds, limit = _seconds_left(context, load, generates=generates)
             lease = await self._dispatcher.wait(member, seconds, limit)
         else:
             lease = stay.lease()
@@ -224,6 +225,15 @@ class Fleet(Models):
             except ModelUnavailableError as error:
                 logger.info("%s It is loaded when it is asked for.", error)
         self._started = True
+
+    async def change(self, catalogue: Catalogue) -> None:
+        """Have other models: what runs on those that aren't there any more ends, and what is said
+        of others anew holds when they are loaded next.
+
+        Raises:
+            StoreError: It can't be known which there are.
+        """
+        await self._roster.change(catalogue)
 
     async def shutdown(self) -> None:
         """End everything that runs. Safe to call twice, and to be given up half-way."""

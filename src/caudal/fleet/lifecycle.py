@@ -115,8 +115,8 @@ class Lifecycle:
     async def _read(self, member: Member) -> None:
         try:
             # What doesn't fit into that is mapped from the disk.
-            memory = self._options.load.memory or self._options.memory
-            load = replace(self._options.load, memory=memory)
+            load = self._options.load_of(member.offer)
+            load = replace(load, memory=load.memory or self._options.memory)
             source = replace(member.offer.source, adapters=dict(member.adapters))
             member.starting = await self._launcher.start(source, load)
             member.plan = await member.starting.plan()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from caudal.errors import CaudalError, UnknownModelError, WorkerEndedError
 from caudal.fleet.policy import HOLDS_MEMORY, MemoryNeed, ModelState, Stage
+from caudal.loading.options import LoadOptions
 from caudal.service.models import NO_HISTORY
 from caudal.service.service import Service
 from caudal.workers.launcher import (
@@ -19,6 +21,8 @@ from caudal.workers.launcher import (
     RunningModel,
     StartingModel,
 )
+
+logger = logging.getLogger("caudal.fleet")
 
 LONGEST_BACK_OFF = 60.0
 """Seconds that nobody may try for after many failures in a row; and after which a model that runs
@@ -38,6 +42,7 @@ class ModelOffer:
         pinned: It is loaded at the start, and makes way for nobody.
         keep_alive: Seconds that it stays where nobody says otherwise; None for the fleet's default.
         version: What is another where the model is another, though its name be the same.
+        load: How it runs; None for the fleet's default.
     """
 
     source: ModelSource
@@ -48,6 +53,7 @@ class ModelOffer:
     pinned: bool = False
     keep_alive: float | None = None
     version: str = ""
+    load: LoadOptions | None = None
 
     @property
     def name(self) -> str:
@@ -229,6 +235,13 @@ class Member:
         return self.stay
 
     @property
+    def healthy(self) -> bool:
+        """Whether it runs, or is on its way and nothing has gone wrong."""
+        if self.stay is None:
+            return self.trouble is None
+        return self.stay.running.service.healthy
+
+    @property
     def running(self) -> int:
         """Requests that run."""
         return 0 if self.stay is None else self.stay.leases
@@ -300,17 +313,26 @@ class Member:
         self.keep_alive = self.default_keep_alive
         self.move(Stage.UNLOADED)
 
-    def become(self, offer: ModelOffer) -> bool:
-        """Be what it is now: it may have been made anew, or deleted and made again.
+    def become(self, offer: ModelOffer, keep_alive: float) -> bool:
+        """Be what it is now: it may have been made anew, deleted and made again, or have other
+        options, which hold when it is loaded next.
+
+        Args:
+            offer: What it is.
+            keep_alive: See `Member`.
 
         Returns:
             Whether what is loaded, or being loaded, is another and has to go. What runs on it ends
             first, and who comes meanwhile waits for what takes its place.
         """
-        changed = offer.version != self.offer.version
+        before, changed = self.offer, offer.version != self.offer.version
         self.offer = offer
+        if self.keep_alive == self.default_keep_alive:
+            self.keep_alive = keep_alive
+        self.default_keep_alive = keep_alive
         self.deleted = False
         if not changed:
+            self._take_options(before)
             return False
         self.trouble = None
         self.adapters = offer.source.adapters
@@ -319,6 +341,17 @@ class Member:
             return False
         self.told_to_go = True
         return True
+
+    def _take_options(self, before: ModelOffer) -> None:
+        """Nothing of it has changed but how it is to run."""
+        if (self.offer.load, self.offer.source) == (before.load, before.source):
+            return
+        if self.adapters == before.source.adapters:
+            self.adapters = self.offer.source.adapters
+        if self.stage is Stage.UNLOADED:
+            self.plan = self.trouble = None
+        else:
+            logger.info("%s: its new options hold when it is loaded next", self.name)
 
     def delete(self, others: Sequence[str]) -> None:
         """There is no such model any more.

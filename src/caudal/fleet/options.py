@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from caudal.fleet.member import ModelOffer
 from caudal.fleet.policy import PAUSE, TURN, Bounds, MemoryNeed
 from caudal.loading.options import LoadOptions
 from caudal.workers.launcher import ModelPlan
@@ -18,7 +19,7 @@ class FleetOptions:
 
     Attributes:
         memory: Bytes that all models may have together.
-        load: How each of them runs.
+        load: How those of them run that have no options of their own.
         max_loaded: Most models that are loaded at a time; None for as many as fit.
         keep_alive: Seconds that a model stays loaded while nobody asks anything of it.
         max_waiting: Most requests that wait for one model to be loaded; whom it is loaded for may
@@ -44,10 +45,14 @@ class FleetOptions:
             memory=self.memory, max_loaded=self.max_loaded, turn=self.turn, pause=self.pause
         )
 
-    def need(self, plan: ModelPlan) -> MemoryNeed:
+    def load_of(self, offer: ModelOffer) -> LoadOptions:
+        """How a model runs."""
+        return self.load if offer.load is None else offer.load
+
+    def need(self, offer: ModelOffer, plan: ModelPlan) -> MemoryNeed:
         """What a model is to have."""
         usual = least = plan.memory
-        if self.load.kv_memory is None and plan.kinds is not None:
+        if self.load_of(offer).kv_memory is None and plan.kinds is not None:
             least = min(plan.least, plan.memory)
             usual = max(least, min(plan.memory, self.memory // SHARE_OF_ONE))
         return MemoryNeed(fixed=plan.fixed, least=least, usual=usual)

@@ -90,18 +90,37 @@ class Roster:
             StoreError: That can't be known.
         """
         if self.grows or not self._members:
-            self._asked += 1
-            asked = self._asked
-            # One look at a time, so that none undoes what a later one has found; all who have come
-            # before it begins share it.
-            async with self._one_look:
-                if self._answered < asked:
-                    answers = self._asked
-                    mark = await asyncio.to_thread(self._catalogue.mark)
-                    self._take(await asyncio.to_thread(self._catalogue.offers))
-                    self._answered, self._seen = answers, mark
-                    self._looked_at = asyncio.get_running_loop().time()
+            await self._read_anew()
+        for name, member in list(self._members.items()):
+            if member.deleted and member.stage is Stage.UNLOADED:
+                del self._members[name]
         return self.members
+
+    async def change(self, catalogue: Catalogue) -> None:
+        """Have other models.
+
+        Raises:
+            StoreError: It can't be known which; they stay as they were.
+        """
+        before, self._catalogue = self._catalogue, catalogue
+        try:
+            await self._read_anew()
+        except BaseException:
+            self._catalogue = before
+            raise
+
+    async def _read_anew(self) -> None:
+        self._asked += 1
+        asked = self._asked
+        # One look at a time, so that none undoes what a later one has found; all who have come
+        # before it begins share it.
+        async with self._one_look:
+            if self._answered < asked:
+                answers = self._asked
+                mark = await asyncio.to_thread(self._catalogue.mark)
+                self._take(await asyncio.to_thread(self._catalogue.offers))
+                self._answered, self._seen = answers, mark
+                self._looked_at = asyncio.get_running_loop().time()
 
     def look_soon(self) -> None:
         """See to it that what has changed is known in about a second. It costs no time here."""
@@ -142,7 +161,7 @@ class Roster:
             if known is None:
                 self._members[name] = Member(offer, self._keep_alive_of(offer))
             else:
-                outdated |= known.become(offer)
+                outdated |= known.become(offer, self._keep_alive_of(offer))
         # Own names come before others' other names, who was named first before the rest, and names
         # as they are before the same in lower case.
         named = [(name, each) for each in self._offered for name in each.offer.names]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,8 +97,11 @@ class TomlFile:
                     last = error["loc"][-1]
                     if error["type"] == "missing" or location[-1:] != [last]:
                         location = [*location, last]
+                # Of a union every branch reports; the one that got furthest is the one that was
+                # meant, and what we say ourselves is said best.
+                if error["type"] == "value_error":
+                    found[tuple(location)] = error
                 found.setdefault(tuple(location), error)
-            # Of a union every branch reports; the one that got furthest is the one that was meant.
             said = [
                 (location, error)
                 for location, error in found.items()
@@ -117,6 +121,10 @@ class TomlFile:
         """Where it says something: the file, and the line on which its statement begins."""
         line = self._line(location)
         return f"{self.path}, line {line}" if line else str(self.path)
+
+    def name(self, location: Location) -> str:
+        """What it says somewhere, as it spells that: `server.max-connections`."""
+        return dotted(self._known(location))
 
     @cached_property
     def _lines(self) -> TomlLines:
@@ -178,9 +186,9 @@ def _hint(name: str, table: Location, kind: type[TomlTable]) -> str:
     """What may be meant by a key that there isn't: one of its table, or another table's."""
     fields = dict(_fields(kind))
     tables = tuple("*" if isinstance(part, int) else canonical(part) for part in table)
-    here = frozenset(field[-1] for field in fields if _matches(field[:-1], tables))
-    if (meant := closest(name, here)) is not None:
-        return f"; did you mean {_spelled(meant, name)}?"
+    here = sorted(field[-1] for field in fields if _matches(field[:-1], tables))
+    if near := get_close_matches(canonical(name), here, 1):
+        return f"; did you mean {_spelled(near[0], name)}?"
     for field in fields:
         if field[-1] == canonical(name) and len(field) > 1 and "*" not in field:
             return f"; it belongs into [{dotted([_spelled(part, name) for part in field[:-1]])}]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -36,12 +36,12 @@ def _header(text: str) -> str:
     return text.lower()
 
 
-_Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, AfterValidator(_name)]
 _Header = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_header)]
 
 
 class _CandidateTable(TomlTable):
-    model: _Name
+    model: Name
     max_prompt_tokens: Annotated[int, Field(ge=1)] | None = None
     headers: dict[_Header, str | Annotated[list[str], Field(min_length=1)]] = Field(
         default_factory=dict
@@ -58,9 +58,11 @@ class _CandidateTable(TomlTable):
         )
 
 
-class _RouteTable(TomlTable):
+class RouteTable(TomlTable):
+    """What a file says of a route."""
+
     models: Annotated[list[_CandidateTable], Field(min_length=1)] | None = None
-    cascade: Annotated[list[_Name], Field(min_length=2)] | None = None
+    cascade: Annotated[list[Name], Field(min_length=2)] | None = None
     min_logprob: Annotated[float, Field(le=0, allow_inf_nan=False)] | None = None
     judged_tokens: Annotated[int, Field(ge=1, le=2**20)] | None = None
 
@@ -68,25 +70,31 @@ class _RouteTable(TomlTable):
 class RoutesTables(TomlTable):
     """What a file says of aliases and routes."""
 
-    aliases: dict[_Name, _Name] = Field(default_factory=dict)
-    routes: dict[_Name, _RouteTable] = Field(default_factory=dict)
+    aliases: dict[Name, Name] = Field(default_factory=dict)
+    routes: dict[Name, RouteTable] = Field(default_factory=dict)
 
 
-def read_routes(file: Path | None, aliases: Sequence[str] = ()) -> Routes:
+def read_routes(
+    file: Path | None, aliases: Sequence[str] = (), others: Iterable[Definition] = ()
+) -> Routes:
     """Aliases and routes of a file and of the command line.
 
     Args:
         file: A TOML file.
         aliases: `NAME=MODEL` each.
+        others: More of them, where these have none of the same name.
 
     Raises:
         ConfigurationError: Something in it makes no sense.
     """
-    definitions: list[Definition] = list(map(_given_alias, aliases))
+    given: list[Definition] = list(map(_given_alias, aliases))
     if file is not None:
         read = TomlFile(file)
-        definitions += _definitions(read, read.read(RoutesTables))
-    return Routes(definitions)
+        tables = read.read(RoutesTables)
+        given += aliases_in(read, tables)
+        given += [route_in(read, name, table) for name, table in tables.routes.items()]
+    names = {each.name for each in given}
+    return Routes([*given, *(each for each in others if each.name not in names)])
 
 
 def _given_alias(text: str) -> Alias:
@@ -97,14 +105,18 @@ def _given_alias(text: str) -> Alias:
         raise ConfigurationError("--alias", f"must be NAME=MODEL, not {text[:80]!r}") from None
 
 
-def _definitions(file: TomlFile, tables: RoutesTables) -> Iterator[Definition]:
+def aliases_in(file: TomlFile, tables: RoutesTables) -> Iterator[Alias]:
+    """The aliases that a file says."""
     for name, target in tables.aliases.items():
         yield Alias(name=name, target=target, place=partial(file.place, ("aliases", name)))
-    for name, table in tables.routes.items():
-        yield _route(file, name, table)
 
 
-def _route(file: TomlFile, name: str, table: _RouteTable) -> Definition:
+def route_in(file: TomlFile, name: str, table: RouteTable) -> Definition:
+    """A route that a file says.
+
+    Raises:
+        ConfigurationError: It makes no sense.
+    """
     place = partial(file.place, ("routes", name))
     if (table.models is None) == (table.cascade is None):
         raise ConfigurationError(place(), f"the route {name!r} needs either models or a cascade")

@@ -40,6 +40,10 @@ class RoutedModels(Models):
         """See `Models`."""
         return RoutedModels(self._models, self._routes, asking)
 
+    def change(self, routes: Routes) -> None:
+        """Have other names; who asks already is led by those that there were."""
+        self._routes = routes
+
     async def check(self) -> None:
         """See that all names lead to models that there are.
 

@@ -35,6 +35,11 @@ class LastResort:
         self._limits: queue.SimpleQueue[float] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="caudal-last-resort", daemon=True).start()
 
+    def allow(self, seconds: float) -> None:
+        """Count down from so many seconds, once the first signal comes."""
+        if self._seconds != self._hurried_seconds:  # else it has come
+            self._seconds = seconds
+
     def hurry(self) -> None:
         """Begin to count down; the second time, to count down from less."""
         self._limits.put(self._seconds)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from caudal.service.context import RequestContext
 
@@ -64,3 +65,19 @@ class ServerLimits:
     def applied(self, context: RequestContext) -> RequestContext:
         """What travels with a request's work, held to these limits."""
         return context.held_to(self.max_prompt_tokens, self.max_n, self.max_output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangingLimits:
+    """Has limits change while the server runs. Connections that there are keep theirs.
+
+    Attributes:
+        followers: Called with those that hold from now on.
+    """
+
+    followers: list[Callable[[ServerLimits], None]] = field(default_factory=list)
+
+    def change(self, limits: ServerLimits) -> None:
+        """Have others."""
+        for call in self.followers:
+            call(limits)

@@ -15,13 +15,13 @@ UPLOADS = 16
 """Files that are written at a time; others aren't read until one is done."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ServedStore:
     """A store.
 
     Attributes:
         store: It.
-        refusal: Why clients may not change it; None: they may.
+        refusal: Why clients may not change it; None: they may. It may be another later.
         uploads: Write what clients send, so that a slow one keeps no other work waiting.
     """
 

@@ -63,6 +63,11 @@ class ServerConfig(uvicorn.Config):
         self.waiting = WaitingConnections(limits.max_connections)
         self.addresses = ConnectionsByAddress(limits.connections_per_address, proxies)
 
+    def change_limits(self, limits: ServerLimits) -> None:
+        """Have others for connections that come from now on."""
+        self.limits = limits
+        self.waiting.max_connections = limits.max_connections
+
 
 def _cancellable(app: ASGIApp) -> ASGIApp:
     """What still runs when the server stops is cancelled, and that is no failure to be logged."""

@@ -23,7 +23,7 @@ from caudal.server.batch_state import BatchHome
 from caudal.server.certificates import Certificates
 from caudal.server.draining import Draining
 from caudal.server.last_resort import LastResort
-from caudal.server.limits import ServerLimits
+from caudal.server.limits import ChangingLimits, ServerLimits
 from caudal.server.protocol import Protocol
 from caudal.server.reloading import Reloader, Terminal
 from caudal.server.served_store import ServedStore
@@ -114,9 +114,8 @@ class Server(uvicorn.Server):
         self._metrics = metrics
         metrics.follow(self.server_state)
         self._models = models
+        self._config = config
         self._draining = config.draining
-        self._notice_seconds = config.limits.notice_seconds
-        self._drain_seconds = config.limits.drain_seconds
         self._gives_notice = False
         self._last_resort = last_resort
         self._batches = batches
@@ -141,7 +140,7 @@ class Server(uvicorn.Server):
         self._draining.begin()
         if self._gives_notice:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), self._notice_seconds)
+                await asyncio.wait_for(self._hurry.wait(), self._config.limits.notice_seconds)
         self._draining.refuse()
         for connection in self.server_state.connections:
             assert isinstance(connection, Protocol)
@@ -156,7 +155,7 @@ class Server(uvicorn.Server):
 
     async def _end_answers(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), self._drain_seconds)
+            await asyncio.wait_for(self._hurry.wait(), self._config.limits.drain_seconds)
         # First: what is cut short from here on is no answer.
         await self._end_batches()
         with contextlib.suppress(TimeoutError):
@@ -198,6 +197,7 @@ def serve(
     ollama: socket.socket | None = None,
     store: ServedStore | None = None,
     reloader: Reloader | None = None,
+    changing: ChangingLimits | None = None,
     audit_log: AuditLog | None = None,
     traces: Traces | None = None,
     certificates: Certificates | None = None,
@@ -221,6 +221,7 @@ def serve(
         ollama: Another one, where Ollama would listen.
         store: See `create_app`.
         reloader: What SIGHUP has be read anew, once requests can be answered.
+        changing: Has `limits` change.
         vllm_metrics: See `create_app`.
         audit_log: Told of all requests; closed at the end.
         traces: Likewise.
@@ -265,10 +266,17 @@ def serve(
         records=app.state.records,
         metrics=app.state.metrics,
     )
-    patience = limits.notice_seconds + limits.drain_seconds
-    last_resort = LastResort(patience + LAST_RESORT_SECONDS, LAST_RESORT_SECONDS)
+    last_resort = LastResort(_patience(limits), LAST_RESORT_SECONDS)
     server = Server(config, models, app.state.metrics, last_resort, batches)
     _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
+
+    def change_limits(limits: ServerLimits) -> None:
+        config.change_limits(limits)
+        last_resort.allow(_patience(limits))
+        _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
+
+    if changing is not None:
+        changing.followers.append(change_limits)
 
     async def begin() -> None:
         try:
@@ -317,6 +325,11 @@ def serve(
         _heed_hangups(server, reloader)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())
+
+
+def _patience(limits: ServerLimits) -> float:
+    """Seconds from the first signal to the end, at most."""
+    return limits.notice_seconds + limits.drain_seconds + LAST_RESORT_SECONDS
 
 
 def _heed_hangups(server: Server, reloader: Reloader) -> None:

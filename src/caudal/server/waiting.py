@@ -56,10 +56,13 @@ class WaitingConnections:
 
     Args:
         max_connections: How many connections there may be, waiting or not; for the log.
+
+    Attributes:
+        max_connections: The same; it may change.
     """
 
     def __init__(self, max_connections: int) -> None:
-        self._max_connections = max_connections
+        self.max_connections = max_connections
         self._connections: dict[Protocol, None] = {}  # in the order in which they began to wait
         self._closed = self._refused = 0
         self._last_logged = -LOG_INTERVAL
@@ -85,7 +88,7 @@ class WaitingConnections:
             logger.warning(
                 "all %d connections are taken (--max-connections): closed %d that waited for "
                 "their clients, refused %d",
-                self._max_connections,
+                self.max_connections,
                 self._closed,
                 self._refused,
             )

@@ -25,7 +25,12 @@ HASH = "sha256:"
 _MOST = 2**53
 
 
-def _digest(text: str) -> str:
+def checked_hash(text: str) -> str:
+    """The hash of a key, as it is written.
+
+    Raises:
+        ValueError: It is none.
+    """
     digits = text.removeprefix(HASH)
     if not text.startswith(HASH) or len(digits) != 64 or set(digits) - set("0123456789abcdef"):
         raise ValueError("must be sha256: and 64 hexadecimal digits: the SHA-256 hash of the key")
@@ -75,22 +80,36 @@ class RulesTable(TomlTable):
         return said
 
 
-class KeyTable(RulesTable):
-    """A key."""
+class DatedRules(RulesTable):
+    """What may be said of one key."""
 
-    hash: Annotated[str, AfterValidator(_digest)]
     created: Annotated[datetime, AfterValidator(_in_utc)] | None = None
     expires: Annotated[datetime, AfterValidator(_in_utc)] | None = None
 
-    def key(self, name: str, place: str) -> Key:
+    def key_of(self, name: str, digest: bytes, place: str) -> Key:
         """It, as others are given."""
         return Key(
             name=name,
-            digest=bytes.fromhex(self.hash.removeprefix(HASH)),
+            digest=digest,
             rules=self.said(),
             expires=None if self.expires is None else self.expires.timestamp(),
             place=place,
         )
+
+
+class KeyTable(DatedRules):
+    """A key."""
+
+    hash: Annotated[str, AfterValidator(checked_hash)]
+
+    def key(self, name: str, place: str) -> Key:
+        """It, as others are given."""
+        return self.key_of(name, digest_in(self.hash), place)
+
+
+def digest_in(text: str) -> bytes:
+    """What a hash stands for, as it is written."""
+    return bytes.fromhex(text.removeprefix(HASH))
 
 
 class KeysTables(TomlTable):

@@ -136,7 +136,7 @@ def admin_key(key: str, place: str) -> Key:
     """
     return Key(
         name=ADMIN,
-        digest=_digest_of_text(key),
+        digest=digest_of_text(key),
         rules={"admin": True},
         takes_defaults=False,
         place=place,
@@ -159,12 +159,17 @@ def given_keys(text: str, place: str) -> list[Key]:
         if not key.strip("=") or not NAME.fullmatch(name):  # base64 ends in them, too
             name, key = f"key-{number}", given
         keys.append(
-            Key(name=name, digest=_digest_of_text(key.strip()), place=f"{place}, key {number}")
+            Key(name=name, digest=digest_of_text(key.strip()), place=f"{place}, key {number}")
         )
     if not keys:
         raise ValueError("must not be empty")
     return keys
 
 
-def _digest_of_text(key: str) -> bytes:
+def digest_of_text(key: str) -> bytes:
+    """The same of a key that somebody has written.
+
+    Raises:
+        ValueError: See `checked_key`.
+    """
     return digest_of(checked_key(key).encode(errors="surrogateescape"))
