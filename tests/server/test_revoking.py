@@ -21,6 +21,7 @@ from caudal.tenants.key_file import KeyFile
 from caudal.tenants.ring import KeyRing
 from support.fake_launcher import FakeLauncher, FakeModel, Offered, offers
 from support.fake_model import ScriptedExecutor, serve_fake
+from support.far_model import FarModel
 from support.running_server import AnyServer, metric_value, running_models, running_server
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -66,7 +67,7 @@ def endless(keys: Keys) -> Iterator[AnyServer]:
         script=b"word " * 1200, num_blocks=4096, fail=lambda _: time.sleep(0.005)
     )
     model = serve_fake(executor, max_model_len=8000)
-    with running_server(model, access=keys.access()) as server:
+    with running_server(FarModel(model), access=keys.access()) as server:
         server.http.headers["authorization"] = "Bearer alice"
         yield server
 

@@ -288,8 +288,7 @@ class _ObservedAnswer(Generic[D]):
     async def deltas(self) -> AsyncGenerator[list[D], None]:
         """See `RunningText.deltas`."""
         record, reasons, log = self._record, self._reasons, self._log
-        task = self._reader = asyncio.current_task()
-        assert task is not None
+        self._reader = asyncio.current_task()
         try:
             if self._interruption is not None:
                 raise self._interruption
@@ -306,10 +305,11 @@ class _ObservedAnswer(Generic[D]):
                     yield deltas
                     if self._interruption is not None:
                         raise self._interruption
-                    self._reader = task
+                    self._reader = asyncio.current_task()  # it needn't be the same
         except asyncio.CancelledError:
             # Whether somebody wanted the task itself to end, or only what it reads.
-            if self._interruption is None or task.uncancel() > 0:
+            task = asyncio.current_task()
+            if self._interruption is None or task is None or task.uncancel() > 0:
                 raise
             self._note(self._interruption)
             raise self._interruption from None

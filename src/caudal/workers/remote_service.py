@@ -118,7 +118,10 @@ class Connection:
             CaudalError: Whatever the method raises.
         """
         packed = pack(arguments)
-        await self._channel.wait_writable()
+        # Who gives up an answer may be given up meanwhile: it has to end even so.
+        closes = method == "close"
+        if not closes:
+            await self._channel.wait_writable()
         if self._error is not None:
             raise self._error
         if self._refusal is not None and method not in _ALWAYS:
@@ -131,7 +134,8 @@ class Connection:
         try:
             return await future
         except asyncio.CancelledError:
-            self._channel.send(Cancel(number))
+            if not closes:
+                self._channel.send(Cancel(number))
             raise
         finally:
             self._calls.pop(number, None)
