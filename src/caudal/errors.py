@@ -121,11 +121,9 @@ class ConfigurationProblemsError(ConfigurationError):
     """
 
     def __init__(self, errors: Sequence[ConfigurationError]) -> None:
-        self.errors = list(errors)
-        super().__init__(errors[0].place, errors[0].reason)
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.errors))
+        self.place = errors[0].place
+        self.reason = errors[0].reason
+        CaudalError.__init__(self, "\n".join(map(str, errors)))
 
 
 def all_of(errors: Sequence[ConfigurationError]) -> ConfigurationError:

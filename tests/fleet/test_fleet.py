@@ -311,6 +311,40 @@ async def test_only_so_many_wait_and_unknown_names_list_what_there_is():
 
 
 @virtually
+async def test_who_asks_for_many_models_does_not_keep_another_from_one():
+    models = {name: FakeModel() for name in "abcde"}
+    async with rig(models, max_loaded=1) as made:
+        answered: list[str] = []
+
+        def ask(name: str, tenant: str) -> asyncio.Task[float]:
+            task = asyncio.ensure_future(made.ask(name, 1.0, context=RequestContext(tenant=tenant)))
+            task.add_done_callback(lambda _: answered.append(name))
+            return task
+
+        asked = [ask(name, "greedy") for name in "abcd"]
+        await asyncio.sleep(0.1)
+        asked.append(ask("e", "modest"))
+        await asyncio.gather(*asked)
+        assert answered == [*"aebcd"]
+
+
+@virtually
+async def test_tenants_share_what_may_wait_for_a_model():
+    async with rig({"a": FakeModel()}, max_waiting=2) as made:
+        contexts = [RequestContext(tenant=name) for name in ("greedy", "greedy", "modest")]
+        contexts.append(RequestContext(tenant="third", max_waiting=1))
+        asked = []
+        for context in contexts:
+            asked.append(asyncio.ensure_future(made.ask("a", context=context)))
+            await asyncio.sleep(0)
+        for context, limit in ((contexts[0], "max_queue"), (contexts[-1], "max_waiting")):
+            with pytest.raises(QueueFullError) as caught:
+                await made.ask("a", context=context)
+            assert caught.value.limit == limit
+        await asyncio.gather(*asked)
+
+
+@virtually
 async def test_where_nobody_may_wait_a_model_is_loaded_all_the_same():
     async with rig({"a": FakeModel()}, max_waiting=0) as made:
         first = asyncio.ensure_future(made.ask("a"))

@@ -26,6 +26,7 @@ from caudal.engine.memory import Memory
 from caudal.engine.request import FinishReason, Generate, Missed, Request, SequenceUpdate
 from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence, SequenceGroup
+from caudal.engine.shares import share_of_queue
 from caudal.engine.stats import EngineStats, PoolUse
 from caudal.engine.turns import NoTurns, Turns
 from caudal.errors import ParameterError, QueueFullError
@@ -155,11 +156,8 @@ class Engine:
         self._check_room(request, Arriving() if arriving is None else arriving)
 
     def _check_room(self, request: Request, arriving: Arriving) -> None:
-        """Raise `QueueFullError` where the request's tenant has as much waiting as it may.
-
-        A full queue still takes requests of tenants that have less than their share of it, by
-        weight, and one of every tenant: so it is never full of one tenant's alone, and nobody's
-        request that was taken has to go for it.
+        """Raise `QueueFullError` where the request's tenant has as much waiting as it may: of its
+        own limit, or where the queue is full, of its share (`share_of_queue`).
         """
         scheduler, most, own_most = self._scheduler, self.config.max_queue, request.max_waiting
         queued = scheduler.num_new + arriving.total - max(0, scheduler.num_free)
@@ -167,19 +165,14 @@ class Engine:
             return
         tenant = request.tenant
         own = min(queued, scheduler.num_new_of(tenant) + arriving.count(tenant))
+        weights = scheduler.waiting_weights() | arriving.weights()
         if own_most is not None and own >= own_most:
-            share = request.weight / self._weights(request, arriving)
-            after = self._counters.retry_after(math.ceil(own_most / share), self._clock())
+            all_weights = sum((weights | {tenant: request.weight}).values())
+            ahead = math.ceil(own_most * all_weights / request.weight)
+            after = self._counters.retry_after(ahead, self._clock())
             raise QueueFullError(own_most, after, "Your queue", limit="max_waiting")
-        if queued >= most and own >= max(
-            min(1, most), most * request.weight / self._weights(request, arriving)
-        ):
+        if queued >= most and own >= share_of_queue(most, tenant, request.weight, weights):
             raise QueueFullError(most, self._counters.retry_after(most, self._clock()))
-
-    def _weights(self, request: Request, arriving: Arriving) -> float:
-        """The weights together of all tenants that have something waiting, or about to."""
-        weights = self._scheduler.waiting_weights() | arriving.weights()
-        return sum((weights | {request.tenant: request.weight}).values())
 
     def submit(self, request: Request) -> None:
         """Queue a request, once its grammar is made.

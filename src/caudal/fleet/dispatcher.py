@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 
+from caudal.engine.shares import share_of_queue
 from caudal.errors import (
     EngineDeadError,
     ModelTooLargeError,
@@ -22,9 +23,13 @@ from caudal.fleet.member import Lease, Member, Waiter
 from caudal.fleet.options import FleetOptions
 from caudal.fleet.policy import MemoryNeed, Moves, Stage, decide
 from caudal.fleet.roster import Roster
+from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.workers.launcher import Launcher
 
 logger = logging.getLogger("caudal.fleet")
+
+MOST_TURNS = 10_000
+"""Tenants whose last turn is remembered."""
 
 
 class Dispatcher:
@@ -45,6 +50,8 @@ class Dispatcher:
         self._options = options
         self._bounds = options.bounds
         self._timer: asyncio.TimerHandle | None = None
+        self._turns: dict[str | None, int] = {}
+        self._opened = 0
         self._lifecycle = Lifecycle(
             launcher, options, roster, on_change=self.review, on_idle=self._on_idle
         )
@@ -57,6 +64,7 @@ class Dispatcher:
         seconds: float | None = None,
         limit: str = "timeout",
         *,
+        context: RequestContext = NO_CONTEXT,
         modest: bool = False,
     ) -> Lease:
         """Wait until a model takes requests.
@@ -65,6 +73,7 @@ class Dispatcher:
             member: The model.
             seconds: How long at most; None for as long as it takes.
             limit: The name of the limit that says so.
+            context: Whose request it is, and how many more of theirs may wait.
             modest: See `Waiter`.
 
         Raises:
@@ -77,9 +86,14 @@ class Dispatcher:
             now = loop.time()
             if now < trouble.retry_at:
                 raise trouble.told(now)
-        if member.waiting >= max(1, self._options.max_waiting):
-            raise QueueFullError(self._options.max_waiting, 1, f"The queue of {member.name}")
-        waiter = Waiter(loop.time(), loop.create_future(), modest=modest)
+        self._check_room(member, context)
+        waiter = Waiter(
+            loop.time(),
+            loop.create_future(),
+            tenant=context.tenant,
+            weight=context.weight,
+            modest=modest,
+        )
         member.waiters[waiter] = None
         member.sent_away = False
         self.review()
@@ -96,6 +110,21 @@ class Dispatcher:
                     limit,
                 ) from None
             raise
+
+    def _check_room(self, member: Member, context: RequestContext) -> None:
+        """Raise `QueueFullError` where as many wait for a model as may, as in an engine's queue."""
+        most, own_most = max(1, self._options.max_waiting), context.max_waiting
+        full = member.waiting >= most
+        if not full and own_most is None:
+            return
+        tenant = context.tenant
+        waiters = [each for each in member.waiters if each.counts]
+        own = sum(each.tenant == tenant for each in waiters)
+        if own_most is not None and own >= max(1, own_most):
+            raise QueueFullError(own_most, 1, f"Your queue of {member.name}", limit="max_waiting")
+        weights = {each.tenant: each.weight for each in waiters}
+        if full and own >= share_of_queue(most, tenant, context.weight, weights):
+            raise QueueFullError(self._options.max_waiting, 1, f"The queue of {member.name}")
 
     def _leave(self, member: Member, waiter: Waiter) -> None:
         """Somebody waits no more; what they were given meanwhile is given back."""
@@ -154,7 +183,9 @@ class Dispatcher:
         if self.refusal is not None:
             return
         members, now = self._roster.members, asyncio.get_running_loop().time()
-        moves = decide([each.state(self._need(each)) for each in members], self._bounds, now)
+        moves = decide(
+            [each.state(self._need(each), self._turns) for each in members], self._bounds, now
+        )
         by_name = self._roster.by_own_name
         for name in moves.refuse:
             self._refuse(by_name(name))
@@ -167,12 +198,20 @@ class Dispatcher:
         for name in moves.read:
             self._lifecycle.read(by_name(name))
         for name, granted in moves.open.items():
+            self._note_turn(by_name(name))
             self._lifecycle.open(by_name(name), granted)
         for name, reason in moves.unload.items():
             logger.info("unloading %s: %s", name, reason)
             self._lifecycle.unload(by_name(name))
         self._admit(moves)
         self._look_again(moves.wake_at)
+
+    def _note_turn(self, member: Member) -> None:
+        """A model is loaded: that is a turn of all tenants that wait for it."""
+        self._opened += 1
+        if len(self._turns) > MOST_TURNS:
+            self._turns.clear()
+        self._turns |= dict.fromkeys(member.asked_for_by, self._opened)
 
     def _admit(self, moves: Moves) -> None:
         """Let those in who wait for what is there."""

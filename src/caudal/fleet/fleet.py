@@ -154,7 +154,7 @@ class Fleet(Models):
             generates = task == "generate"
             load = self.options.load_of(member.offer)
             seconds, limit = _seconds_left(context, load, generates=generates)
-            lease = await self._dispatcher.wait(member, seconds, limit)
+            lease = await self._dispatcher.wait(member, seconds, limit, context=context)
         else:
             lease = stay.lease()
         return self._found(name, member, lease, task, keep_alive)

@@ -139,12 +139,16 @@ class Waiter:
         arrived: Since when, on the event loop's clock.
         lease: What is waited for.
         counts: Whether it is a request, for the limit of those that wait.
+        tenant: Whose.
+        weight: That tenant's.
         modest: It wants nobody to go for it.
     """
 
     arrived: float
     lease: asyncio.Future[Lease]
     counts: bool = True
+    tenant: str | None = None
+    weight: float = 1.0
     modest: bool = False
 
 
@@ -268,8 +272,21 @@ class Member:
         assert self.plan is not None
         return self.plan.fixed + self.granted
 
-    def state(self, need: MemoryNeed | None) -> ModelState:
-        """It, as far as it matters for what is to be done."""
+    @property
+    def asked_for_by(self) -> dict[str | None, float]:
+        """The tenants that wait for it, and since when."""
+        since: dict[str | None, float] = {}
+        for waiter in self.waiters:
+            since.setdefault(waiter.tenant, waiter.arrived)
+        return since
+
+    def state(self, need: MemoryNeed | None, turns: Mapping[str | None, int]) -> ModelState:
+        """It, as far as it matters for what is to be done.
+
+        Args:
+            need: What it takes.
+            turns: When each tenant's last turn was: see `ModelState.asked_for_by`.
+        """
         stay = self.stay
         return ModelState(
             name=self.name,
@@ -278,6 +295,9 @@ class Member:
             held=self.held,
             running=self.running,
             oldest=next(iter(self.waiters)).arrived if self.waiters else None,
+            asked_for_by={
+                tenant: (since, turns.get(tenant, 0)) for tenant, since in self.asked_for_by.items()
+            },
             since=0.0 if stay is None else stay.since,
             reading_since=self.moved_at if self.stage is Stage.READING else None,
             idle_since=None if stay is None or stay.leases else stay.idle_since,

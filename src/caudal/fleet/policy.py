@@ -1,17 +1,18 @@
 """Who is loaded next, and who has to go for it: decided of plain figures, without doing any of it.
 
-Models that requests wait for stand in a line, the one whose request has waited longest first. The
-first gets the room that there is, or that others leave; those behind it get what it doesn't need.
-A model that answers keeps its place for a *turn*, so that two that don't fit together each answer
-all that has come meanwhile instead of being loaded anew for every request. Then it is closed: what
-comes for it has to wait, what runs ends, and it makes way.
+Models that requests wait for stand in a line, the one whose request has waited longest first;
+tenants take turns, so that who asks for many models gets one, and not all of them, before another's
+first. The first in line gets the room that there is, or that others leave; those behind it get what
+it doesn't need. A model that answers keeps its place for a *turn*, so that two that don't fit
+together each answer all that has come meanwhile instead of being loaded anew for every request.
+Then it is closed: what comes for it has to wait, what runs ends, and it makes way.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -78,6 +79,8 @@ class ModelState:
         held: Bytes of the budget that it has.
         running: Requests that run.
         oldest: When the first of those came that wait for it; None where none does.
+        asked_for_by: The tenants whose requests these are: when the first of each came, and the
+            number of the tenant's last turn, larger for later ones.
         since: When it was loaded.
         reading_since: When its file began to be read; None where it isn't being read.
         idle_since: When its last request ended; None while one runs.
@@ -93,6 +96,7 @@ class ModelState:
     held: int = 0
     running: int = 0
     oldest: float | None = None
+    asked_for_by: Mapping[str | None, tuple[float, int]] = field(default_factory=dict)
     since: float = 0.0
     reading_since: float | None = None
     idle_since: float | None = None
@@ -181,7 +185,7 @@ class _Decision:
             for model in self._models
             if model.oldest is not None and model.stage not in HOLDS_MEMORY
         ]
-        waiting.sort(key=lambda model: (model.oldest, model.name))
+        waiting = in_line(waiting)
         self._read(waiting)
         entitled = True
         for model in waiting:
@@ -341,3 +345,21 @@ def _order_of_going(model: ModelState) -> tuple[bool, float, str]:
         assert model.idle_since is not None
         return False, model.idle_since, model.name
     return True, model.since, model.name
+
+
+def in_line(waiting: Sequence[ModelState]) -> list[ModelState]:
+    """Models that are waited for, in the order in which they are seen to.
+
+    Each tenant's first comes before any tenant's second, and so on; among these, first those of
+    tenants whose last turn is longest ago; at last, the one that is waited for longest.
+    """
+    places: dict[str, tuple[int, int]] = {}
+    for tenant in {tenant for model in waiting for tenant in model.asked_for_by}:
+        own = [model for model in waiting if tenant in model.asked_for_by]
+        own.sort(key=lambda model: (model.asked_for_by[tenant], model.name))
+        for number, model in enumerate(own):
+            place = (number, model.asked_for_by[tenant][1])
+            places[model.name] = min(place, places.get(model.name, place))
+    return sorted(
+        waiting, key=lambda model: (places.get(model.name, (0, 0)), model.oldest, model.name)
+    )
