@@ -123,7 +123,14 @@ class ConfigurationProblemsError(ConfigurationError):
     def __init__(self, errors: Sequence[ConfigurationError]) -> None:
         self.place = errors[0].place
         self.reason = errors[0].reason
+        self._errors = tuple(errors)
         CaudalError.__init__(self, "\n".join(map(str, errors)))
+
+    @property
+    def errors(self) -> Sequence[ConfigurationError]:
+        """They; this one alone where it has come from another process."""
+        found: tuple[ConfigurationError, ...] = self.__dict__.get("_errors", (self,))
+        return found
 
 
 def all_of(errors: Sequence[ConfigurationError]) -> ConfigurationError:
