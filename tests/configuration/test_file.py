@@ -207,6 +207,18 @@ api-key = { env = "THERE_IS_NO_SUCH_VARIABLE" }
         assert words in str(caught.value)
 
 
+def test_what_holds_for_all_keys_makes_no_key_necessary(tmp_path: Path):
+    settings = read(tmp_path, "[key-defaults]\nmax-n = 2\n")
+    assert pieces_of(settings).access.ring() is None
+    (tmp_path / "keys.toml").write_text(f"[keys.alice]\nhash = '{HASH}'")
+    settings = read(tmp_path, "[server]\napi-keys = 'keys.toml'\n[key-defaults]\nmax-n = 2\n")
+    ring = pieces_of(settings).access.ring()
+    assert ring is not None
+    alice = ring.lookup(b"sesame")
+    assert alice is not None
+    assert alice.rules.max_n == 2
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

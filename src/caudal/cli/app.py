@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import typer
 from typer.core import TyperGroup
 
-from caudal.cli import bench, keys
+from caudal.cli import bench, config, keys
 from caudal.cli.batch import batch
 from caudal.cli.cp import cp
 from caudal.cli.create import create
@@ -170,6 +170,7 @@ app.command()(cp)
 app.command()(rm)
 app.command()(prune)
 app.add_typer(keys.app, name="keys")
+app.add_typer(config.app, name="config")
 app.add_typer(bench.app, name="bench")
 
 

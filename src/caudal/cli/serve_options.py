@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
@@ -73,14 +73,20 @@ def _kinds() -> dict[str, Any]:
     return get_type_hints(ServeSettings)
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+def with_settings(
+    command: Callable[..., None], *, without: Collection[str] = ()
+) -> Callable[..., None]:
     """Give a command all settings as its options, besides the parameters that it names.
 
-    It gets those that the command line says, by their names.
+    Args:
+        command: It; `said_settings` tells it which of them the command line says.
+        without: Settings that it doesn't have.
     """
     given = list(inspect.signature(command, eval_str=True).parameters.values())
     parameters = [each for each in given if each.kind is not inspect.Parameter.VAR_KEYWORD]
     for name, a_field in settings_fields().items():
+        if name in without:
+            continue
         kind, default = _kinds()[name], a_field.default
         if get_origin(kind) is tuple:
             kind, default = list[str] | None, None

@@ -33,10 +33,8 @@ class ConfiguredKeys(KeySource):
 
 
 def configured_keys(settings: EffectiveSettings) -> ConfiguredKeys | None:
-    """The keys of the configuration file; None where it has none."""
-    if settings.file is None or not settings.file.keys.keys:
-        return None
-    return ConfiguredKeys(settings.file.keys)
+    """The keys of the configuration file, which may have none yet; None where there is no file."""
+    return None if settings.file is None else ConfiguredKeys(settings.file.keys)
 
 
 def key_sources(settings: EffectiveSettings, configured: ConfiguredKeys | None) -> list[KeySource]:
@@ -65,6 +63,7 @@ def key_sources(settings: EffectiveSettings, configured: ConfiguredKeys | None) 
             raise SettingError(VARIABLE, str(error)) from error
     if given.api_keys is not None:
         sources.append(KeyFile(given.api_keys))
-    if configured is not None:
+    # What it says of all keys holds for those of other places, too.
+    if configured is not None and (sources or configured.keys.keys):
         sources.append(configured)
     return sources

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from caudal.configuration.checking import check_names
 from caudal.configuration.effective import EffectiveSettings, effective_settings, key_of
 from caudal.configuration.file import read_file
 from caudal.configuration.models import catalogue_of
@@ -17,7 +18,6 @@ from caudal.errors import CaudalError, ConfigurationError
 from caudal.fleet.catalogue import Catalogue
 from caudal.fleet.fleet import Fleet
 from caudal.routes.routed_models import RoutedModels
-from caudal.routes.rules import Routes
 from caudal.server.limits import ChangingLimits
 from caudal.server.served_store import ServedStore
 from caudal.store import Store
@@ -57,7 +57,7 @@ class LiveConfiguration:
         """
         said, settings, pieces = await asyncio.to_thread(self._read)
         catalogue = await asyncio.to_thread(self._catalogue, settings, pieces)
-        await self._check_routes(catalogue, pieces.routes)
+        await asyncio.to_thread(check_names, catalogue, pieces.routes)
         self._take_keys(settings)
         await self.fleet.change(catalogue)
         self.routed.change(pieces.routes)
@@ -92,16 +92,6 @@ class LiveConfiguration:
         for model in pieces.models:
             self.fetch(store, model.name)
         return catalogue_of(settings, pieces.models, pieces.options, pieces.general, store)
-
-    async def _check_routes(self, catalogue: Catalogue, routes: Routes) -> None:
-        """Raises `ConfigurationError` where a name leads nowhere, or is a model's."""
-        offers = await asyncio.to_thread(catalogue.offers)
-        names = {
-            name.lower()
-            for each in offers
-            for name in (*each.names, *each.other_names, *each.source.adapters)
-        }
-        routes.check_names(lambda name: name.lower() in names or catalogue.full_name(name) in names)
 
     def _take_keys(self, settings: EffectiveSettings) -> None:
         """Raises `ConfigurationError` where the keys contradict those of other places."""

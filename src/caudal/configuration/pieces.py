@@ -38,7 +38,7 @@ class Pieces:
 
     Attributes:
         access: Who may use the server.
-        keys: The keys of the configuration file, where it has any.
+        keys: The keys of the configuration file, where there is one.
         limits: What clients may cost.
         models: The models that are named; none for all of the store.
         options: How these run, by their own names.

@@ -38,7 +38,10 @@ class _Server:
         False, "Listen where Ollama does as well: on 127.0.0.1:11434, or where OLLAMA_HOST says."
     )
     served_model_name: tuple[str, ...] = setting(
-        (), "Name that requests use for the model; repeat it for more names.", "MODEL"
+        (),
+        "Name that requests use for the model; repeat it for more names.",
+        "MODEL",
+        in_file=False,
     )
     api_key: str | None = setting(
         None,

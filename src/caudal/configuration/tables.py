@@ -70,12 +70,12 @@ def _written(notation: Notation) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-_KINDS = get_type_hints(ServeSettings)
+KINDS = get_type_hints(ServeSettings)
 
 
 def _kind(name: str, about: Setting) -> Any:
     """What a setting's value may be in a file."""
-    kind = _KINDS[name]
+    kind = KINDS[name]
     if about.secret:
         return str | Secret | None
     if about.notation is not None:
@@ -94,7 +94,7 @@ def _settings(names: list[str]) -> dict[str, Any]:
     return {name: (_kind(name, setting_of(fields[name])), None) for name in names}
 
 
-def _in_file(names: Iterable[str]) -> list[str]:
+def in_file(names: Iterable[str]) -> list[str]:
     fields = settings_fields()
     return [name for name in names if name in fields and setting_of(fields[name]).in_file]
 
@@ -145,7 +145,7 @@ class _OfModel(TomlTable):
     preload: bool = True
 
 
-PER_MODEL = _in_file(filter(is_per_model, settings_fields()))
+PER_MODEL = in_file(filter(is_per_model, settings_fields()))
 """Settings that a model may have of its own."""
 
 ModelTable: type[_OfModel] = create_model(
@@ -165,7 +165,7 @@ class _Tables(RoutesTables):
 
 def _table(table: type[Any]) -> Any:
     """One of those that settings are in."""
-    fields = _settings(_in_file(table.__annotations__))
+    fields = _settings(in_file(table.__annotations__))
     return create_model(table.__name__, __base__=TomlTable, **fields)
 
 
