@@ -132,14 +132,14 @@ def distributions(phases: Mapping[str, Phase]) -> list[str | Table | Figure]:
         curves, rows = [], []
         for name, phase in phases.items():
             values = sorted(v for answer in phase.answers for v in answer.values(metric))
-            points = [(1000 * v, (n + 1) / len(values)) for n, v in enumerate(values)]
+            # Tokens that came together have no time between them, and no logarithm.
+            points = [(max(1000 * v, 0.01), (n + 1) / len(values)) for n, v in enumerate(values)]
             curves.append(Curve(name=name, points=points))
             figures = getattr(phase.summary, metric)
             rows.append([name, *(_ms(figures.get(each)) for each in STATISTICS)])
         if any(curve.points for curve in curves):
             table = Table(headings=["ms", *STATISTICS], rows=rows)
-            positive = all(x > 0 for curve in curves for x, _ in curve.points)
-            axis = Axis(label=f"{words} (ms)", log=positive)
+            axis = Axis(label=f"{words} (ms)", log=True)
             title = words.capitalize()
             plots.append(step_plot(title, curves, axis, _SHARE, table=table))
     return plots

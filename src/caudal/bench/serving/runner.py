@@ -243,7 +243,8 @@ class _Run:
         for due in self._load.arrivals.times(self._load.random):
             if self._is_over(due) or (each := next(self._numbered, None)) is None:
                 return
-            await asyncio.sleep(due - self._now)
+            while (left := due - self._now) > 0:  # timers of uvloop are early by up to 1 ms
+                await asyncio.sleep(left)
             tasks.add(asyncio.create_task(play(*each, due)))
 
     async def _play(self, number: int, conversation: Conversation, due: float) -> None:
