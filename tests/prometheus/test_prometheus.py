@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import pytest
 from caudal.backends.executor import Batch
 from caudal.errors import ModelLoadError
 from caudal.server.auth import Access
+from caudal.server.certificates import CertificateFiles, Certificates
+from support.certificates import Authority
 from support.debian_prometheus import Prometheus, prometheus, promtool
 from support.fake_launcher import FakeLauncher, FakeModel, FakeRunning
 from support.fake_model import ScriptedExecutor, serve_fake
@@ -70,11 +73,17 @@ def made(executor: ScriptedExecutor, **limits: Any) -> FakeModel:
 
 
 @contextlib.contextmanager
-def troubled_server() -> Iterator[tuple[AnyServer, FakeLauncher]]:
+def troubled_server(authority: Authority) -> Iterator[tuple[AnyServer, FakeLauncher]]:
     """One that has a model for each thing that can happen to one."""
+    pair = authority.pair("server")
+    certificates = Certificates(CertificateFiles(certificate=pair.certificate, key=pair.key))
     with serving(
         200,
-        {"access": Access(api_key=KEY)},
+        {
+            "access": Access(api_key=KEY),
+            "certificates": certificates,
+            "verify": authority.trusting(),
+        },
         good=made(ScriptedExecutor(script=b"hello and goodbye")),
         late=made(ScriptedExecutor(seconds=0.1), request_timeout=0.05),
         failing=made(ScriptedExecutor(fail=fails)),
@@ -84,6 +93,13 @@ def troubled_server() -> Iterator[tuple[AnyServer, FakeLauncher]]:
     ) as (server, launcher):
         server.http.headers["authorization"] = f"Bearer {KEY}"
         yield server, launcher
+
+
+def scraping(
+    folder: Path, server: AnyServer, authority: Authority, key: str
+) -> AbstractContextManager[Prometheus]:
+    target = server.url.removeprefix("https://")
+    return prometheus(folder, target=target, authority=authority.file, key=key, rules=RULES)
 
 
 def ask(server: AnyServer, model: str, **more: Any) -> httpx.Response:
@@ -146,39 +162,40 @@ def test_it_scrapes_a_server_and_every_query_has_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(FakeRunning, "process_id", os.getpid())
-    with troubled_server() as (server, launcher):
-        target = server.url.removeprefix("http://")
-        with prometheus(tmp_path, target=target, key=KEY, rules=RULES) as asked:
-            wait_until_all(20, "no data", {"up == 1"}, asked.has)
-            [scraped] = asked.targets()
-            assert (scraped["health"], scraped["lastError"]) == ("up", "")
-            with traffic(server):
-                assert ask(server, "crashing").status_code == 200
-                assert ask(server, "broken").status_code == 500
-                running = launcher.loaded["crashing"]
-                running.loop.call_soon_threadsafe(running.crash, "was killed by signal 9")
-                server.http.post("/models/unload", json={"model": "failing"})
-                wait_until_all(30, "no data", dashboard_queries(), asked.has)
-                rules = rules_of(asked)
-                assert {rule["health"] for rule in rules} == {"ok"}
-                sides = {re.split(r" [<>] [\d.]+$", rule["query"])[0] for rule in rules}
-                assert len(sides) == len(rules)
-                wait_until_all(10, "no data", sides, asked.has)
+    authority = Authority(tmp_path)
+    with (
+        troubled_server(authority) as (server, launcher),
+        scraping(tmp_path, server, authority, KEY) as asked,
+    ):
+        wait_until_all(20, "no data", {"up == 1"}, asked.has)
+        [scraped] = asked.targets()
+        assert (scraped["health"], scraped["lastError"]) == ("up", "")
+        with traffic(server):
+            assert ask(server, "crashing").status_code == 200
+            assert ask(server, "broken").status_code == 500
+            running = launcher.loaded["crashing"]
+            running.loop.call_soon_threadsafe(running.crash, "was killed by signal 9")
+            server.http.post("/models/unload", json={"model": "failing"})
+            wait_until_all(30, "no data", dashboard_queries(), asked.has)
+            rules = rules_of(asked)
+            assert {rule["health"] for rule in rules} == {"ok"}
+            sides = {re.split(r" [<>] [\d.]+$", rule["query"])[0] for rule in rules}
+            assert len(sides) == len(rules)
+            wait_until_all(10, "no data", sides, asked.has)
 
-                def fires(alert: str) -> bool:
-                    states = {rule["name"]: rule["state"] for rule in rules_of(asked)}
-                    return states[alert] in ("pending", "firing")
+            def fires(alert: str) -> bool:
+                states = {rule["name"]: rule["state"] for rule in rules_of(asked)}
+                return states[alert] in ("pending", "firing")
 
-                happened = {"CaudalWorkerCrashed", "CaudalModelFailsToLoad", "CaudalErrors"}
-                wait_until_all(20, "no alert", happened, fires)
+            happened = {"CaudalWorkerCrashed", "CaudalModelFailsToLoad", "CaudalErrors"}
+            wait_until_all(20, "no alert", happened, fires)
 
 
 def test_without_the_key_it_is_told_that_it_needs_one(tmp_path: Path):
+    authority = Authority(tmp_path)
     with (
-        troubled_server() as (server, _),
-        prometheus(
-            tmp_path, target=server.url.removeprefix("http://"), key="guess", rules=RULES
-        ) as asked,
+        troubled_server(authority) as (server, _),
+        scraping(tmp_path, server, authority, "guess") as asked,
     ):
         wait_until_all(20, "no scrape", {"up == 0"}, asked.has)
         [scraped] = asked.targets()

@@ -13,7 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from caudal.errors import ModelLoadError
 from caudal.server.audit_log import AuditLog
 from caudal.server.batch_state import BatchHome
+from caudal.server.certificates import CertificateFiles, Certificates
 from caudal.service.exposition import exposition
+from support.certificates import Authority
 from support.fake_launcher import FakeRunning
 from support.made_up_models import says, serving
 
@@ -36,7 +38,9 @@ def test_the_page_has_what_a_server_shows(monkeypatch: pytest.MonkeyPatch, tmp_p
             assert server.http.post("/v1/completions", json=body).status_code == status
         text = server.http.get("/metrics").text
     audit_log = AuditLog(str(tmp_path / "audit.jsonl"))
-    text += exposition(audit_log.collect()).decode()
+    pair = Authority(tmp_path).pair("server")
+    certificates = Certificates(CertificateFiles(certificate=pair.certificate, key=pair.key))
+    text += exposition([*audit_log.collect(), *certificates.collect()]).decode()
     audit_log.close()
     shown = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
     assert shown == {name.strip("`"): kind for name, kind, *_ in ROWS}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from caudal.server.limits import ServerLimits
 from caudal.server.records import RequestRecord
 from caudal.server.server_metrics import MAX_VALUES, ServerMetrics
+from support.fake_model import ScriptedExecutor
+from support.running_server import Serve
 
 
 def ended(**known: Any) -> RequestRecord:
@@ -69,3 +72,11 @@ def test_what_clients_make_up_adds_no_series():
     for name, label in (("tenant_prompt_tokens", "tenant"), ("rejected_requests", "limit")):
         values = {each.labels[label] for each in families[f"caudal_{name}"]}
         assert len(values) == MAX_VALUES + 1
+
+
+def test_what_is_refused_before_it_is_a_request_is_counted_by_its_limit(serve: Serve):
+    server = serve(ScriptedExecutor(script=b"ok"), limits=ServerLimits(header_bytes=2000))
+    refused = server.http.get("/health", headers={"x-long": "x" * 3000})
+    assert refused.status_code == 431
+    limit = refused.headers["x-caudal-limit"]
+    assert server.metric(f'caudal_rejected_requests_total{{limit="{limit}"}}') == 1

@@ -25,6 +25,8 @@ global: {{scrape_interval: 250ms, evaluation_interval: 250ms}}
 rule_files: ["{rules}"]
 scrape_configs:
   - job_name: caudal
+    scheme: https
+    tls_config: {{ca_file: "{authority}"}}
     authorization: {{credentials_file: "{key_file}"}}
     static_configs: [{{targets: ["{target}"]}}]
 """
@@ -82,12 +84,15 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, *, target: str, key: str, rules: Path) -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, *, target: str, authority: Path, key: str, rules: Path
+) -> Iterator[Prometheus]:
     """Run Prometheus, which scrapes a server four times a second.
 
     Args:
         folder: Where its data goes.
         target: The server's address and port.
+        authority: Who has signed its certificate.
         key: What the server wants.
         rules: Rules that it evaluates.
     """
@@ -95,7 +100,9 @@ def prometheus(folder: Path, *, target: str, key: str, rules: Path) -> Iterator[
     assert found is not None, "make test-prometheus fetches it"
     key_file, configuration = folder / "key", folder / "prometheus.yml"
     key_file.write_text(key)
-    configuration.write_text(_CONFIGURATION.format(rules=rules, key_file=key_file, target=target))
+    configuration.write_text(
+        _CONFIGURATION.format(rules=rules, key_file=key_file, target=target, authority=authority)
+    )
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [

@@ -160,7 +160,7 @@ def _running(
         records=app.state.records,
         metrics=app.state.metrics,
     )
-    server = Server(config, models, app.state.metrics, batches=app.state.batches)
+    server = Server(config, models, batches=app.state.batches)
     ready = threading.Event()
 
     async def serve() -> None:

@@ -20,7 +20,6 @@ from caudal.loading.load import LoadedModel
 from caudal.server.app import create_app
 from caudal.server.limits import ServerLimits
 from caudal.server.server_config import ServerConfig
-from caudal.server.server_metrics import ServerMetrics
 from caudal.server.serving import Server, listen
 from caudal.service.model_service import ModelService
 from caudal.service.parts import ServiceParts
@@ -100,7 +99,7 @@ async def _measure(
 @asynccontextmanager
 async def _serving(config: ServerConfig, registry: ModelRegistry) -> AsyncIterator[int]:
     sock = listen("127.0.0.1", 0)
-    server = Server(config, registry, ServerMetrics())
+    server = Server(config, registry)
     serving = asyncio.ensure_future(server.serve(sockets=[sock]))
     try:
         yield sock.getsockname()[1]

@@ -376,7 +376,7 @@ class Protocol(HttpToolsProtocol):
             record = config.records.begin(scope)
             record.status = error.status
             record.release()
-        elif error.limit is not None and config.metrics is not None:
+        elif error.limit is not None:
             config.metrics.note_rejected(error.limit)
 
     def _head_without_upgrade(self) -> bytes:
@@ -397,6 +397,7 @@ class Protocol(HttpToolsProtocol):
                 patience = self._limits.unread_seconds + unread / self._limits.min_rate
                 self._unread_deadline = now + patience
             elif now >= self._unread_deadline:
+                self.config.metrics.note_rejected("read_timeout")
                 self.abort()
                 return
         if now >= self._deadline:

@@ -30,7 +30,7 @@ class ServerConfig(uvicorn.Config):
         draining: How far the server is on its way out; the application's, so that both do alike.
         proxies: Whose connections are not those of one client.
         records: Told of requests that are refused before the application sees them.
-        metrics: Told of limits that refuse what isn't a request yet.
+        metrics: Told of limits that refuse what isn't a request yet, or no longer.
     """
 
     def __init__(
@@ -57,8 +57,10 @@ class ServerConfig(uvicorn.Config):
         self.limits = limits
         self.certificates = certificates
         self.records = Records() if records is None else records
-        self.metrics = metrics
         self.draining = Draining() if draining is None else draining
+        self.metrics = ServerMetrics() if metrics is None else metrics
+        if certificates is not None:
+            self.metrics.registry.register(certificates)
         self.starter = Starter()
         self.waiting = WaitingConnections(limits.max_connections)
         self.addresses = ConnectionsByAddress(limits.connections_per_address, proxies)

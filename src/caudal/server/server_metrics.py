@@ -13,6 +13,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 
 from caudal import __version__
+from caudal.server.draining import Draining
 from caudal.server.records import RequestRecord
 from caudal.server.request_counts import Counts, Histograms
 from caudal.service.engine_collector import NOBODY
@@ -108,7 +109,7 @@ class ServerMetrics:
         )
         self._draining = Gauge(
             "caudal_draining",
-            "1 where the server takes no more requests and ends; else 0.",
+            "1 where the server has been told to end; else 0.",
             registry=registry,
         )
         self._rejected = Counts(
@@ -138,14 +139,11 @@ class ServerMetrics:
         )
         ProcessCollector(registry=registry)
 
-    def follow(self, sockets: Sockets) -> None:
-        """Show what is open while the server runs."""
+    def follow(self, sockets: Sockets, draining: Draining) -> None:
+        """Show what is open while the server runs, and whether it drains."""
         self._connections.set_function(lambda: len(sockets.connections))
         self._in_progress.set_function(lambda: len(sockets.tasks))
-
-    def note_draining(self) -> None:
-        """The server takes no more requests."""
-        self._draining.set(1)
+        self._draining.set_function(lambda: draining.begun)
 
     def note_rejected(self, limit: str) -> None:
         """Count what a limit refused before there was a request to record: see `ended`.

@@ -28,7 +28,6 @@ from caudal.server.protocol import Protocol
 from caudal.server.reloading import Reloader, Terminal
 from caudal.server.served_store import ServedStore
 from caudal.server.server_config import ServerConfig
-from caudal.server.server_metrics import ServerMetrics
 from caudal.server.traces import Traces
 from caudal.service.models import Models
 
@@ -97,7 +96,6 @@ class Server(uvicorn.Server):
     Args:
         config: What to serve, and how.
         models: What is served.
-        metrics: Shows what is open, and whether the server drains.
         last_resort: Told of signals, where there is one.
         batches: Begin no more lines once the server drains, and end before the models do.
     """
@@ -106,13 +104,11 @@ class Server(uvicorn.Server):
         self,
         config: ServerConfig,
         models: Models,
-        metrics: ServerMetrics,
         last_resort: LastResort | None = None,
         batches: BatchService | None = None,
     ) -> None:
         super().__init__(config)
-        self._metrics = metrics
-        metrics.follow(self.server_state)
+        config.metrics.follow(self.server_state, config.draining)
         self._models = models
         self._config = config
         self._draining = config.draining
@@ -134,7 +130,6 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain; what still runs after that is ended, first politely."""
-        self._metrics.note_draining()
         if self._batches is not None:
             self._batches.pause()
         self._draining.begin()
@@ -255,7 +250,6 @@ def serve(
         reloader.add("audit log", audit_log.reopen)
     batches: BatchService | None = app.state.batches
     if certificates is not None:
-        app.state.metrics.registry.register(certificates)
         reloader.add("certificates", certificates.reload)
     config = ServerConfig(
         app,
@@ -267,7 +261,7 @@ def serve(
         metrics=app.state.metrics,
     )
     last_resort = LastResort(_patience(limits), LAST_RESORT_SECONDS)
-    server = Server(config, models, app.state.metrics, last_resort, batches)
+    server = Server(config, models, last_resort, batches)
     _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
 
     def change_limits(limits: ServerLimits) -> None:
