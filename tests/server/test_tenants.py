@@ -170,6 +170,8 @@ def test_what_changes_the_server_is_for_admins(several: RunningServer):
         assert "admin" not in allowed.text
     kept = asked_by(several, "narrow", "/v1/chat/completions", CHAT | {"keep_alive": "1h"})
     assert kept.headers["x-caudal-ignored"] == "keep_alive"
+    urgent = asked_by(several, "narrow", "/v1/chat/completions", CHAT | {"priority": -1})
+    assert urgent.headers["x-caudal-ignored"] == "priority"
 
 
 # What a key sees

@@ -172,6 +172,7 @@ def test_rules_are_applied_to_what_travels_with_a_request():
         first_token_timeout=5.0,
     )
     assert of(rules)(RequestContext(priority=5)).priority == 7
+    assert of(KeyRules(priority=2, admin=True))(RequestContext(priority=-5)).priority == -3
     assert ANYONE.applied(asked) is asked
 
 

@@ -124,7 +124,10 @@ class AskReader(BodyReader[B]):
         record.asked_model = body.model
         own = replace(body.context(), arrived=request.scope[ARRIVED], request_id=record.id)
         limits: ServerLimits = request.app.state.limits
-        context = limits.applied(tenant_of(request.scope).applied(own))
+        tenant = tenant_of(request.scope)
+        if own.priority < 0 and not tenant.rules.admin:
+            note_ignored(request, ["priority"])
+        context = limits.applied(tenant.applied(own))
         record.user = context.user
         asking = RequestAsking(request, body)
         if BATCH_LINE in request.scope:

@@ -24,7 +24,7 @@ class KeyRules:
         max_n: Answers of one request.
         max_output_tokens: Of one answer.
         priority: Lower runs first; what a request says of its own comes on top of it, and can make
-            it less urgent, not more.
+            it less urgent, not more; of an admin's, both.
         weight: Its share, among those of its priority that have something to do.
         share_prefixes: With whom it shares cached prefixes: None for nobody, a word for keys of
             the same word, empty for all that have it empty.
@@ -94,7 +94,8 @@ class Tenant:
             tenant=self.id,
             weight=rules.weight,
             max_waiting=rules.max_waiting,
-            priority=rules.priority + max(context.priority, 0),
+            priority=rules.priority
+            + (context.priority if rules.admin else max(context.priority, 0)),
             cache_salt=_salt(self, context.cache_salt),
             first_token_timeout=smaller(context.first_token_timeout, rules.first_token_timeout),
             timeout=smaller(context.timeout, rules.timeout),

@@ -37,7 +37,8 @@ class EndUserFields(RequesterFields):
 
     safety_identifier: str | None = Field(None, description="Logged like `user`, and before it.")
     prompt_cache_key: str | None = Field(
-        None, description="Not needed: every prompt's beginning is cached for every other."
+        None,
+        description="Not needed: every prompt's beginning is cached for every other of the key.",
     )
 
     def context(self) -> RequestContext:
