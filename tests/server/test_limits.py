@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from caudal.configuration.settings import _Limits
 from caudal.errors import CaudalError, LimitError, QueueFullError, RequestTimeoutError
 from caudal.server.errors import caudal_error_response
 from caudal.server.limits import ServerLimits
@@ -21,6 +25,7 @@ from support.fake_model import ScriptedExecutor, serve_fake
 from support.raw_client import GET_HEALTH, connect, exchange, parse_response
 from support.running_server import RunningServer, running_server
 
+ROOT = Path(__file__).parents[2]
 CLOSE = b"\r\nConnection: close\r\n\r\n"
 
 RATE = LimitError("requests_per_minute", "Too many requests.", retry_after=7)
@@ -152,3 +157,22 @@ def test_trusted_proxies_are_not_one_client() -> None:
         addresses.leave("192.0.2.1")
     addresses.leave("10.1.2.3")
     assert not addresses.enter("192.0.2.1")
+
+
+def test_all_limits_are_documented() -> None:
+    documented = set(re.findall(r"`([a-z_]+)`", (ROOT / "docs/limits.md").read_text()))
+    options = set(re.findall(r"`--([a-z-]+)`", (ROOT / "docs/limits.md").read_text()))
+    said = set[str]()
+    for path in (ROOT / "src/caudal").rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call):
+                name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+                place = {"LimitError": 0, "RefusedError": 2, "OverLimitError": 2}.get(name)
+                given = call.args[place : place + 1] if place is not None else []
+                given += [each.value for each in call.keywords if each.arg == "limit"]
+                said |= {each.value for each in given if isinstance(each, ast.Constant)}
+    names = {each for each in said if isinstance(each, str)}
+    assert {"max_waiting", "max_headers", "max_n", "max_bodies"} <= names
+    assert names - documented == set()
+    table = {name.replace("_", "-") for name in _Limits.__annotations__ if name != "table"}
+    assert table - options - {"max-upload-size", "max-files-size"} == set()
