@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from pathlib import Path
@@ -19,7 +20,9 @@ from support.certificates import Authority
 from support.fake_launcher import FakeRunning
 from support.made_up_models import says, serving
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+REPOSITORY = Path(__file__).parents[2]
+DEPLOY = REPOSITORY / "deploy"
+PAGE = (REPOSITORY / "docs" / "metrics.md").read_text()
 ROWS = [
     [cell.strip() for cell in line.split("|")[1:-1]]
     for line in PAGE.splitlines()
@@ -60,6 +63,19 @@ def test_the_page_has_what_a_server_shows(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert meaning, name
         if base in labels:
             assert labels[base] == set(re.findall(r"`(\w+)`", said)), name
+
+
+def test_dashboard_and_alerts_ask_for_figures_that_there_are():
+    """`make test-prometheus` asks; this is for who renames one and hasn't got Prometheus."""
+    named = {cell.strip("`") for cell, *_ in ROWS}
+    named |= {name + part for name in named for part in ("_bucket", "_sum", "_count")}
+    board = (DEPLOY / "grafana" / "caudal.json").read_text()
+    asked = board + (DEPLOY / "prometheus" / "rules.yml").read_text()
+    found = set(re.findall(r"\b(?:caudal|process)_[a-z0-9_]+", asked))
+    assert len(found) > 40
+    assert found <= named
+    panels = json.loads(board)["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
 
 
 def test_a_model_that_tells_nothing_hides_nothing_of_others(monkeypatch: pytest.MonkeyPatch):

@@ -153,11 +153,6 @@ class ServerMetrics:
         """
         self._rejected.add(1, self._limits.of(limit))
 
-    def expect_limits(self, limits: list[str]) -> None:
-        """Show limits before they refuse anybody: an increase from nothing alerts nobody."""
-        for limit in limits:
-            self._rejected.add(0, self._limits.of(limit))
-
     def ended(self, record: RequestRecord) -> None:
         """Count a request that has been answered, and what refused it."""
         route = record.route or OTHER
