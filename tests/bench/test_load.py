@@ -20,8 +20,10 @@ from typer.testing import CliRunner
 
 from caudal.bench.serving.answers import Answer
 from caudal.bench.serving.arrivals import Arrivals
+from caudal.bench.serving.display import ProgressLine
 from caudal.bench.serving.measuring import measure
 from caudal.bench.serving.report import Report, Summary
+from caudal.bench.serving.runner import Progress
 from caudal.bench.serving.settings import LoadSettings
 from caudal.bench.serving.slo import Slo
 from caudal.bench.serving.sweep import rates_to_measure
@@ -105,6 +107,31 @@ def test_an_unknown_model_fails_every_request_with_the_servers_words(server: Run
 def test_nobody_there():
     with pytest.raises(NobodyThereError, match=r"nobody answers at http://127\.0\.0\.1:1"):
         load("http://127.0.0.1:1")
+
+
+def test_a_server_with_keys():
+    model = serve_fake(ScriptedExecutor(script=b"hello"))
+    with running_server(model, api_key="secret") as server:
+        with pytest.raises(NobodyThereError, match="--api-key"):
+            load(server.url)
+        report = asyncio.run(measure(server.url, None, SMALL, api_key="secret"))
+    assert summary(report).failed == 0
+
+
+def test_the_line_that_shows_how_far_it_is():
+    progress = Progress()
+    line = ProgressLine(progress)
+    assert "asking the server" in str(line.__rich__())
+    progress.begin("warm", 8, None)
+    progress.sent, progress.ended, progress.output_tokens = 5, 3, 30
+    progress.errors["status 503"] += 1
+    shown = str(line.__rich__())
+    assert "warm: 3 of 8" in shown
+    assert "2 running" in shown
+    assert "failed: 1x status 503" in shown
+    assert "output tok/s" in shown
+    progress.begin("rate 4", None, 15.0)
+    assert "0, 0 of 15 s" in str(line.__rich__())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 from httptools import HttpParserError
 
-from caudal.bench.serving.http_client import StreamClient
+from caudal.bench.serving.http_client import StreamClient, StreamedAnswer
 from caudal.bench.serving.settings import Api, LoadSettings, Wording
 from caudal.bench.serving.streams import StreamError, read_stream
 from caudal.bench.serving.words import text
@@ -76,10 +76,12 @@ async def find_target(client: StreamClient, url: str, model: str | None) -> Targ
         NobodyThereError: It doesn't answer, or lists no models where none is named.
     """
     try:
-        listed = await _get(client, "/v1/models")
+        answer = await client.get("/v1/models")
     except (OSError, HttpParserError) as error:
         raise NobodyThereError(f"nobody answers at {url}: {error}") from error
-    cards = (listed or {}).get("data") or []
+    if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        raise NobodyThereError(f"{url} asks for a key that may list its models (--api-key).")
+    cards = (_object(answer) or {}).get("data") or []
     cards = [card for card in cards if isinstance(card, dict) and "id" in card]
     if model is None:
         if not cards:
@@ -145,7 +147,10 @@ async def _about(
 
 async def _get(client: StreamClient, path: str) -> dict[str, Any] | None:
     """A JSON object, or None where there is none at a path."""
-    answer = await client.get(path)
+    return _object(await client.get(path))
+
+
+def _object(answer: StreamedAnswer) -> dict[str, Any] | None:
     if answer.status != HTTPStatus.OK:
         return None
     try:
