@@ -141,8 +141,11 @@ def test_failures_refusals_and_what_asks_no_model(serve: Serve, collector: Colle
     server.http.post("/v1/completions", json={"prompt": "x"})
     server.http.post("/v1/completions", json={"prompt": 1})
     server.http.get("/v1/models")
+    server = serve(ScriptedExecutor(), sinks=[sink])
+    server.http.post("/v1/embeddings", json={"input": ["ab", "c"]})
+    server.http.get("/health")
     sink.close()
-    failed, refused, listed = (
+    failed, refused, listed, embedded = (
         span for span in collector.spans if span.kind == Span.SPAN_KIND_SERVER
     )
     assert (failed.name, failed.status.code) == ("text_completion fake", Status.STATUS_CODE_ERROR)
@@ -152,6 +155,10 @@ def test_failures_refusals_and_what_asks_no_model(serve: Serve, collector: Colle
     assert values(refused.attributes)["error.type"] == "invalid_request_error"
     assert "gen_ai.operation.name" not in values(listed.attributes)
     assert listed.name == "GET /v1/models"
+    assert embedded.name == "embeddings fake"
+    assert values(embedded.attributes)["gen_ai.usage.input_tokens"] == 3
+    children = [span.name for span in collector.spans if span.parent_span_id == embedded.span_id]
+    assert children == ["template", "queue", "prefill"]
 
 
 def test_who_samples_decides(serve: Serve, collector: Collector) -> None:

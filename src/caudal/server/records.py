@@ -45,7 +45,7 @@ class RequestRecord(WorkRecord):
         status: HTTP's, as it was sent; None where nothing was.
         limit: The name of the limit that refused or ended it.
         error: What kind of failure it was, as its API calls it or we do; no message.
-        first_token: Seconds from arrival to the first token.
+        first_token: Seconds from arrival to the first token, where any is generated.
         seconds: From arrival to the end.
         failed_status: The status that would have been sent, of a failure after the begin.
         admission: What its key's quotas have taken it for.
@@ -97,7 +97,7 @@ class RequestRecord(WorkRecord):
         self.ended = True
         now = time.monotonic()
         self.seconds = now - self.arrived
-        times = self.times
+        times = self.times if self.output_tokens else None
         first = self.first_answer if times is None else times.first_token or self.first_answer
         self.first_token = None if first is None else max(first - self.arrived, 0.0)
         if self.failure is not None and self.error is None:

@@ -60,7 +60,7 @@ def facts_of(record: RequestRecord) -> dict[str, Any]:
         "template_seconds": _seconds(timings.template),
         "queue_seconds": _seconds(timings.queue),
         "prefill_seconds": _seconds(timings.prefill),
-        "decode_seconds": _seconds(timings.decode),
+        "decode_seconds": _seconds(timings.decode) if record.output_tokens else None,
     }
 
 

@@ -189,7 +189,7 @@ def parts(record: RequestRecord) -> Iterator[tuple[str, float, float]]:
     for name, begin, end in zip(
         ("template", "queue", "prefill", "decode"), begins, ends, strict=True
     ):
-        if begin is None:
+        if begin is None or (name == "decode" and not record.output_tokens):
             return
         begin = min(max(begin, record.arrived), last)
         yield name, begin, last if end is None else min(max(end, begin), last)

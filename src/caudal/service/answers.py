@@ -218,11 +218,14 @@ class Embedding(msgspec.Struct, frozen=True, eq=False):
         vector: Shape (dimensions,).
         tokens: Tokens of the input.
         token_ids: They, as they were read; empty unless asked for.
+        times: With the first: what took how long, of all inputs together. Their first token and
+            their last stand for when the last input was computed.
     """
 
     vector: NDArray[np.float32]
     tokens: int
     token_ids: Sequence[int] = ()
+    times: AnswerTimes | None = None
 
 
 class PairScore(msgspec.Struct, frozen=True):
@@ -231,10 +234,12 @@ class PairScore(msgspec.Struct, frozen=True):
     Attributes:
         score: The cosine of their embeddings (-1 to 1), or a cross-encoder's own score.
         tokens: Tokens that were read for it.
+        times: See `Embedding`.
     """
 
     score: float
     tokens: int
+    times: AnswerTimes | None = None
 
 
 TokenForm = Literal["pieces", "spellings"]

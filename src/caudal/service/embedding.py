@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import itertools
 import math
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from caudal.errors import (
 from caudal.formats.tokenizer import Tokenizer, surely_exceeds
 from caudal.models.pooling import Pooling, cosine_similarity
 from caudal.service.allowance import check_prompts
-from caudal.service.answers import Embedding, PairScore
+from caudal.service.answers import AnswerTimes, Embedding, PairScore
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.generation import UpdateStream, check_end
 from caudal.service.timeouts import in_time
@@ -75,6 +76,31 @@ class PoolInput:
 
     tokens: Sequence[int]
     second_segment: int | None = None
+
+
+class _Clock:
+    """When inputs got how far, all together."""
+
+    def __init__(self) -> None:
+        self._begun = self._submitted = time.monotonic()
+        self._scheduled: float | None = None
+        self._last: float | None = None
+
+    def submit(self) -> None:
+        """They are tokens now."""
+        self._submitted = time.monotonic()
+
+    def note(self, update: SequenceUpdate) -> None:
+        """One of them has been computed."""
+        begun = update.first_scheduled
+        if begun is not None:
+            self._scheduled = begun if self._scheduled is None else min(self._scheduled, begun)
+        self._last = update.time if self._last is None else max(self._last, update.time)
+
+    @property
+    def times(self) -> AnswerTimes:
+        """See `Embedding.times`."""
+        return AnswerTimes(self._begun, self._submitted, self._scheduled, self._last, self._last)
 
 
 class Embedder:
@@ -223,9 +249,10 @@ class Embedder:
                 "model", "This model scores pairs of texts; it makes no embeddings."
             )
         self.pooling.check_dimensions(work.dimensions, self.width)
-        context = context.begun()
+        context, clock = context.begun(), _Clock()
         inputs = await self._encoded(lambda: self._encode_all(work), context)
-        return await self._embed(inputs, work, context, adapter, on_done)
+        clock.submit()
+        return await self._embed(inputs, work, context, adapter, clock, on_done)
 
     async def _embed(
         self,
@@ -233,6 +260,7 @@ class Embedder:
         work: EmbedWork | ScoreWork,
         context: RequestContext,
         adapter: int | None,
+        clock: _Clock,
         on_done: Callable[[], None] = lambda: None,
     ) -> list[Embedding]:
         pooling, dimensions, shows_ids = self.pooling, None, False
@@ -241,14 +269,15 @@ class Embedder:
             if work.normalize is not None:
                 pooling = replace(pooling, normalize=work.normalize)
         check_prompts(context, (len(each.tokens) for each in inputs), "input")
-        totals = await self._pool_all(inputs, context, adapter, on_done)
+        totals = await self._pool_all(inputs, context, adapter, clock, on_done)
         return [
             Embedding(
                 pooling.finish(total, len(each.tokens), dimensions),
                 len(each.tokens),
                 each.tokens if shows_ids else (),
+                clock.times if place == 0 else None,
             )
-            for each, total in zip(inputs, totals, strict=True)
+            for place, (each, total) in enumerate(zip(inputs, totals, strict=True))
         ]
 
     def _encode_all(self, work: EmbedWork) -> list[PoolInput]:
@@ -281,9 +310,9 @@ class Embedder:
             EngineDeadError: See `embed`; blames `text_1` or `text_2`, or `text_2[3]`.
         """
         pairs, truncate = work.pairs, work.truncate
-        context = context.begun()
+        context, clock = context.begun(), _Clock()
         if self.pooling.scores_pairs:
-            return await self._cross_scores(work, context, adapter)
+            return await self._cross_scores(work, context, adapter, clock)
 
         def encode() -> dict[str, PoolInput]:
             inputs: dict[str, PoolInput] = {}
@@ -295,7 +324,8 @@ class Embedder:
             return inputs
 
         inputs = await self._encoded(encode, context)
-        made = await self._embed(list(inputs.values()), work, context, adapter)
+        clock.submit()
+        made = await self._embed(list(inputs.values()), work, context, adapter, clock)
         embeddings = dict(zip(inputs, made, strict=True))
         counted: set[str] = set()
 
@@ -309,12 +339,13 @@ class Embedder:
             PairScore(
                 cosine_similarity(embeddings[a].vector, embeddings[b].vector),
                 tokens_of(a) + tokens_of(b),
+                clock.times if place == 0 else None,
             )
-            for a, b in pairs
+            for place, (a, b) in enumerate(pairs)
         ]
 
     async def _cross_scores(
-        self, work: ScoreWork, context: RequestContext, adapter: int | None
+        self, work: ScoreWork, context: RequestContext, adapter: int | None, clock: _Clock
     ) -> list[PairScore]:
         def encode() -> list[PoolInput]:
             return [
@@ -324,13 +355,15 @@ class Embedder:
 
         inputs = await self._encoded(encode, context)
         check_prompts(context, (len(each.tokens) for each in inputs), "text_2")
-        totals = await self._pool_all(inputs, context, adapter, lambda: None)
-        scores = []
+        clock.submit()
+        totals = await self._pool_all(inputs, context, adapter, clock, lambda: None)
+        scores: list[PairScore] = []
         for each, total in zip(inputs, totals, strict=True):
             score = float(self.pooling.finish(total, len(each.tokens))[0])
             if self.pooling.score_sigmoid:
                 score = 1 / (1 + math.exp(-max(min(score, 80.0), -80.0)))
-            scores.append(PairScore(score, len(each.tokens)))
+            times = None if scores else clock.times
+            scores.append(PairScore(score, len(each.tokens), times))
         return scores
 
     def limit(self, truncate: int | None) -> int:
@@ -378,6 +411,7 @@ class Embedder:
         inputs: Sequence[PoolInput],
         context: RequestContext,
         adapter: int | None,
+        clock: _Clock,
         on_done: Callable[[], None],
     ) -> list[NDArray[np.float64]]:
         # Enough in the queue for full batches, and never so many as to fill it.
@@ -401,7 +435,8 @@ class Embedder:
                         max_waiting=context.max_waiting,
                         arrived=context.arrived,
                         timeout=context.timeout,
-                    )
+                    ),
+                    clock,
                 )
             on_done()
             return total
@@ -413,7 +448,7 @@ class Embedder:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _pool(self, request: Request) -> NDArray[np.float64]:
+    async def _pool(self, request: Request, clock: _Clock) -> NDArray[np.float64]:
         stream = await self._engine.submit(request)
         async with contextlib.aclosing(stream):
             async for updates in stream:
@@ -421,5 +456,6 @@ class Embedder:
                     check_end(update)
                     if update.pooled is not None:
                         self._on_end(update)
+                        clock.note(update)
                         return update.pooled
         raise EngineDeadError("The engine stopped before the embedding was complete.")

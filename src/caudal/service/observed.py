@@ -192,7 +192,7 @@ class ObservedService(ForwardingService):
         self._begin("embeddings", work)
         with self._computing():
             vectors = await self._target.embed(work, context)
-        self._record.prompt_tokens += sum(vector.tokens for vector in vectors)
+        self._note_read(vectors)
         return vectors
 
     async def score(
@@ -202,8 +202,15 @@ class ObservedService(ForwardingService):
         self._begin("score", work)
         with self._computing():
             scores = await self._target.score(work, context)
-        self._record.prompt_tokens += sum(score.tokens for score in scores)
+        self._note_read(scores)
         return scores
+
+    def _note_read(self, results: Sequence[Embedding | PairScore]) -> None:
+        """Inputs have been read, and computed."""
+        record = self._record
+        record.prompt_tokens += sum(result.tokens for result in results)
+        if results and (times := results[0].times) is not None:
+            record.times = _all_of(record.times, times)
 
     def _begin(
         self, operation: str, work: ChatWork | CompletionWork | EmbedWork | ScoreWork

@@ -20,6 +20,7 @@ from caudal.chat.events import (
 from caudal.server.encoding import encode_json_text, json_text
 from caudal.server.openai.logprobs import LEAST_LOGPROB
 from caudal.service.answers import ChatDelta, Delta, OutputToken, Usage
+from caudal.service.observed import Timings
 
 
 def created_at() -> str:
@@ -28,7 +29,7 @@ def created_at() -> str:
 
 
 class Times:
-    """When a request got how far, on the monotonic clock.
+    """When a request arrived and its model was there, on the monotonic clock.
 
     Args:
         arrived: When the request had.
@@ -36,25 +37,18 @@ class Times:
 
     def __init__(self, arrived: float) -> None:
         self._arrived = arrived
-        self._loaded = self._first = self._last = time.monotonic()
-        self._begun = False
+        self._loaded = time.monotonic()
 
-    def token(self) -> None:
-        """Tokens have come."""
-        self._last = time.monotonic()
-        if not self._begun:
-            self._begun = True
-            self._first = self._last
-
-    def durations(self) -> dict[str, int]:
-        """In nanoseconds: what loading took, then the prompt up to the answer's first token, with
-        the time that it waited for its turn, then the rest of the answer.
+    def durations(self, usage: Usage) -> dict[str, int]:
+        """In nanoseconds: what loading took, computing the prompt up to the first token, and then
+        the rest of the answer; and all of it, the wait for its turn included.
         """
+        timings = Timings.of(usage.times)
         spans = {
             "total_duration": time.monotonic() - self._arrived,
             "load_duration": self._loaded - self._arrived,
-            "prompt_eval_duration": self._first - self._loaded,
-            "eval_duration": self._last - self._first,
+            "prompt_eval_duration": timings.prefill or 0.0,
+            "eval_duration": timings.decode or 0.0,
         }
         return {name: max(1, round(seconds * 1e9)) for name, seconds in spans.items()}
 
@@ -90,7 +84,6 @@ class AnswerWriter(ABC):
 
     def write(self, delta: Delta | ChatDelta) -> Iterator[bytes]:
         """The lines of what is new; none of them is the last."""
-        self._times.token()
         self._note(delta)
         text = None if self._with_logprobs else _plain_text(delta)
         if text is not None:
@@ -113,7 +106,6 @@ class AnswerWriter(ABC):
 
     def add(self, delta: Delta | ChatDelta) -> None:
         """Take what is new."""
-        self._times.token()
         self._note(delta)
         self._logprobs += self._logprobs_of(delta.tokens)
         if isinstance(delta, Delta):
@@ -152,7 +144,7 @@ class AnswerWriter(ABC):
         return encode_json_text(f'{self._head}{created_at()}",{text[1:]}') + b"\n"
 
     def _end(self, usage: Usage) -> dict[str, Any]:
-        durations = self._times.durations()
+        durations = self._times.durations(usage)
         return {
             "done": True,
             "done_reason": self._reason,
