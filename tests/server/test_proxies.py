@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from caudal.server.auth import Access
+from caudal.server.batch_state import BatchHome
 from caudal.server.proxies import TrustedProxies, checked_proxy
-from support.fake_model import ScriptedExecutor
+from support.fake_model import ScriptedExecutor, serve_fake
 from support.record_list import RecordList
-from support.running_server import Serve
+from support.running_server import Serve, running_server
 
 CLIENT = "203.0.113.9"
 
@@ -56,3 +59,22 @@ def test_a_foreign_page_has_no_models_loaded(hello: Any) -> None:
     assert hello.http.get("/props?model=fake", headers=page).status_code == 200, "it is there"
     assert hello.http.get("/props?model=other", headers=page).status_code == 503
     assert hello.http.get("/props?model=other").status_code == 404
+
+
+def test_urls_lead_through_the_proxy(tmp_path: Path) -> None:
+    proxies = TrustedProxies([checked_proxy("127.0.0.1")])
+    model = serve_fake(ScriptedExecutor(script=b"Hello!"))
+    with running_server(
+        model, access=Access(proxies=proxies), root_path="/llm", batch_home=BatchHome(tmp_path)
+    ) as server:
+        params = {"model": "fake", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
+        body = {"requests": [{"custom_id": "a", "params": params}]}
+        forwarded = {"X-Forwarded-Proto": "https", "Host": "localhost"}
+        identity = server.http.post("/v1/messages/batches", json=body).json()["id"]
+        deadline = time.monotonic() + 20
+        url = None
+        while url is None and time.monotonic() < deadline:
+            path = f"/v1/messages/batches/{identity}"
+            url = server.http.get(path, headers=forwarded).json()["results_url"]
+            time.sleep(0.02)
+    assert url == f"https://localhost/llm/v1/messages/batches/{identity}/results"

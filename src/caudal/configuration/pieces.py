@@ -144,6 +144,14 @@ def access_of(
     )
 
 
+def root_path_of(settings: EffectiveSettings) -> str:
+    """Below which path a proxy has the server; raises `SettingError` for what is no path."""
+    given = settings.values.root_path.rstrip("/")
+    if given and (not given.startswith("/") or not given.isprintable() or set(given) & set("?# ")):
+        raise settings.error("root_path", "must be a path that begins with /")
+    return given
+
+
 def certificates_of(settings: EffectiveSettings) -> Certificates | None:
     """What connections are encrypted with; None: they aren't.
 

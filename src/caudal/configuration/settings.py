@@ -70,6 +70,12 @@ class _Server:
         "none",
         placeholder="ADDRESS|NETWORK",
     )
+    root_path: str = setting(
+        "",
+        "The path below which a proxy has the server, which it strips: /llm, say.",
+        "none",
+        placeholder="PATH",
+    )
     ssl_certfile: Path | None = setting(
         None,
         "Speak HTTPS, with the certificate in this file (PEM), and behind it those that lead to "

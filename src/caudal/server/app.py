@@ -118,8 +118,9 @@ class _App(FastAPI):
     around FastAPI's own outermost, which answers what nobody else has caught.
     """
 
-    def __init__(self, access: Access, records: Records, **options: Any) -> None:
+    def __init__(self, access: Access, records: Records, below: str, **options: Any) -> None:
         super().__init__(**options)
+        self._below = below
         self._access = access
         self._records = records
 
@@ -142,6 +143,8 @@ class _App(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[SERVER_SEND] = send  # see `EventStream`
         if scope["type"] == "http":
+            if self._below:
+                scope["root_path"] = self._below
             scope["path"] = canonical_path(scope["path"])
             if scope["method"] == "HEAD":
                 # The server, which keeps its own scope, leaves the body out.
@@ -161,6 +164,7 @@ def create_app(
     sinks: Iterable[RecordSink] = (),
     vllm_metrics: bool = False,
     log_prompts: bool = False,
+    root_path: str = "",
     batch_home: BatchHome | None = None,
     draining: Draining | None = None,
 ) -> FastAPI:
@@ -177,6 +181,7 @@ def create_app(
         sinks: Who is told of requests that have ended; `app.state.records` takes more.
         vllm_metrics: `/metrics` has models' figures under vLLM's names, too.
         log_prompts: Whether prompts and answers go to the log.
+        root_path: Below which path a proxy has it, for URLs in answers.
         batch_home: Where files and batches are kept; None: nowhere. Whoever serves the application
             starts and stops what then is at `state.batches`.
         draining: How far the server is on its way out.
@@ -188,6 +193,7 @@ def create_app(
     app = _App(
         access,
         records,
+        root_path,
         title="Caudal",
         version=__version__,
         # The interactive pages load scripts from a public CDN; the schema itself stays available.

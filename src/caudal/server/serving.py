@@ -197,6 +197,7 @@ def serve(
     traces: Traces | None = None,
     certificates: Certificates | None = None,
     log_prompts: bool = False,
+    root_path: str = "",
     vllm_metrics: bool = False,
     batch_home: BatchHome | None = None,
     on_ready: Callable[[], None],
@@ -221,6 +222,7 @@ def serve(
         audit_log: Told of all requests; closed at the end.
         traces: Likewise.
         log_prompts: See `create_app`.
+        root_path: See `create_app`.
         certificates: What connections are encrypted with; None: they aren't.
         batch_home: See `create_app`.
         on_ready: Called once requests can be answered.
@@ -243,6 +245,7 @@ def serve(
         batch_home=batch_home,
         sinks=[sink for sink in (audit_log, traces) if sink is not None],
         log_prompts=log_prompts,
+        root_path=root_path,
         draining=draining,
     )
     if audit_log is not None:

@@ -56,7 +56,7 @@ def test_no_such_model_or_route(hello: RunningServer):
     with pytest.raises(anthropic.NotFoundError) as caught:
         hello.anthropic().messages.create(**BODY | {"model": "other"})
     assert kind_of(caught.value) == "not_found_error"
-    response = hello.http.get("/v1/messages/batches")
+    response = hello.http.get("/v1/messages/others")
     assert response.status_code == 404
     assert response.json()["error"]["type"] == "not_found_error"
     response = hello.http.get("/v1/messages")
