@@ -8,6 +8,7 @@ it was computing.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from dataclasses import dataclass
 
@@ -64,7 +65,10 @@ class Revocation(RecordSink):
         """A request runs, until its record ends."""
         self._running[record] = tenant.id, running
         if self._watching is None:
-            self._watching = asyncio.ensure_future(self._watch())
+            # Of no request in particular, as logs have it.
+            self._watching = asyncio.get_running_loop().create_task(
+                self._watch(), context=contextvars.Context()
+            )
 
     def ended(self, record: RequestRecord) -> None:
         """See `RecordSink`."""

@@ -57,6 +57,11 @@ class KeyRing:
         """All whose keys are good now."""
         return [held.tenant for held in self._live.values()]
 
+    @property
+    def names(self) -> list[str]:
+        """What they are called."""
+        return sorted(tenant.name for tenant in self.tenants)
+
     def lookup(self, presented: bytes) -> Tenant | None:
         """Whose a key is; None where it is nobody's."""
         self.look()
@@ -90,6 +95,8 @@ class KeyRing:
                 self.reload()
             except ConfigurationError as error:
                 logger.error("The keys stay as they were: %s", error)
+            else:
+                logger.info("Keys have changed; good are now: %s", ", ".join(self.names) or "none")
         self._drop_expired()
 
     def reload(self) -> None:
@@ -100,7 +107,6 @@ class KeyRing:
                 they were.
         """
         self._take(self._read())
-        logger.info("There are %d keys.", len(self._live))
 
     def _drop_expired(self) -> None:
         now = self._now()
