@@ -24,37 +24,40 @@ ENGINE = "0"
 _MODEL = re.compile(r'([{,])model="')
 """Where the model's name begins in a sample's labels; a quote within a value isn't bare."""
 
-_SAME = {
-    "requests_running": ("num_requests_running", "Requests in model execution batches."),
-    "requests_waiting": ("num_requests_waiting", "Requests waiting to be processed."),
-    "kv_usage_ratio": ("kv_cache_usage_perc", "KV cache usage; 1 means 100 percent."),
-    "prefix_cache_hit_tokens_total": (
-        "prefix_cache_hits_total",
-        "Tokens found in the cache.",
+_SAME = (
+    ("requests_running", "num_requests_running", "Requests in model execution batches."),
+    ("requests_waiting", "num_requests_waiting", "Requests waiting to be processed."),
+    ("kv_usage_ratio", "kv_cache_usage_perc", "KV cache usage; 1 means 100 percent."),
+    ("prompt_tokens_total", "prompt_tokens_total", "Prompt tokens processed."),
+    (
+        "prompt_tokens_total",
+        "prefix_cache_queries_total",
+        "Tokens that were looked for in the prefix cache.",
     ),
-    "preemptions_total": ("num_preemptions_total", "Preemptions."),
-    "generation_tokens_total": ("generation_tokens_total", "Tokens generated."),
-    "iteration_tokens": ("iteration_tokens_total", "Tokens of an iteration."),
-    "time_to_first_token_seconds": ("time_to_first_token_seconds", "Time to first token."),
-    "inter_token_latency_seconds": ("inter_token_latency_seconds", "Time between two tokens."),
-    "request_time_per_output_token_seconds": (
+    ("prefix_cache_hit_tokens_total", "prefix_cache_hits_total", "Tokens found in the cache."),
+    (
+        "prefix_cache_hit_tokens_total",
+        "prompt_tokens_cached_total",
+        "Prompt tokens from the cache.",
+    ),
+    ("preemptions_total", "num_preemptions_total", "Preemptions."),
+    ("generation_tokens_total", "generation_tokens_total", "Tokens generated."),
+    ("iteration_tokens", "iteration_tokens_total", "Tokens of an iteration."),
+    ("time_to_first_token_seconds", "time_to_first_token_seconds", "Time to first token."),
+    ("inter_token_latency_seconds", "inter_token_latency_seconds", "Time between two tokens."),
+    (
+        "request_time_per_output_token_seconds",
         "request_time_per_output_token_seconds",
         "Mean time between the tokens of a request.",
     ),
-    "e2e_request_latency_seconds": ("e2e_request_latency_seconds", "Arrival to end."),
-    "request_queue_time_seconds": ("request_queue_time_seconds", "Time spent waiting."),
-    "request_prefill_time_seconds": ("request_prefill_time_seconds", "Time spent in prefill."),
-    "request_decode_time_seconds": ("request_decode_time_seconds", "Time spent in decode."),
-    "request_prompt_tokens": ("request_prompt_tokens", "Prompt tokens of a request."),
-    "request_output_tokens": ("request_generation_tokens", "Generated tokens of a request."),
-}
-"""Ours, to vLLM's name and what it says; without prefixes."""
-
-_PROMPT_TOKENS = {
-    "prompt_tokens_total": "Prompt tokens processed.",
-    "prefix_cache_queries_total": "Tokens that were looked for in the prefix cache.",
-}
-"""Two of vLLM's that are one of ours: every prompt is looked for."""
+    ("e2e_request_latency_seconds", "e2e_request_latency_seconds", "Arrival to end."),
+    ("request_queue_time_seconds", "request_queue_time_seconds", "Time spent waiting."),
+    ("request_prefill_time_seconds", "request_prefill_time_seconds", "Time spent in prefill."),
+    ("request_decode_time_seconds", "request_decode_time_seconds", "Time spent in decode."),
+    ("request_prompt_tokens", "request_prompt_tokens", "Prompt tokens of a request."),
+    ("request_output_tokens", "request_generation_tokens", "Generated tokens of a request."),
+)
+"""Ours, vLLM's name, and what it says. Every prompt is looked for in the cache."""
 
 _REASONS = {
     "stop": "stop",
@@ -73,11 +76,7 @@ def vllm_exposition(figures: Expositions, loaded: Sequence[Service]) -> bytes:
         figures: Ours, as text.
         loaded: The models.
     """
-    renamed = [_renamed(figures, own, name, text) for own, (name, text) in _SAME.items()]
-    renamed += [
-        _renamed(figures, "prompt_tokens_total", name, text)
-        for name, text in _PROMPT_TOKENS.items()
-    ]
+    renamed = [_renamed(figures, *each) for each in _SAME]
     made = [_ends(figures), _adapters(figures, loaded), _cache_configurations(loaded)]
     return "".join(renamed).encode() + exposition(made)
 
