@@ -122,7 +122,8 @@ def test_the_line_that_shows_how_far_it_is():
     progress = Progress()
     line = ProgressLine(progress)
     assert "asking the server" in str(line.__rich__())
-    progress.begin("warm", 8, None)
+    progress.begin("warm", None)
+    progress.expected = 8
     progress.sent, progress.ended, progress.output_tokens = 5, 3, 30
     progress.errors["status 503"] += 1
     shown = str(line.__rich__())
@@ -130,7 +131,7 @@ def test_the_line_that_shows_how_far_it_is():
     assert "2 running" in shown
     assert "failed: 1x status 503" in shown
     assert "output tok/s" in shown
-    progress.begin("rate 4", None, 15.0)
+    progress.begin("rate 4", 15.0)
     assert "0, 0 of 15 s" in str(line.__rich__())
 
 

@@ -75,7 +75,7 @@ class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Seconds for each token behind the first, on average."""
         if self.first is None or self.output_tokens < 2:
             return None
-        return (self.first_to_last) / (self.output_tokens - 1)
+        return self.first_to_last / (self.output_tokens - 1)
 
     @property
     def first_to_last(self) -> float:

@@ -146,7 +146,7 @@ class _Measurement:
         if not count:
             return True
         arrivals = Arrivals(concurrency=min(count, self._settings.concurrency or 4))
-        self._progress.begin("warm-up", count * self._settings.turns, None)
+        self._progress.begin("warm-up", None)
         outcome = await self._sender.send(self._load("warm-up", arrivals, requests=count))
         report.complete = not outcome.interrupted
         return report.complete
@@ -164,10 +164,7 @@ class _Measurement:
 
     async def _measure(self, report: Report, name: str, load: Load) -> bool:
         """Add a phase to a report; whether to go on."""
-        expected = None if load.requests is None else load.requests * self._settings.turns
-        if name == "cold":
-            expected = 1
-        self._progress.begin(name, expected, load.duration)
+        self._progress.begin(name, load.duration)
         waited = await queue_times(self._client, self._target.names)
         joules, cpu = self.energy.read(), time.process_time()
         began, start = _now(), time.perf_counter()

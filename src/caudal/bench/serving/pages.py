@@ -218,9 +218,7 @@ def _sweep(reports: Mapping[str, Report]) -> list[str | Table | Figure]:
             throughput.append(kept)
         output.append(curve(name, report, lambda p: p.summary.output_rate))
         for which in ("p50", "p95", "p99"):
-            latencies.append(
-                curve(named(name, which), report, lambda p, which=which: _in_ms(p, which))  # type: ignore[misc]
-            )
+            latencies.append(curve(named(name, which), report, _in_ms("ttft", which)))
         if report.best_rate is not None:
             words = named(name, f"kept up to {report.best_rate:g}")
             lines.append(Line(name=words, at=report.best_rate, upright=True))
@@ -238,41 +236,39 @@ def _sweep(reports: Mapping[str, Report]) -> list[str | Table | Figure]:
     ]
 
 
-def _in_ms(phase: Phase, which: str) -> float | None:
-    seconds = phase.summary.ttft.get(which)
-    return None if seconds is None else 1000 * seconds
+def _in_ms(metric: str, which: str) -> Callable[[Phase], float | None]:
+    """Finds a figure of a latency in milliseconds; `queue` is the server's."""
+
+    def find(phase: Phase) -> float | None:
+        figures = (phase.queue or {}) if metric == "queue" else getattr(phase.summary, metric)
+        seconds = figures.get(which)
+        return None if seconds is None else 1000 * seconds
+
+    return find
 
 
 def _figures(report: Report, phases: Mapping[str, Phase]) -> Table:
     rows: list[list[str]] = []
 
-    def add(name: str, value: Callable[[Phase], str]) -> None:
-        cells = [value(phase) for phase in phases.values()]
+    def add(name: str, find: Callable[[Phase], float | None], share: bool = False) -> None:
+        cells = [(_percent if share else _short)(find(phase)) for phase in phases.values()]
         if any(cells):
             rows.append([name, *cells])
 
-    add("requests", lambda p: str(p.summary.requests))
-    add("failed", lambda p: str(p.summary.failed))
-    add("seconds", lambda p: short_number(p.summary.seconds))
-    add("requests a second", lambda p: short_number(p.summary.request_rate))
-    add("kept all SLOs, a second", lambda p: _short(p.summary.goodput))
-    add("output tokens a second", lambda p: short_number(p.summary.output_rate))
-    add("all tokens a second", lambda p: short_number(p.summary.total_rate))
-    add("prompt tokens from the cache", lambda p: _percent(p.summary.hit_rate))
-    for metric, words in METRICS.items():
+    add("requests", lambda p: p.summary.requests)
+    add("failed", lambda p: p.summary.failed)
+    add("seconds", lambda p: p.summary.seconds)
+    add("requests a second", lambda p: p.summary.request_rate)
+    add("kept all SLOs, a second", lambda p: p.summary.goodput)
+    add("output tokens a second", lambda p: p.summary.output_rate)
+    add("all tokens a second", lambda p: p.summary.total_rate)
+    add("prompt tokens from the cache", lambda p: p.summary.hit_rate, share=True)
+    for metric, words in (METRICS | {"queue": "in the server's queue"}).items():
         for which in ("mean", "p50", "p95", "p99"):
-            add(
-                f"{words}, {which} (ms)",
-                lambda p, m=metric, w=which: _ms(getattr(p.summary, m).get(w)),  # type: ignore[misc]
-            )
-    for which in ("mean", "p50", "p99"):
-        add(
-            f"in the server's queue, {which} (ms)",
-            lambda p, w=which: _ms((p.queue or {}).get(w)),  # type: ignore[misc]
-        )
-    add("energy (J)", lambda p: _short(p.joules))
-    add("price of a million output tokens", lambda p: _short((report.price(p) or (None,))[0]))
-    add("client's share of a processor", lambda p: _percent(p.client.share))
+            add(f"{words}, {which} (ms)", _in_ms(metric, which))
+    add("energy (J)", lambda p: p.joules)
+    add("price of a million output tokens", lambda p: (report.price(p) or (None,))[0])
+    add("client's share of a processor", lambda p: p.client.share, share=True)
     return Table(headings=["", *phases], rows=rows)
 
 

@@ -29,7 +29,7 @@ class Progress:
 
     Attributes:
         phase: What is being measured.
-        expected: How many requests there will be; None if time decides.
+        expected: How many requests there will be; None if that isn't known.
         until: Seconds that it will take; None if the number of requests decides.
         began: On `time.perf_counter`.
         sent: Requests sent.
@@ -47,9 +47,9 @@ class Progress:
     output_tokens: int = 0
     errors: Counter[str] = field(default_factory=Counter)
 
-    def begin(self, phase: str, expected: int | None, until: float | None) -> None:
+    def begin(self, phase: str, until: float | None) -> None:
         """Something else is measured from now on."""
-        self.phase, self.expected, self.until = phase, expected, until
+        self.phase, self.expected, self.until = phase, None, until
         self.began = time.perf_counter()
         self.sent = self.ended = self.output_tokens = 0
         self.errors.clear()
@@ -121,7 +121,9 @@ class Sender:
         """
         conversations = load.conversations
         if load.requests is not None:  # made before the clock runs
-            conversations = iter(list(islice(conversations, load.requests)))
+            made = list(islice(conversations, load.requests))
+            self._progress.expected = sum(len(each.turns) for each in made)
+            conversations = iter(made)
         run = _Run(self, conversations, load)
         try:
             await run.all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -30,8 +30,3 @@ def statistic(name: str, values: Sequence[float]) -> float:
     percent = 100.0 if name == "max" else float(name.removeprefix("p"))
     rank = math.ceil(round(percent / 100 * len(values), 9))
     return sorted(values)[max(rank, 1) - 1]
-
-
-def milliseconds(seconds: Mapping[str, float]) -> str:
-    """E.g. `mean 12 ms, p50 11 ms`."""
-    return ", ".join(f"{name} {1000 * value:.3g} ms" for name, value in seconds.items()) or "-"
