@@ -11,11 +11,11 @@ expires = 2027-06-30T00:00:00Z
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from caudal.reading.toml_file import TomlFile, TomlTable
 from caudal.tenants.keys import Key, Keys, KeySource, checked_name
@@ -37,8 +37,16 @@ def checked_hash(text: str) -> str:
     return text
 
 
-def _in_utc(time: datetime) -> datetime:
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+def _moment(value: Any) -> Any:
+    """A time in UTC; of a day, its begin."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    return value
+
+
+_Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
 def _word(text: str) -> str:
@@ -83,8 +91,8 @@ class RulesTable(TomlTable):
 class DatedRules(RulesTable):
     """What may be said of one key."""
 
-    created: Annotated[datetime, AfterValidator(_in_utc)] | None = None
-    expires: Annotated[datetime, AfterValidator(_in_utc)] | None = None
+    created: _Moment | None = None
+    expires: _Moment | None = None
 
     def key_of(self, name: str, digest: bytes, place: str) -> Key:
         """It, as others are given."""
