@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import termios
@@ -17,6 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support.certificates import Authority, Pair
 from support.raw_client import connect, post
 
 TESTS = Path(__file__).parents[1]
@@ -215,6 +217,58 @@ def test_a_hangup_has_everything_be_read_anew_under_running_answers():
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 0
         assert "nothing: unchanged, since it can't be used: a file, line 3: it makes no" in errors
+
+
+def test_a_hangup_opens_the_audit_log_and_reads_certificates(tmp_path: Path):
+    authority = Authority(tmp_path)
+    audit, moved = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
+
+    def use(pair: Pair) -> None:
+        (tmp_path / "used.crt").write_bytes(pair.certificate.read_bytes())
+        (tmp_path / "used.key").write_bytes(pair.key.read_bytes())
+
+    use(authority.pair("first"))
+    with server(f"files={tmp_path}") as (process, url):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        port = int(url.rpartition(":")[2])
+
+        def ask() -> str:
+            with httpx.Client(verify=authority.trusting()) as client:
+                body = {"prompt": "x", "max_tokens": 2}
+                answer = client.post(f"https://127.0.0.1:{port}/v1/completions", json=body)
+            return answer.headers["x-request-id"]
+
+        asked = [ask()]
+        until(lambda: asked[0] in audit.read_text())
+        audit.rename(moved)
+        second = authority.pair("second")
+        use(second)
+        process.send_signal(signal.SIGHUP)
+        lines = [json.loads(process.stderr.readline())]
+        while "certificates" not in lines[-1]["message"]:
+            lines.append(json.loads(process.stderr.readline()))
+        assert lines[-1]["message"] == "reload: certificates: read anew"
+        shown = ssl.get_server_certificate(("127.0.0.1", port))
+        assert shown.strip() == second.certificate.read_text().strip()
+        asked.append(ask())
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    lines += map(json.loads, errors.splitlines())
+    ended = [line["request_id"] for line in lines if line.get("outcome") == "length"]
+    assert ended == asked
+    for file, identity in zip((moved, audit), asked, strict=True):
+        [line] = file.read_text().splitlines()
+        assert json.loads(line)["request_id"] == identity
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_where_the_terminal_closes_nothing_is_read_anew():

@@ -9,7 +9,10 @@ import time
 from pathlib import Path
 
 from caudal.errors import CaudalError, ConfigurationError, ModelLoadError
+from caudal.logs.setup import set_up_logs
 from caudal.server import serving
+from caudal.server.audit_log import AuditLog
+from caudal.server.certificates import CertificateFiles, Certificates
 from caudal.server.limits import ServerLimits
 from caudal.server.reloading import Reloader
 from caudal.service.model_service import ModelService
@@ -41,6 +44,10 @@ def ready() -> None:
     print("ready", flush=True)
 
 
+def certificate_in(folder: Path) -> CertificateFiles:
+    return CertificateFiles(certificate=folder / "used.crt", key=folder / "used.key")
+
+
 def main() -> int:
     limits = ServerLimits(
         notice_seconds=1.0 if "notice" in sys.argv else 0.0,
@@ -52,6 +59,9 @@ def main() -> int:
     if "ollama" in sys.argv:
         ollama = serving.listen("127.0.0.1", 0)
         print(ollama.getsockname()[1], flush=True)
+    folder = next((Path(each[6:]) for each in sys.argv if each.startswith("files=")), None)
+    if folder is not None:
+        set_up_logs("json")
     models = ModelRegistry()
     reloader = Reloader()
     if "reloads" in sys.argv:
@@ -63,7 +73,15 @@ def main() -> int:
 
     try:
         serving.serve(
-            sock, models, start, limits=limits, ollama=ollama, reloader=reloader, on_ready=ready
+            sock,
+            models,
+            start,
+            limits=limits,
+            ollama=ollama,
+            reloader=reloader,
+            audit_log=None if folder is None else AuditLog(str(folder / "audit.jsonl")),
+            certificates=None if folder is None else Certificates(certificate_in(folder)),
+            on_ready=ready,
         )
     except CaudalError as error:
         print(f"caudal: {error}", file=sys.stderr)

@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caudal.logs.request import work_for
+from caudal.server.batch_lines import BATCH_LINE
 from caudal.server.records import Records
 from caudal.server.tenancy import tenant_of
 from caudal.tenants.rules import ANYONE
@@ -33,6 +34,7 @@ class Recording:
             await self._app(scope, receive, send)
             return
         record = self._records.begin(scope)
+        record.batch = BATCH_LINE in scope
         work_for(record.id)
 
         async def send_noted(message: Message) -> None:

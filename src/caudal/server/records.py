@@ -39,6 +39,7 @@ class RequestRecord(WorkRecord):
             empty where it led to none.
         asked_model: The model that it names, as it was written; `model` is one that there is.
         user: Whom its body says it is for.
+        batch: Whether it is a line of a batch.
         stream: Whether the answer comes piece by piece.
         arrived: When its headers had, on the monotonic clock.
         arrived_at: The same, in seconds of Unix time.
@@ -61,6 +62,7 @@ class RequestRecord(WorkRecord):
     route: str = ""
     asked_model: str | None = None
     user: str | None = None
+    batch: bool = False
     stream: bool = False
     arrived: float = field(default_factory=time.monotonic)
     arrived_at: float = field(default_factory=time.time)

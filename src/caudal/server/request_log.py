@@ -43,6 +43,7 @@ def facts_of(record: RequestRecord) -> dict[str, Any]:
         "model": record.model,
         "asked_model": _name(record.asked_model),
         "user": _name(record.user),
+        "batch": record.batch or None,
         "stream": record.stream,
         "status": record.status,
         "outcome": record.outcome,
