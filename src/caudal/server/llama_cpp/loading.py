@@ -12,7 +12,7 @@ from caudal.server.body import json_body
 from caudal.server.streaming import run_until_disconnect
 from caudal.server.tenancy import FOR_ADMINS
 
-router = APIRouter(dependencies=[FOR_ADMINS])
+router = APIRouter()
 
 
 class NamedModel(RequestObject):
@@ -25,12 +25,15 @@ class NamedModel(RequestObject):
 async def load_model(
     body: Annotated[NamedModel, json_body(NamedModel)], request: Request
 ) -> dict[str, bool]:
-    """Load a model, and answer when it is; llama.cpp's answers when it has begun."""
+    """Load a model, and answer when it is; llama.cpp's answers when it has begun.
+
+    Whoever may ask something of a model may, for that loads it too.
+    """
     await run_until_disconnect(request, served_models(request).load(body.model))
     return {"success": True}
 
 
-@router.post("/v1/models/unload")
+@router.post("/v1/models/unload", dependencies=[FOR_ADMINS])
 async def unload_model(
     body: Annotated[NamedModel, json_body(NamedModel)], request: Request
 ) -> dict[str, bool]:
