@@ -19,11 +19,10 @@ from starlette.types import ASGIApp, Message, Scope
 
 from caudal.batches.answers import LineAnswer
 from caudal.batches.lines import Line
-from caudal.engine.request import BACKGROUND
 from caudal.server.encoding import encode_json
 from caudal.server.errors import LIMIT_HEADER, envelope
 from caudal.server.request_ids import request_id
-from caudal.service.context import RequestContext
+from caudal.service.context import BACKGROUND, RequestContext
 
 BATCH_LINE = "caudal.batch_line"
 """Where a scope says that it is a line's."""

@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from caudal.engine.histogram import Histogram
-from caudal.service.engine_collector import buckets_of
+from caudal.service.engine_collector import Histogram, buckets_of
 
 
 class Counts(Collector):

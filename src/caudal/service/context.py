@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from caudal.engine.request import BACKGROUND as BACKGROUND  # for who makes contexts
+
 N = TypeVar("N", int, float)
 
 

@@ -15,7 +15,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from caudal.engine.async_engine import AsyncEngine
-from caudal.engine.histogram import Histogram, HistogramCounts
+from caudal.engine.histogram import Histogram as Histogram  # for who counts elsewhere
+from caudal.engine.histogram import HistogramCounts
 from caudal.engine.stats import EngineStats, PoolUse
 from caudal.loading.packaged import OWN_ADAPTER
 
