@@ -54,6 +54,15 @@ def test_no_route_is_forgotten_when_a_key_is_set():
         for method in route.methods
     }
     assert len(paths) > 50
+    document = app.openapi()
+    assert len(document["security"]) == 2
+    without = {
+        path
+        for path, of in document["paths"].items()
+        if any(operation.get("security") == [] for operation in of.values())
+    }
+    assert without == {"/", "/health", "/ready"}
+    assert "security" not in create_app(ModelRegistry()).openapi()
     with running_server(None, access=Access(api_key="sesame")) as server:
         open_ = {
             path

@@ -63,6 +63,7 @@ from caudal.server.openapi import (
     OPENAI_FAILURES,
     OpenAPIDocument,
     with_bodies,
+    with_keys,
 )
 from caudal.server.paths import canonical_path
 from caudal.server.proxies import Proxied
@@ -137,7 +138,9 @@ class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
         if self.openapi_schema is None:
-            self.openapi_schema = with_bodies(super().openapi(), [router for router, _ in _ROUTERS])
+            document = with_bodies(super().openapi(), [router for router, _ in _ROUTERS])
+            needs_key = self._access.ring() is not None
+            self.openapi_schema = with_keys(document) if needs_key else document
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from caudal.server.body import BodyReader
 from caudal.server.encoding import encode_json
+from caudal.server.open_paths import OPEN_PATHS
 
 
 def _nullable(kind: str) -> dict[str, Any]:
@@ -117,6 +118,19 @@ def with_bodies(document: dict[str, Any], routers: Sequence[APIRouter]) -> dict[
             "content": {"application/json": {"schema": schemas[(path, method), "validation"]}},
         }
     document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])
+    return document
+
+
+def with_keys(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of a server that needs a key, which may be sent in either way."""
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    }
+    document["security"] = [{"bearer": []}, {"header": []}]
+    for path in OPEN_PATHS & document["paths"].keys():
+        for operation in document["paths"][path].values():
+            operation["security"] = []
     return document
 
 
