@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
 
 from caudal.configuration.settings import _Limits
 from caudal.errors import CaudalError, LimitError, QueueFullError, RequestTimeoutError
 from caudal.server.errors import caudal_error_response
 from caudal.server.limits import ServerLimits
 from caudal.server.proxies import TrustedProxies, checked_proxy
-from caudal.server.waiting import ConnectionsByAddress
+from caudal.server.server_config import ServerConfig
 from caudal.service.context import RequestContext
 from caudal.tenants.rules import KeyRules, Tenant
 from support.fake_model import ScriptedExecutor, serve_fake
@@ -150,7 +151,11 @@ def test_connections_from_one_address(server: RunningServer) -> None:
 
 def test_trusted_proxies_are_not_one_client() -> None:
     proxies = TrustedProxies([checked_proxy("10.0.0.0/8")])
-    addresses = ConnectionsByAddress(1, proxies)
+    config = ServerConfig(Starlette(), ServerLimits(), proxies=proxies)
+    addresses = config.addresses
+    assert not any(addresses.enter("192.0.2.9") for _ in range(5))
+    config.change_limits(ServerLimits(connections_per_address=1))  # while the server runs
+    assert addresses.enter("192.0.2.9")
     assert not any(addresses.enter("10.1.2.3") for _ in range(5))
     assert [addresses.enter("192.0.2.1") for _ in range(2)] == [False, True]
     for _ in range(2):

@@ -164,6 +164,7 @@ class _Limits:
         "--trusted-proxy don't count.",
         "as many as there may be",
         least=1,
+        live=True,
     )
     header_timeout: float = setting(
         ServerLimits.header_seconds,
@@ -171,6 +172,7 @@ class _Limits:
         placeholder="SECONDS",
         least=0.1,
         most=86400,
+        live=True,
     )
     body_timeout: float = setting(
         ServerLimits.body_seconds,
@@ -178,6 +180,7 @@ class _Limits:
         placeholder="SECONDS",
         least=0.1,
         most=86400,
+        live=True,
     )
     unread_timeout: float = setting(
         ServerLimits.unread_seconds,
@@ -186,30 +189,35 @@ class _Limits:
         placeholder="SECONDS",
         least=0.1,
         most=86400,
+        live=True,
     )
     max_body: int | None = setting(
         None,
         "Largest body of a request, e.g. 64MiB; beyond it the answer is 413.",
         "32MiB",
         notation=SIZE,
+        live=True,
     )
     max_prompt_tokens: int | None = setting(
         None,
         "Most tokens of a request's prompts together; beyond it the answer is 400.",
         "what the model has room for",
         least=1,
+        live=True,
     )
     max_n: int | None = setting(
         None,
         "Most answers that one request may ask for, to all its prompts together.",
         "as many as run at once",
         least=1,
+        live=True,
     )
     max_output_tokens: int | None = setting(
         None,
         "Most tokens of an answer; one that asks for more, or doesn't say, ends there.",
         "what the model has room for",
         least=1,
+        live=True,
     )
     drain_notice: float = setting(
         ServerLimits.notice_seconds,

@@ -271,10 +271,7 @@ def create_app(
     app.add_middleware(ModelsOfRequests)
     app.add_middleware(
         BodyLimit,
-        max_bytes=limits.body_bytes,
-        max_bytes_of_all=limits.all_bodies_bytes,
-        max_bytes_of_files=limits.file_bytes,
-        max_bytes_of_uploads=limits.upload_bytes,
+        limits=lambda: app.state.limits,  # they may change
     )
     app.add_middleware(ReadinessGate, is_ready=lambda: models.ready, draining=draining)
     app.state.batches = None

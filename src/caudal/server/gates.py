@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from caudal.errors import LimitError
 from caudal.server.draining import Draining
 from caudal.server.errors import LIMIT_HEADER, error_response
+from caudal.server.limits import ServerLimits
 from caudal.server.open_paths import OPEN_PATHS
 
 _ALWAYS = OPEN_PATHS | {"/metrics"}
@@ -74,34 +75,28 @@ def _stopping(scope: Scope) -> ASGIApp:
 
 
 class BodyLimit:
-    """Answers 413 to bodies over `max_bytes`, announced or not, without reading them whole; and 503
-    where all bodies under way together are over `max_bytes_of_all`.
+    """Answers 413 to bodies that are too large, announced or not, without reading them whole; and
+    503 where all bodies under way are too large together.
 
-    A body counts until its request is answered. Files go to the disk piece by piece: they have
-    limits of their own, `max_bytes_of_files` for the store and `max_bytes_of_uploads` for batches,
-    and don't count.
+    A body counts until its request is answered. Files, for the store and for batches, go to the
+    disk piece by piece: they have limits of their own, and don't count.
+
+    Args:
+        app: What is behind it.
+        limits: Those that hold now.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        max_bytes: int,
-        max_bytes_of_all: int,
-        max_bytes_of_files: int,
-        max_bytes_of_uploads: int,
-    ) -> None:
+    def __init__(self, app: ASGIApp, limits: Callable[[], ServerLimits]) -> None:
         self._app = app
-        self._max_bytes = max_bytes
-        self._max_bytes_of_all = max_bytes_of_all
-        self._max_bytes_of_files = max_bytes_of_files
-        self._max_bytes_of_uploads = max_bytes_of_uploads
+        self._limits = limits
         self._bytes_of_all = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        max_bytes, limit = self._limit_of(scope["path"])
+        limits = self._limits()
+        max_bytes, limit = _limit_of(scope["path"], limits)
         is_file = limit != "max_body"
         message = f"The body is larger than the limit of {max_bytes} bytes."
         announced = Headers(scope=scope).get("content-length", "0")
@@ -118,7 +113,7 @@ class BodyLimit:
             self._bytes_of_all += 0 if is_file else size
             if received > max_bytes:
                 raise HTTPException(413, message, {LIMIT_HEADER: limit})
-            if self._bytes_of_all > self._max_bytes_of_all:
+            if self._bytes_of_all > limits.all_bodies_bytes:
                 raise LimitError(
                     "max_bodies",
                     "The bodies of the requests under way are too large together. Retry in a "
@@ -133,10 +128,11 @@ class BodyLimit:
         finally:
             self._bytes_of_all -= 0 if is_file else received
 
-    def _limit_of(self, path: str) -> tuple[int, str]:
-        """How large a body may be, and what the limit is called."""
-        if path.startswith(BLOBS):
-            return self._max_bytes_of_files, "max_file"
-        if path == UPLOADS:
-            return self._max_bytes_of_uploads, "max_upload"
-        return self._max_bytes, "max_body"
+
+def _limit_of(path: str, limits: ServerLimits) -> tuple[int, str]:
+    """How large a body may be, and what the limit is called."""
+    if path.startswith(BLOBS):
+        return limits.file_bytes, "max_file"
+    if path == UPLOADS:
+        return limits.upload_bytes, "max_upload"
+    return limits.body_bytes, "max_body"

@@ -69,6 +69,7 @@ class ServerConfig(uvicorn.Config):
         """Have others for connections that come from now on."""
         self.limits = limits
         self.waiting.max_connections = limits.max_connections
+        self.addresses.most = limits.connections_per_address
 
 
 def _cancellable(app: ASGIApp) -> ASGIApp:

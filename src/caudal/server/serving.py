@@ -268,6 +268,7 @@ def serve(
     _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)
 
     def change_limits(limits: ServerLimits) -> None:
+        app.state.limits = limits
         config.change_limits(limits)
         last_resort.allow(_patience(limits))
         _allow_descriptors(limits.max_connections + OTHER_DESCRIPTORS)

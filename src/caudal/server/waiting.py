@@ -25,6 +25,9 @@ class ConnectionsByAddress:
     Args:
         most: How many may come from one address; None for any number.
         proxies: Whose connections don't count.
+
+    Attributes:
+        most: The same; it may change.
     """
 
     def __init__(self, most: int | None, proxies: TrustedProxies | None) -> None:
@@ -34,10 +37,10 @@ class ConnectionsByAddress:
 
     def enter(self, address: str | None) -> bool:
         """A connection has come; returns whether there were as many already as may be."""
-        if self.most is None or address is None or self._is_proxy(address):
+        if address is None or self._is_proxy(address):
             return False
         count = self._counts[address] = self._counts.get(address, 0) + 1
-        return count > self.most
+        return self.most is not None and count > self.most
 
     def leave(self, address: str | None) -> None:
         """A connection has gone."""
