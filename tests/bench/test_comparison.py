@@ -123,6 +123,13 @@ def test_what_chance_explains_is_the_same_and_what_it_does_not_is_not():
     assert compare([one, other, slow]) == list(rows.values())  # drawn by a seed
 
 
+def test_percentiles_of_few_requests_prove_nothing():
+    few = [report(answers(seed, slower, 40)).phases[0] for seed, slower in ((1, 1.0), (2, 9.0))]
+    verdicts = {row.name: row.ratios[0].verdict for row in compare(few) if row.ratios[0]}
+    assert verdicts["ttft p50"] == verdicts["itl p95"] == "worse"
+    assert verdicts["ttft p95"] == verdicts["itl p99"] == "too few"
+
+
 def test_reports_are_read_as_they_were_written(tmp_path: Path):
     path = tmp_path / "a.json"
     written = report(answers(1, count=5), slos=["ttft:p95:1s"])

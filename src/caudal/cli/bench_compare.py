@@ -68,7 +68,11 @@ def _print(
     from rich.console import Console
 
     console = Console()
-    console.print(_table(list(reports), rows))
+    table = _table(list(reports), rows)
+    # Terminals wrap lines better than tables wrap cells.
+    Console(width=console.measure(table, options=console.options.update(width=1000)).maximum).print(
+        table
+    )
     console.print()
     if not differing:
         console.print("nothing differs in load, server and machine, as far as they say")

@@ -54,16 +54,20 @@ class Ratio:
         low: By chance it may be this, at least.
         high: And this at most.
         better: Whether a greater ratio is better.
+        enough: Whether there were enough values for the interval to mean anything.
     """
 
     value: float
     low: float
     high: float
     better: bool
+    enough: bool
 
     @property
     def verdict(self) -> str:
-        """`better`, `worse`, or `same` where chance explains it."""
+        """`better`, `worse`, `same` where chance explains it, or `too few` to say."""
+        if not self.enough:
+            return "too few"
         if self.low <= 1 <= self.high:
             return "same"
         return "better" if (self.value > 1) == self.better else "worse"
@@ -101,15 +105,23 @@ def compare(phases: Sequence[Phase]) -> list[Row]:
         ]
         for place, which in enumerate(_STATISTICS):
             drawn = [None if each is None else each[:, place] for each in samples]
-            rows.append(_row(f"{metric} {which}", "ms", drawn, better=False, factor=1000))
+            enough = all(_are_enough(phase.answers, metric, which) for phase in phases)
+            name = f"{metric} {which}"
+            rows.append(_row(name, "ms", drawn, better=False, factor=1000, enough=enough))
     for name, events in _RATES.items():
         drawn = [_rate_samples(phase, name, events, place) for place, phase in enumerate(phases)]
-        rows.append(_row(name, "/s", drawn, better=True, factor=1))
+        rows.append(_row(name, "/s", drawn, better=True, factor=1, enough=True))
     return [row for row in rows if any(figure is not None for figure in row.figures)]
 
 
 def _row(
-    name: str, unit: str, drawn: Sequence[_Floats | None], *, better: bool, factor: float
+    name: str,
+    unit: str,
+    drawn: Sequence[_Floats | None],
+    *,
+    better: bool,
+    factor: float,
+    enough: bool,
 ) -> Row:
     """A figure: of each report the value itself, and then those of its samples."""
     first = drawn[0]
@@ -123,13 +135,24 @@ def _row(
         positive = first[1:count] > 0
         quotients = each[1:count][positive] / first[1:count][positive]
         low, high = np.quantile(quotients, (0.025, 0.975)) if len(quotients) else (0.0, np.inf)
-        ratios.append(Ratio(float(each[0] / first[0]), float(low), float(high), better))
+        ratios.append(Ratio(float(each[0] / first[0]), float(low), float(high), better, enough))
     return Row(name, unit, figures, ratios)
 
 
 def _figure(values: _Floats) -> Figure:
     low, high = np.quantile(values[1:], (0.025, 0.975))
     return Figure(float(values[0]), float(low), float(high))
+
+
+_FEWEST_BEYOND = 5
+"""Requests that must lie beyond a percentile: drawing anew knows nothing of what it never saw."""
+
+
+def _are_enough(answers: Sequence[Answer], metric: str, which: str) -> bool:
+    counts = [len(answer.values(metric)) for answer in answers if answer.values(metric)]
+    share = 0.5 if which == "mean" else 1 - float(which.removeprefix("p")) / 100
+    beyond = share * sum(counts)
+    return len(counts) >= 2 * _FEWEST_BEYOND and round(beyond, 9) >= _FEWEST_BEYOND
 
 
 def _latency_samples(answers: Sequence[Answer], metric: str, place: int) -> _Floats | None:
