@@ -11,7 +11,7 @@ PORT := 8000
 
 NATIVE_SOURCES := $(shell find csrc tests/native/cpp -type f) CMakeLists.txt pyproject.toml
 
-.PHONY: run test tests soak test-arm64 test-clients test-registry test-prometheus test-references fuzz lint format build bench bench-setup bench-peers wheel clean
+.PHONY: run test tests soak test-arm64 test-clients test-registry test-prometheus test-deploy test-references fuzz lint format build bench bench-setup bench-peers wheel clean
 
 run: build
 	$(BIN)/caudal serve $(MODEL) --host 127.0.0.1 --port $(PORT)
@@ -57,6 +57,11 @@ test-registry: build
 test-prometheus: build
 	cd tests && ../$(BIN)/python -m support.debian_prometheus
 	$(BIN)/pytest -m prometheus tests/prometheus
+
+# deploy/ as Helm, kubectl, hadolint, promtool and the schemas of Kubernetes and compose see it; fetched likewise (70 MB).
+test-deploy: build
+	cd tests && ../$(BIN)/python -m support.deploy_tools && ../$(BIN)/python -m support.debian_prometheus
+	$(BIN)/pytest -m deploy tests/deploy
 
 # Families against transformers and llama.cpp, see tests/references/README.md: FAMILY=llama, RECORD=1.
 test-references: build
