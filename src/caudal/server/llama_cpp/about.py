@@ -53,7 +53,9 @@ async def slots(request: Request, fail_on_no_slot: str | None = None) -> Respons
     running = (await model.stats()).running
     places = model.info.limits.max_num_seqs
     if fail_on_no_slot is not None and running >= places:
-        return error_response(request.scope, 503, "no slot available", code="no_slot")
+        return error_response(
+            request.scope, 503, "no slot available", code="no_slot", retry_after=1
+        )
     return JSONReply(
         [
             {
