@@ -22,7 +22,9 @@ def serve(
     url: Annotated[str, typer.Argument(help="The server, without /v1.", metavar="URL")],
     model: Annotated[
         str | None,
-        typer.Argument(help="The server's name for the model.  [default: its first]"),
+        typer.Argument(
+            help="The server's name for the model.  [default: its first]", metavar="[MODEL]"
+        ),
     ] = None,
     workload: Annotated[
         Literal["random", "shared-prefix", "multi-turn", "agent", "json", "dataset"] | None,
