@@ -9,7 +9,6 @@ import os
 import signal
 import ssl
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -19,36 +18,8 @@ import httpx
 import pytest
 
 from support.certificates import Authority, Pair
+from support.fake_server_process import heed_hangups, server
 from support.raw_client import connect, post
-
-TESTS = Path(__file__).parents[1]
-
-
-def heed_hangups() -> None:
-    """Else what runs under nohup would inherit that they are ignored."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-@contextlib.contextmanager
-def server(
-    *arguments: str,
-    preexec: Callable[[], object] = heed_hangups,
-    stderr: int = subprocess.PIPE,
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "support.fake_server", *arguments],
-        cwd=TESTS,
-        preexec_fn=preexec,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        yield process, f"http://127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def wait_until_draining(url: str) -> None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Awaitable, Callable
 
 from caudal.errors import CaudalError
+from caudal.server.service_manager import notify_ready, notify_reloading
 
 logger = logging.getLogger("caudal.server")
 
@@ -61,7 +62,9 @@ class Reloader:
         while True:
             await self._asked.wait()
             self._asked.clear()
+            notify_reloading()
             await self.reload()
+            notify_ready()
 
 
 class Terminal:

@@ -28,6 +28,7 @@ from caudal.server.protocol import Protocol
 from caudal.server.reloading import Reloader, Terminal
 from caudal.server.served_store import ServedStore
 from caudal.server.server_config import ServerConfig
+from caudal.server.service_manager import notify_ready, notify_stopping
 from caudal.server.traces import Traces
 from caudal.service.models import Models
 
@@ -130,6 +131,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain; what still runs after that is ended, first politely."""
+        notify_stopping()
         if self._batches is not None:
             self._batches.pause()
         self._draining.begin()
@@ -291,6 +293,7 @@ def serve(
         gc.collect()
         gc.freeze()
         if not server.should_exit:
+            notify_ready()
             on_ready()
 
     async def reload_once_ready(beginning: asyncio.Future[None]) -> None:
