@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -316,17 +317,28 @@ def test_tokens_are_settled_with_what_was_used():
 
 
 @pytest.mark.parametrize("api", ["openai", "anthropic"])
-def test_official_clients_come_back_when_they_are_told_to(
+def test_official_clients_wait_as_long_as_they_are_told_to(
     api: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("caudal.tenants.quotas.WINDOW", 1.0)
+    waited: list[float] = []
+    sleep = time.sleep
+
+    def sleep_no_minute(seconds: float) -> None:
+        if seconds < 30:
+            sleep(seconds)
+        else:
+            waited.append(seconds)
+            monkeypatch.setattr("caudal.tenants.quotas.WINDOW", 0.0)  # it is over
+
     with serving(ring(alice={"requests_per_minute": 1})) as server:
         messages: Any = CHAT["messages"]
-        if api == "openai":
-            client = server.openai("alice").with_options(max_retries=2)
-            for _ in range(2):
-                client.chat.completions.create(model="fake", messages=messages)
-        else:
-            patient = server.anthropic("alice").with_options(max_retries=2)
-            for _ in range(2):
-                patient.messages.create(model="fake", messages=messages, max_tokens=5)
+        chats = server.openai("alice").with_options(max_retries=1).chat.completions
+        texts = server.anthropic("alice").with_options(max_retries=1).messages
+        monkeypatch.setattr(time, "sleep", sleep_no_minute)
+        for _ in range(2):
+            if api == "openai":
+                chats.create(model="fake", messages=messages)
+            else:
+                texts.create(model="fake", messages=messages, max_tokens=5)
+    assert len(waited) == 1
+    assert 30 < waited[0] <= 60
