@@ -294,6 +294,7 @@ def test_a_stream_that_nobody_reads_is_cancelled():
             sock.sendall(post("/v1/completions", body))
             server.wait_for_metric('caudal_requests_finished_total{reason="cancelled"}', 1)
             assert server.metric("caudal_generation_tokens_total") < 8 * 400
+            assert server.metric('caudal_rejected_requests_total{limit="unread_timeout"}') == 1
 
 
 def test_a_slow_reader_gets_all_of_it():

@@ -397,7 +397,7 @@ class Protocol(HttpToolsProtocol):
                 patience = self._limits.unread_seconds + unread / self._limits.min_rate
                 self._unread_deadline = now + patience
             elif now >= self._unread_deadline:
-                self.config.metrics.note_rejected("read_timeout")
+                self.config.metrics.note_rejected("unread_timeout")
                 self.abort()
                 return
         if now >= self._deadline:
