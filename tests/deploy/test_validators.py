@@ -263,3 +263,29 @@ def test_promtool_has_nothing_to_say_of_prometheus_configuration(tmp_path: Path)
     file.write_text(text)
     checked = promtool("check", "config", str(file))
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_what_autoscalers_ask_prometheus_is_promql(tmp_path: Path):
+    autoscaling = KUBERNETES / "autoscaling"
+    [rule] = yaml.safe_load((autoscaling / "adapter-values.yaml").read_text())["rules"]["custom"]
+    filled = {
+        "<<.GroupBy>>": "pod",
+        "<<.Series>>": "caudal_requests_waiting",
+        "<<.LabelMatchers>>": 'namespace="caudal",pod=~"caudal-0|caudal-1"',
+    }
+    adapters = rule["metricsQuery"]
+    for placeholder, value in filled.items():
+        assert placeholder in adapters
+        adapters = adapters.replace(placeholder, value)
+    scaled = [yaml.safe_load((autoscaling / "keda.yaml").read_text())]
+    scaled += of_kind(rendered(tmp_path, "keda"), "ScaledObject")
+    queries = [each["spec"]["triggers"][0]["metadata"]["query"] for each in scaled]
+    assert len(queries) == 2
+    rules = [
+        {"record": f"asked:{number}", "expr": query}
+        for number, query in enumerate([adapters, rule["seriesQuery"], *queries])
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))
+    checked = promtool("check", "rules", str(file))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
