@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -423,6 +425,13 @@ def test_help_teaches():
     assert result.exit_code == 0
     for words in ("caudal serve smollm2", "--max-model-len", "/metrics", "CAUDAL_API_KEY"):
         assert words in result.stdout
+
+
+def test_help_loads_nothing_that_runs_models_or_servers():
+    heavy = ["numpy", "pydantic", "fastapi", "uvicorn", "caudal._native"]
+    code = f"import sys, caudal.cli.app; print([n for n in {heavy} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_the_environment_says_what_options_do_not(
