@@ -427,6 +427,45 @@ def test_help_teaches():
         assert words in result.stdout
 
 
+def test_a_file_says_what_options_say_and_more(
+    served: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "caudal.toml"
+    file.write_text(
+        """\
+[server]
+port = 0
+host = "0.0.0.0"
+[limits]
+drain-timeout = 7
+[[models]]
+model = "tiny"
+names = ["house"]
+aliases = ["gpt"]
+[[models]]
+model = "other"
+preload = false
+"""
+    )
+    monkeypatch.setenv("CAUDAL_CONFIG", str(file))
+    result = CliRunner().invoke(app, ["serve", "--host", "127.0.0.1"])
+    assert result.exit_code == 0, result.output
+    assert served["limits"].drain_seconds == 7
+    assert served["access"].local_only
+    assert list(served["models"].names) == ["house", "other", "gpt"]
+    assert re.search(r"loaded +house\n", result.stdout)
+    assert served["reloader"], "SIGHUP has the file be read anew"
+    result = CliRunner().invoke(app, ["serve", "house"])
+    assert result.exit_code == 0, result.output
+    assert list(served["models"].names) == ["house", "gpt"]
+    monkeypatch.delenv("CAUDAL_CONFIG")
+    assert CliRunner().invoke(app, ["serve", "tiny", "--port", "0"]).exit_code == 0
+    assert not served["reloader"]
+    lost = CliRunner().invoke(app, ["serve", "--config", str(tmp_path / "lost.toml")])
+    assert lost.exit_code == 1
+    assert "lost.toml: can't be read: No such file" in lost.stderr
+
+
 def test_help_loads_nothing_that_runs_models_or_servers():
     heavy = ["numpy", "pydantic", "fastapi", "uvicorn", "caudal._native"]
     code = f"import sys, caudal.cli.app; print([n for n in {heavy} if n in sys.modules])"

@@ -211,7 +211,7 @@ class _Decision:
         if model.running or (model.oldest is not None and not model.told_to_go):
             return
         if model.told_to_go:
-            self._unload(model, "somebody asked for that")
+            self._unload(model, "it was told to go")
         elif model.keep_until <= self._now:
             self._unload(model, "nobody has asked for it any more")
         else:
