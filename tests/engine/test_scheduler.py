@@ -341,7 +341,7 @@ class TestBackground:
         harness.step()
         assert harness.executor.batches[-1] == [8]
         harness.step()
-        assert sorted(harness.executor.batches[-1]) == [2, 6]
+        assert sorted(harness.executor.batches[-1]) == [1, 2]
         assert len(harness.output(urgent)) == 1
         harness.run()
         harness.check_outputs()

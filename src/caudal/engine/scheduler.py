@@ -27,6 +27,10 @@ from caudal.engine.tables import SequenceMemory
 WORTHWHILE_SHARE = 8
 """A prefix being computed elsewhere is waited for if it is at least 1/8 of what is missing."""
 
+BACKGROUND_SHARE = 16
+"""Prompts in the background get 1/16 of an iteration's tokens while anything else runs: what
+somebody waits for comes with the iterations, and these take the longer the more they compute."""
+
 
 class Scheduler:
     """Decides; owns the running and the waiting, and the growth of what they have in memory.
@@ -191,17 +195,21 @@ class Scheduler:
         Returns:
             The tokens planned.
         """
-        prefilling, left = lane.prefilling, budget
+        prefilling, left, spared = lane.prefilling, budget, 0
         # Blocks that a preemption has just freed are for those who run.
-        if self._num_background and lane.is_urgent:
+        if self._num_background:
             left = self._go_on([seq for seq in prefilling if not seq.in_background], left, now)
             if left > 0 and lane.waiting.num_urgent and self.num_preemptions == preemptions:
                 left = self._admit_urgent(lane, left, now)
             prefilling = [seq for seq in prefilling if seq.in_background]
+            if not all(seq.in_background for seq in self.running):
+                share = max(1, self._config.max_num_batched_tokens // BACKGROUND_SHARE)
+                spared = max(0, left - share)
+                left -= spared
         left = self._go_on(prefilling, left, now)
         if left > 0 and len(lane.waiting) and self.num_preemptions == preemptions:
             left = self._admit(lane, left, now)
-        return budget - left
+        return budget - left - spared
 
     def _go_on(self, prefilling: SequenceOf[Sequence], left: int, now: float) -> int:
         """Plan chunks of prompts of sequences that run; returns what is left of the budget."""
@@ -270,7 +278,7 @@ class Scheduler:
             if budget <= 0:
                 break
             if not seq.preempted and quota <= 0:
-                break
+                continue  # one in the background that was preempted may come behind it
             if lane.awaits_prefixes and self._is_computed_elsewhere(seq):
                 continue
             # No skipping ahead of what does not fit: it would never get its turn.
