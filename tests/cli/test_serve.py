@@ -148,6 +148,7 @@ def test_the_banner_says_what_is_served_and_how_to_ask(served: dict[str, Any]):
     assert address
     assert f"curl {address[1]}/v1/chat/completions" in result.stdout
     assert '"model": "tiny"' in result.stdout
+    assert result.stdout.endswith("\nStopped.\n")
     assert served["options"] == LoadOptions()
     assert served["access"].api_key is None
 

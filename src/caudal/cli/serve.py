@@ -68,6 +68,7 @@ def serve(context: typer.Context, config: Config = None, **settings: Any) -> Non
     say: Callable[[str], None] = logger.info if as_json else typer.echo
     on_ready = _log_ready if as_json else _show_banner
     run_server(effective, said, fetch=ensure_with_display, say=say, on_ready=on_ready)
+    say("Stopped.")
 
 
 def _show_banner(running: Running) -> None:
