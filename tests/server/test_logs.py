@@ -27,6 +27,7 @@ from caudal.server.audit_log import AuditLog, AuditLogError
 from caudal.server.records import RequestRecord
 from support.fake_model import RoleTemplate, ScriptedExecutor, changed, serve_fake
 from support.far_model import FarModel
+from support.made_up_models import says, serving
 from support.raw_client import connect, post
 from support.running_server import RunningServer, Serve, running_server
 
@@ -228,6 +229,22 @@ def test_lines_pass_from_one_process_to_another() -> None:
     assert SECRET not in line
     for other in ("Fatal Python error", "\x1e{", '\x1e{"m": 1}', "\x1e[]"):
         assert lines.told(other, "tiny") is None
+
+
+def test_what_outlives_a_request_is_not_told_of_it() -> None:
+    """A model goes on when it has been answered for whose sake it was loaded."""
+    with (
+        logged(formats.JSONFormat(Discretion())) as text,
+        serving(a=says("a"), b=says("b")) as (server, _),
+    ):
+        for name in "ab":
+            body = {"model": name, "prompt": "x"}
+            server.http.post("/v1/completions", json=body, headers={"X-Request-Id": name})
+    said = [json.loads(line) for line in text.getvalue().splitlines()]
+    of_models = [line for line in said if line["logger"] == "caudal.fleet"]
+    assert any(line["message"].startswith("loaded b") for line in of_models)
+    assert {line.get("request_id") for line in of_models} == {None}
+    assert [line["request_id"] for line in said if "outcome" in line] == ["a", "b"]
 
 
 # The audit log

@@ -27,6 +27,7 @@ from caudal.batches.lines import Fault, find_lines
 from caudal.batches.options import BatchOptions
 from caudal.batches.runner import BatchRunner
 from caudal.batches.work import FULL_DISK_SECONDS, BatchWork, WorkParts
+from caudal.logs.request import for_no_request
 from caudal.service.threads import WorkThreads
 
 logger = logging.getLogger("caudal.batches")
@@ -237,7 +238,7 @@ class BatchService:
             raise
 
     def _begin(self, batch: Batch) -> None:
-        task = asyncio.create_task(self._run(batch))
+        task = asyncio.get_running_loop().create_task(self._run(batch), context=for_no_request())
         self._tasks[batch.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(batch.id, None))
 

@@ -23,6 +23,7 @@ from caudal.fleet.member import Lease, Member, Waiter
 from caudal.fleet.options import FleetOptions
 from caudal.fleet.policy import MemoryNeed, Moves, Stage, decide
 from caudal.fleet.roster import Roster
+from caudal.logs.request import for_no_request
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.workers.launcher import Launcher
 
@@ -230,7 +231,9 @@ class Dispatcher:
             self._timer.cancel()
             self._timer = None
         if time < math.inf:
-            self._timer = asyncio.get_running_loop().call_at(time, self.review)
+            self._timer = asyncio.get_running_loop().call_at(
+                time, self.review, context=for_no_request()
+            )
 
     def _need(self, member: Member) -> MemoryNeed | None:
         return None if member.plan is None else self._options.need(member.offer, member.plan)

@@ -24,6 +24,7 @@ from caudal.fleet.member import Lease, Member, Stay, Waiter
 from caudal.fleet.options import FleetOptions
 from caudal.fleet.policy import Stage
 from caudal.fleet.roster import Roster
+from caudal.logs.request import for_no_request
 from caudal.workers.launcher import Launcher, LoadProgress
 
 logger = logging.getLogger("caudal.fleet")
@@ -108,7 +109,7 @@ class Lifecycle:
                 member.task = None
                 self._on_change()
 
-        member.task = asyncio.ensure_future(run())
+        member.task = asyncio.get_running_loop().create_task(run(), context=for_no_request())
         self._tasks.add(member.task)
         member.task.add_done_callback(self._tasks.discard)
 

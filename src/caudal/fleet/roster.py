@@ -17,6 +17,7 @@ from caudal.fleet.catalogue import Catalogue
 from caudal.fleet.durations import FOREVER
 from caudal.fleet.member import Member, ModelOffer
 from caudal.fleet.policy import Stage
+from caudal.logs.request import for_no_request
 
 LOOK_SECONDS = 1.0
 """Between two looks at whether models have changed, while any are asked."""
@@ -129,7 +130,9 @@ class Roster:
         now = asyncio.get_running_loop().time()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
-            self._looking = asyncio.ensure_future(self._look())
+            self._looking = asyncio.get_running_loop().create_task(
+                self._look(), context=for_no_request()
+            )
 
     async def _look(self) -> None:
         try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 
 _REQUEST: ContextVar[str | None] = ContextVar("caudal_request", default=None)
 
@@ -19,11 +17,8 @@ def work_for(request_id: str | None) -> None:
     _REQUEST.set(request_id)
 
 
-@contextlib.contextmanager
-def working_for(request_id: str | None) -> Iterator[None]:
-    """What happens inside, and what it begins, is for a request."""
-    token = _REQUEST.set(request_id)
-    try:
-        yield
-    finally:
-        _REQUEST.reset(token)
+def for_no_request() -> Context:
+    """What a task or a timer is given as its `context` that may outlive the request in which it
+    begins, or work for others.
+    """
+    return Context()

@@ -19,6 +19,7 @@ _UNAWARE = (
     "fastapi",
     "starlette",
     "py.warnings",
+    "caudal.batches",
     "caudal.threads",
     "caudal.worker.calls",
 )

@@ -8,13 +8,13 @@ it was computing.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caudal.errors import KeyRevokedError
+from caudal.logs.request import for_no_request
 from caudal.server.errors import caudal_error_response
 from caudal.server.records import RecordSink, RequestRecord, record_of
 from caudal.server.tenancy import NOBODY, tenant_of
@@ -65,9 +65,8 @@ class Revocation(RecordSink):
         """A request runs, until its record ends."""
         self._running[record] = tenant.id, running
         if self._watching is None:
-            # Of no request in particular, as logs have it.
             self._watching = asyncio.get_running_loop().create_task(
-                self._watch(), context=contextvars.Context()
+                self._watch(), context=for_no_request()
             )
 
     def ended(self, record: RequestRecord) -> None:
