@@ -122,3 +122,6 @@ def test_faulty_lines_are_named(tmp_path: Path, started: list[list[str]]):
     assert "in.jsonl:2: This line is no valid JSON" in result.stderr
     assert "in.jsonl:3: A line is one of OpenAI's" in result.stderr
     assert "in.jsonl:4: This line names no model." in result.stderr
+    nowhere = run(file, "--output", tmp_path / "nowhere" / "out.jsonl")
+    assert (nowhere.exit_code, started) == (2, [])
+    assert "there is no directory" in nowhere.stderr

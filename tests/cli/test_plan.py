@@ -33,6 +33,8 @@ def test_figures_on_the_command_line() -> None:
     assert "8,192 tokens × 128 KiB = 1 GiB" in result.output
     assert "8,000,000,000 × 4.5 bits" in result.output
     assert "It fits in 24 GiB" in result.output
+    same = plan(*GIVEN, "--parameters", "8B", "--quant", "Q4_K_M", "--bandwidth", "37.252903GiB/s")
+    assert "At most 7.18 tokens a second" in same.output
     # 4.19 GiB of weights and 1 GiB of keys and values, at 40 GB/s.
     assert "At most 7.18 tokens a second, at the end of 8,192 tokens" in result.output
     assert "Prompts are bounded by arithmetic" in result.output
@@ -109,6 +111,12 @@ def test_nobody_has_longer_conversations_than_the_model_was_trained_for(tmp_path
         ((*GIVEN, "--ctx", "1"), "ctx must be 2 to"),
         ((*GIVEN, "--quant", "Q9"), "there is no quantisation"),
         (("smollm2",), "caudal pull smollm2"),
+        ((*GIVEN, "--parameters", "9" * 400), "is no number"),
+        ((*GIVEN, "--memory", "9" * 400), "is not a size"),
+        ((*GIVEN, "--flops", "0"), "must be more than 0"),
+        ((*GIVEN, "--bandwidth", "460"), "'460' is no rate; write e.g. 460GB/s"),
+        ((*GIVEN, "--html", "nowhere/plan.html"), "there is no directory nowhere"),
+        ((*GIVEN, "--html", "."), ". is a directory"),
     ],
 )
 def test_what_makes_no_sense_is_said(arguments: tuple[str, ...], said: str) -> None:

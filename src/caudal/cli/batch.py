@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from caudal.cli import options
+from caudal.cli.output_file import checked_output
 
 if TYPE_CHECKING:
     from caudal.batches.file_job import FileJob
@@ -38,7 +39,6 @@ def batch(
         typer.Option(
             help="Where answers go.  [default: FILE.answers.jsonl]",
             show_default=False,
-            dir_okay=False,
         ),
     ] = None,
     errors: Annotated[
@@ -47,7 +47,6 @@ def batch(
             help="Where lines go that failed; without any there is none.  "
             "[default: FILE.errors.jsonl]",
             show_default=False,
-            dir_okay=False,
         ),
     ] = None,
     model: Annotated[
@@ -95,6 +94,8 @@ def batch(
     )
     if len({path.absolute() for path in (files.lines, files.output, files.errors)}) < 3:
         raise typer.BadParameter("FILE, --output and --errors must be three files")
+    for path in (files.output, files.errors):
+        checked_output(path)
     if files.output.exists() and not overwrite:
         raise typer.BadParameter(
             f"{files.output} is there already: name another, or say --overwrite",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from caudal.cli.output_file import checked_output, write_output
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -24,7 +26,10 @@ def compare(
         list[Path], typer.Argument(help="Reports that `caudal bench serve --json` wrote.")
     ],
     html: Annotated[
-        Path | None, typer.Option(help="Write the comparison there as a page with plots.")
+        Path | None,
+        typer.Option(
+            help="Write the comparison there as a page with plots.", callback=checked_output
+        ),
     ] = None,
 ) -> None:
     """Compare load tests: ratios to the first, what chance may do, and what differs in the setup.
@@ -39,7 +44,6 @@ def compare(
     from caudal.bench.serving.comparison import compare as compared
     from caudal.bench.serving.comparison import differences
     from caudal.bench.serving.report import Report
-    from caudal.cli.bench_serve import write
 
     if len(reports) < 2:
         raise typer.BadParameter("Two reports or more can be compared.")
@@ -49,7 +53,7 @@ def compare(
     if html is not None:
         from caudal.bench.serving.pages import comparison_page
 
-        write(html, comparison_page(named).encode())
+        write_output(html, comparison_page(named).encode())
 
 
 def _names(paths: list[Path]) -> list[str]:

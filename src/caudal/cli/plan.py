@@ -9,21 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from caudal.cli.output_file import checked_output, write_output
+
 if TYPE_CHECKING:
     from caudal.planning.figures import ModelFigures
     from caudal.planning.speed import Machine
 
 _FIGURES = "Instead of a model: its figures"
 _MACHINE = "How fast"
-_COUNT = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGBT]?)", re.IGNORECASE)
+_COUNT = re.compile(r"(?P<number>\d{1,30}(\.\d+)?)\s*(?P<unit>[KMGBT]?)", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_RATE = re.compile(
+    r"(?P<number>\d{1,30}(\.\d+)?)\s*(?P<unit>[KMGT])(?P<binary>i?)B?(/s)?", re.IGNORECASE
+)
 
 
 def _count(text: str) -> float:
     """A number such as `70.6B`, `135M` or `1.2T`; units are decimal."""
     match = _COUNT.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no number; write e.g. 70.6B or 135M")
+        raise typer.BadParameter(f"{text!r:.80} is no number; write e.g. 70.6B or 135M")
     return float(match["number"]) * _UNITS[match["unit"].upper()]
 
 
@@ -42,11 +47,22 @@ def _whole(text: str) -> int:
     return round(_count(text))
 
 
-def _rate(text: str) -> float:
-    """Bytes a second such as `100GB/s`; units are decimal."""
-    value = _count(re.sub(r"\s*(i?B)?(/s)?$", "", text.strip(), flags=re.IGNORECASE))
+def _operations(text: str) -> float:
+    value = _count(text)
     if value <= 0:
         raise typer.BadParameter("it must be more than 0")
+    return value
+
+
+def _rate(text: str) -> float:
+    """Bytes a second such as `100GB/s` or `93GiB/s`. Without a unit nobody would mean bytes."""
+    match = _RATE.fullmatch(text.strip())
+    value = 0.0
+    if match is not None:
+        thousand = 1024.0 if match["binary"] else 1000.0
+        value = float(match["number"]) * thousand ** " KMGT".index(match["unit"].upper())
+    if value <= 0:
+        raise typer.BadParameter(f"{text!r:.80} is no rate; write e.g. 460GB/s")
     return value
 
 
@@ -115,7 +131,10 @@ def plan(
     html: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write a page with plots and tables.", show_default=False
+            metavar="FILE",
+            help="Write a page with plots and tables.",
+            callback=checked_output,
+            show_default=False,
         ),
     ] = None,
     as_json: Annotated[
@@ -135,7 +154,7 @@ def plan(
     flops: Annotated[
         float | None,
         typer.Option(
-            parser=_count,
+            parser=_operations,
             metavar="COUNT",
             help="Operations that it computes a second, e.g. 90T: then prompts have a figure, too.",
             rich_help_panel=_MACHINE,
@@ -272,7 +291,7 @@ def plan(
     if html is not None:
         from caudal.cli.plan_page import plan_page
 
-        html.write_text(plan_page(report), encoding="utf-8")
+        write_output(html, plan_page(report).encode())
     if as_json:
         import json
 

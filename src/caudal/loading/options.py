@@ -13,7 +13,7 @@ from caudal.errors import ParameterError
 
 GenerationConfig = Literal["auto", "none"]
 
-_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)(i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(?P<number>\d{1,30}(\.\d+)?)\s*(?P<unit>[KMGT]?)(i?B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -130,6 +130,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ParameterError(
-            "kv_memory", f"{text!r} is not a size; write a number and a unit, e.g. 512M or 2GiB."
+            "kv_memory",
+            f"{text!r:.80} is not a size; write a number and a unit, e.g. 512M or 2GiB.",
         )
     return int(float(match["number"]) * _UNITS[match["unit"].upper()])
