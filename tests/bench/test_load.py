@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import math
 import os
@@ -16,11 +17,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from caudal.bench.serving.answers import Answer
 from caudal.bench.serving.arrivals import Arrivals
-from caudal.bench.serving.display import ProgressLine
+from caudal.bench.serving.display import ProgressLine, print_report
 from caudal.bench.serving.measuring import measure
 from caudal.bench.serving.report import Report, Summary
 from caudal.bench.serving.runner import Progress
@@ -214,6 +216,14 @@ def test_phases_repeat_the_warm_prompts_and_no_others():
     assert len({*cold, *warm_up, *warm}) == 6
 
 
+def test_a_load_that_the_server_has_seen_is_told_of(server: RunningServer):
+    for seen in (False, True):
+        shown = Console(file=io.StringIO(), width=200)
+        print_report(load(server.url, requests=2, prompt_tokens="40", seed=5), shown)
+        assert isinstance(shown.file, io.StringIO)
+        assert ("has seen this load before" in shown.file.getvalue()) == seen
+
+
 def test_time_may_bound_a_load():
     with scripted_peer(GOOD, seconds=0.01) as (_, url):
         report = load(url, duration=0.15, requests=1)
@@ -307,7 +317,14 @@ def test_what_is_no_promise(written: str):
         ({"sweep": [1.0, -1.0]}, "sweep"),
         ({"slos": ["soon"]}, "slo"),
         ({"workload": "json", "api": "completions"}, "api"),
-        ({"workload": "dataset"}, "dataset"),
+        ({"workload": "dataset", "prompt_tokens": "128"}, "dataset"),
+        ({"workload": "dataset"}, "prompt_tokens"),
+        ({"workload": "json", "prefixes": 2, "prefix_tokens": 9}, "prefixes"),
+        ({"workload": "multi-turn", "tools": 2}, "tools"),
+        ({"turns": 2}, "turns"),
+        ({"think": 2.0}, "think"),
+        ({"burstiness": 4.0}, "burstiness"),
+        ({"sweep": [1.0], "rate": 2.0}, "rate"),
     ],
 )
 def test_settings_that_make_no_sense(changes: dict[str, Any], param: str):
@@ -327,7 +344,7 @@ def test_the_command(server: RunningServer, tmp_path: Path):
     ]
     saved, html = tmp_path / "a.json", tmp_path / "a.html"
     key = ["--api-key", "secret"]
-    shown = invoke(server.url + "/", "fake", *options, "--json", str(saved), *key)
+    shown = invoke(server.url + "/v1/", "fake", *options, "--json", str(saved), *key)
     assert shown.exit_code == 0, shown.output
     assert "4, 0 failed" in shown.output
     assert "secret" not in saved.read_text()
@@ -352,6 +369,10 @@ def test_the_command(server: RunningServer, tmp_path: Path):
         ["--extra-body", "[]"],
         ["--extra-body", "{"],
         ["--requests", "1", "--conversations", "1"],
+        ["--requests", "1", "--duration", "1"],
+        ["--json", "nowhere/report.json"],
+        ["--html", "."],
+        ["--price-per-hour", "-1"],
     ],
 )
 def test_options_that_make_no_sense(options: list[str]):

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from caudal.cli.bench_load import load_settings
+from caudal.cli.output_file import STANDARD_OUTPUT, checked_output, write_output
+
 if TYPE_CHECKING:
     from caudal.bench.serving.report import Report
     from caudal.bench.serving.settings import LoadSettings
@@ -19,7 +22,9 @@ _SERVER = "The server"
 
 
 def serve(
-    url: Annotated[str, typer.Argument(help="The server, without /v1.", metavar="URL")],
+    url: Annotated[
+        str, typer.Argument(help="The server, e.g. http://127.0.0.1:8000.", metavar="URL")
+    ],
     model: Annotated[
         str | None,
         typer.Argument(
@@ -163,7 +168,9 @@ def serve(
     price_per_hour: Annotated[
         float | None,
         typer.Option(
-            help="What the server costs; a million tokens is shown.", rich_help_panel=_MEASURED
+            min=0,
+            help="What the server costs; a million tokens is shown.",
+            rich_help_panel=_MEASURED,
         ),
     ] = None,
     api: Annotated[
@@ -221,10 +228,13 @@ def serve(
     ] = None,
     json: Annotated[
         Path | None,
-        typer.Option(help="Write the report there as JSON; - prints nothing else."),
+        typer.Option(
+            help="Write the report there as JSON; - prints nothing else.", callback=checked_output
+        ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write the report there as a page with plots.")
+        Path | None,
+        typer.Option(help="Write the report there as a page with plots.", callback=checked_output),
     ] = None,
 ) -> None:
     """Measure a running server with streamed answers; any that speaks OpenAI's API.
@@ -245,8 +255,9 @@ def serve(
     """
     given: dict[str, Any] = {
         "workload": workload,
-        "dataset": None if dataset is None else str(dataset.resolve()),
-        "requests": requests if conversations is None else conversations,
+        "dataset": dataset,
+        "requests": requests,
+        "conversations": conversations,
         "turns": turns,
         "prompt_tokens": prompt_tokens,
         "output_tokens": output_tokens,
@@ -261,65 +272,22 @@ def serve(
         "duration": duration,
         "think": think,
         "warmup": warmup,
-        "phases": None if phases is None else _phases(phases),
-        "sweep": None if sweep is None else _rates(sweep),
+        "phases": phases,
+        "sweep": sweep,
         "slos": slo or None,
         "api": api,
         "prompts": prompts,
         "ignore_eos": ignore_eos,
-        "extra_body": None if extra_body is None else _fields(extra_body),
+        "extra_body": extra_body,
         "temperature": temperature,
         "timeout": timeout,
     }
-    if conversations is not None and requests is not None:
-        raise typer.BadParameter("--requests and --conversations say the same.")
-    settings = _settings({k: v for k, v in given.items() if v is not None}, replay)
-    report = _measure(url.rstrip("/"), model, settings, api_key, price_per_hour)
+    settings = load_settings({k: v for k, v in given.items() if v is not None}, replay)
+    address = url.rstrip("/").removesuffix("/v1")
+    report = _measure(address, model, settings, api_key, price_per_hour)
     _give(report, json, html)
     if report.failed:
         raise typer.Exit(1)
-
-
-def _settings(given: dict[str, Any], replay: Path | None) -> LoadSettings:
-    """The load: a replayed one or that of a workload, with what is given changed."""
-    import msgspec
-
-    from caudal.bench.serving.dataset import file_hash
-    from caudal.bench.serving.report import Report
-    from caudal.bench.serving.settings import LoadSettings
-
-    if replay is not None:
-        settings = msgspec.structs.replace(Report.read(replay).settings, **given)
-        _check_dataset(settings)
-        return settings
-    if "workload" not in given:
-        given["workload"] = _implied_workload(given)
-    settings = msgspec.structs.replace(
-        LoadSettings.of_workload(given["workload"]), **({"warmup": 2} | given)
-    )
-    if settings.rate is None and settings.sweep is None and settings.concurrency is None:
-        settings = msgspec.structs.replace(settings, concurrency=16)
-    if settings.sweep is not None and settings.duration is None and "requests" not in given:
-        settings = msgspec.structs.replace(settings, duration=15.0)
-    if settings.dataset is not None:
-        digest = file_hash(Path(settings.dataset))
-        settings = msgspec.structs.replace(settings, dataset_sha256=digest)
-    return settings
-
-
-def _implied_workload(given: dict[str, Any]) -> str:
-    if "dataset" in given:
-        return "dataset"
-    return "shared-prefix" if given.get("prefixes") or given.get("prefix_tokens") else "random"
-
-
-def _check_dataset(settings: LoadSettings) -> None:
-    from caudal.bench.serving.dataset import file_hash
-
-    if settings.dataset is None:
-        return
-    if file_hash(Path(settings.dataset)) != settings.dataset_sha256:
-        raise typer.BadParameter(f"{settings.dataset} isn't what was sent: its contents differ.")
 
 
 def _measure(
@@ -370,53 +338,13 @@ def _give(report: Report, json: Path | None, html: Path | None) -> None:
 
     from caudal.bench.serving.display import print_report
 
-    if json == Path("-"):
+    if json == STANDARD_OUTPUT:
         typer.echo(report.to_json().decode())
     else:
         print_report(report, Console())
         if json is not None:
-            write(json, report.to_json())
+            write_output(json, report.to_json())
     if html is not None:
         from caudal.bench.serving.pages import report_page
 
-        write(html, report_page(report).encode())
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file, or say why it can't be."""
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise typer.BadParameter(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _phases(written: str) -> list[str]:
-    known = ("cold", "warm", "warm-prefix")
-    wanted = [word.strip() for word in written.split(",")]
-    wrong = [word for word in wanted if word not in known]
-    if wrong:
-        raise typer.BadParameter(f"phases are {', '.join(known)}; {wrong[0]!r} is none.")
-    if "warm-prefix" in wanted and "warm" not in wanted:
-        wanted.append("warm")  # which makes the prefixes warm
-    return [word for word in known if word in wanted]
-
-
-def _rates(written: str) -> list[float]:
-    if written == "auto":
-        return []
-    try:
-        return [float(word) for word in written.split(",")]
-    except ValueError as error:
-        raise typer.BadParameter("--sweep takes rates separated by commas, or auto.") from error
-
-
-def _fields(written: str) -> dict[str, Any]:
-    import json
-
-    try:
-        fields = json.loads(written)
-    except ValueError as error:
-        raise typer.BadParameter(f"--extra-body is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise typer.BadParameter("--extra-body must be an object.")
-    return fields
+        write_output(html, report_page(report).encode())

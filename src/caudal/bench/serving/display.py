@@ -105,6 +105,8 @@ def _lines(report: Report, phase: Phase) -> dict[str, str]:
         lines["given up"] = str(summary.unfinished)
     if summary.hit_rate is not None:
         lines["prefix hits"] = f"{summary.hit_rate:.1%} of {summary.prompt_tokens} prompt tokens"
+        if _were_known(report, phase):
+            lines["prefix hits"] += ": the server has seen this load before; --seed makes another"
     if summary.goodput is not None:
         lines["goodput"] = f"{summary.goodput:.2f} requests/s kept all SLOs"
         for promise, seconds in phase.slos.items():
@@ -124,6 +126,16 @@ def _lines(report: Report, phase: Phase) -> dict[str, str]:
         f"failed {each.count}x": f"{kind}: {each.example}" for kind, each in summary.errors.items()
     }
     return lines | failures
+
+
+def _were_known(report: Report, phase: Phase) -> bool:
+    """Whether a server has had most of prompts that are random, and so can't be its cache's."""
+    return (
+        report.settings.workload == "random"
+        and not report.settings.prefixes
+        and phase.name != "warm-prefix"
+        and (phase.summary.hit_rate or 0.0) > 0.5
+    )
 
 
 def _latency_table(phase: Phase) -> Table:

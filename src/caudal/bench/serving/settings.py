@@ -120,10 +120,19 @@ class LoadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ParameterError(name, f"{name} must be positive.")
         self._check_workload()
         self._check_sweep()
+        if self.burstiness != 1 and self.rate is None and self.sweep is None:
+            raise ParameterError("burstiness", "burstiness goes with a rate, or a sweep of rates.")
         for rate in (self.sweep or [1.0]) if self.sweep is not None else [self.rate]:
             _ = self.arrivals(rate)
 
     def _check_workload(self) -> None:
+        for name, workloads in _HEEDED_BY.items():
+            if self.workload not in workloads and getattr(self, name) != getattr(_PLAIN, name):
+                raise ParameterError(
+                    name,
+                    f"{name} changes nothing of the workload {self.workload}, but of "
+                    f"{', '.join(workloads)}.",
+                )
         prompt = self.prompt_lengths
         _ = self.output_lengths
         if self.prefixes < 0 or (self.prefix_tokens < 1) != (self.prefixes == 0):
@@ -143,6 +152,8 @@ class LoadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             return
         if not all(0 < rate < math.inf for rate in self.sweep):
             raise ParameterError("sweep", "rates of a sweep must be positive.")
+        if self.sweep and self.rate is not None:
+            raise ParameterError("rate", "rate begins a sweep that finds rates; these are given.")
         if not self.sweep and not self.slos:
             raise ParameterError("slo", "a sweep that ends by itself needs an SLO that ends it.")
         if self.phases != ["warm"]:
@@ -174,6 +185,19 @@ class LoadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """The SLOs."""
         return [Slo.parse(written) for written in self.slos]
 
+
+_PLAIN = LoadSettings()
+
+_CONVERSING: tuple[WorkloadName, ...] = ("multi-turn", "agent", "dataset")
+
+_HEEDED_BY: dict[str, tuple[WorkloadName, ...]] = {
+    "prompt_tokens": ("random", "shared-prefix", "multi-turn", "agent", "json"),
+    "prefixes": ("random", "shared-prefix", "multi-turn", "agent"),
+    "tools": ("agent",),
+    "turns": _CONVERSING,
+    "think": _CONVERSING,
+}
+"""Settings that not all workloads heed."""
 
 _DEFAULTS: dict[WorkloadName, LoadSettings] = {
     each.workload: each

@@ -85,7 +85,10 @@ async def find_target(client: StreamClient, url: str, model: str | None) -> Targ
     cards = [card for card in cards if isinstance(card, dict) and "id" in card]
     if model is None:
         if not cards:
-            raise NobodyThereError(f"{url} lists no models: say which one is meant.")
+            raise NobodyThereError(
+                f"{url} lists no models (/v1/models answers {answer.status}): say which one is "
+                "meant, or another address."
+            )
         model = str(cards[0]["id"])
     owners = {str(card.get("owned_by")) for card in cards}
     program = next((name for owner, name in _OWNERS.items() if owner in owners), "unknown")
