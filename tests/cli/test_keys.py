@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -145,6 +146,39 @@ def test_what_cant_be_changed_safely_is_left_alone(tmp_path: Path):
         for words in (("add", "new"), ("revoke", "old")):
             assert reason in run(*words, "--file", str(file), fails=True).stderr
             assert file.read_text() == text
+
+
+def test_a_file_stays_where_and_whose_it_is(tmp_path: Path):
+    (tmp_path / "etc").mkdir()
+    file, link = tmp_path / "etc" / "keys.toml", tmp_path / "keys.toml"
+    link.symlink_to(file)
+    run("add", "alice", "--file", str(link))
+    if os.getuid() == 0:
+        os.chown(file, 4711, 4712)
+    before = file.stat()
+    run("add", "bob", "--file", str(link))
+    run("revoke", "alice", "--file", str(link))
+    after = file.stat()
+    assert link.is_symlink()
+    assert set(read_keys(file)) == {"bob"}
+    assert (before.st_uid, before.st_gid, before.st_mode) == (
+        after.st_uid,
+        after.st_gid,
+        after.st_mode,
+    )
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    for words in (("add", "alice"), ("list",)):
+        assert "regular" in run(*words, "--file", str(tmp_path / "pipe"), fails=True).stderr
+
+
+def test_a_file_doesnt_grow_beyond_what_is_read(tmp_path: Path):
+    file = tmp_path / "keys.toml"
+    file.write_text("#" * (2**20 - 10) + "\n")
+    assert "1 MiB" in run("add", "alice", "--file", str(file), fails=True).stderr
+    assert "alice" not in file.read_text()
 
 
 def test_many_hands_lose_no_key(tmp_path: Path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,6 +95,7 @@ def test_keys_of_the_environment_may_have_names():
         (table("a", "1") + table("a", "2"), "line 3", "twice"),
         (table("admin", "1"), "keys.admin", "there is a key 'admin' already"),
         ("[default]\nmax_n = 1", "line 1", "did you mean defaults"),
+        (f"[defaults]\nmax_n = {'9' * 5000}", "keys.toml", "too many digits"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_place(
@@ -191,3 +194,27 @@ def test_prefixes_are_shared_with_those_of_the_same_word_only():
     assert len(salts) == len(spaces) * len(asked)
     together = [of(KeyRules(share_prefixes="team"), name)(asked[1]).cache_salt for name in "ab"]
     assert together[0] == together[1]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_file_that_is_written_in_its_place_takes_no_key_from_anybody(tmp_path: Path):
+    file = tmp_path / "keys.toml"
+    write(file, table("alice", "1") + table("bob", "2"))
+    ring = KeyRing([KeyFile(file)])
+
+    def rests() -> None:
+        os.utime(file, (time.time() - 1, time.time() - 1 - file.stat().st_size))
+
+    file.write_text(table("alice", "1"))  # and the rest comes in a moment
+    assert ring.lookup(b"2") is not None
+    rests()
+    assert ring.lookup(b"2") is None
+    file.write_text("")
+    rests()
+    assert ring.lookup(b"1") is not None
+    with pytest.raises(ConfigurationError, match="empty"):
+        ring.reload()
+    file.write_text(table("carol", "3"))
+    rests()
+    assert ring.lookup(b"3") is not None
+    assert ring.names == ["carol"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -61,7 +63,9 @@ class TomlFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=_open_at_once) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # it is read more than once
+                    raise ConfigurationError(str(path), "isn't a regular file")
                 raw = file.read(MAX_BYTES + 1)
             if len(raw) > MAX_BYTES:
                 raise ConfigurationError(str(path), f"is larger than {MAX_BYTES >> 20} MiB")
@@ -80,6 +84,8 @@ class TomlFile:
             line = int(found[1]) if found and found[1] else self._text.count("\n") + 1
             reason = message[: found.start()] if found else message
             raise ConfigurationError(f"{path}, line {line}", reason) from error
+        except ValueError as error:
+            raise ConfigurationError(str(path), "has a number with too many digits") from error
 
     def read(self, kind: type[K]) -> K:
         """What it says, as an object.
@@ -154,6 +160,11 @@ class TomlFile:
                     data = data[found]
                     path.append(found)
         return path
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file, and wait for nobody who would write to a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def dotted(location: Location) -> str:

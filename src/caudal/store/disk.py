@@ -90,17 +90,26 @@ def exclusive_lock(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
         lock.release()
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> None:
+def write_atomically(
+    path: Path,
+    content: bytes,
+    *,
+    mode: int | None = None,
+    owner: tuple[int, int] | None = None,
+) -> None:
     """Put `content` at `path`: readers see the old file or the new one, whole.
 
     Args:
         path: The file.
         content: What it is to hold.
         mode: Who may do what with it; None for what new files have.
+        owner: Whose it is, a user and a group; None for what new files have.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         with temporary.open("wb") as file:
+            if owner is not None:
+                os.chown(temporary, *owner)
             if mode is not None:
                 temporary.chmod(mode)  # before anything is in it
             file.write(content)

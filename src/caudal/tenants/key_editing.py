@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from caudal.errors import ConfigurationError
-from caudal.reading.toml_file import TomlFile
-from caudal.store.disk import exclusive_lock, explained_os_errors, write_atomically
+from caudal.reading.toml_file import MAX_BYTES, TomlFile
+from caudal.store.disk import exclusive_lock, write_atomically
 from caudal.store.layout import default_home
 from caudal.tenants.key_file import HASH, KeysTables, KeyTable
 from caudal.tenants.keys import digest_of, new_key
@@ -46,7 +46,7 @@ def add_key(path: Path, name: str, rules: Mapping[str, Any]) -> str:
 
     Raises:
         ConfigurationError: There is such a key already, or the file can't be changed.
-        StoreError: It can't be written.
+        StoreError: Its file system has no locks.
     """
     key = new_key()
     table = {
@@ -76,7 +76,7 @@ def revoke_key(path: Path, name: str) -> None:
 
     Raises:
         ConfigurationError: There is no such key, or the file can't be changed.
-        StoreError: It can't be written.
+        StoreError: Its file system has no locks.
     """
 
     def removed(text: str, data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -100,20 +100,31 @@ def _change(
         path: The file.
         change: Makes its new text, and what that is to say, of what it is now.
     """
-    with explained_os_errors(path.parent):
+    try:
+        path = path.resolve()  # what a link leads to is what servers read
         path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(path.with_name(f".{path.name}.lock"), lambda: None):
-            text, mode = "", FILE_MODE
+            text, mode, owner = "", FILE_MODE, None
             if path.exists():
                 TomlFile(path).read(KeysTables)
                 text = path.read_text(encoding="utf-8")
-                mode = path.stat().st_mode & 0o777
+                status = path.stat()
+                mode, owner = status.st_mode & 0o777, (status.st_uid, status.st_gid)
             changed, wanted = change(text, tomllib.loads(text))
             if _read(changed) != wanted:
                 raise ConfigurationError(
                     str(path), "is written so that it can't be changed here; edit it by hand"
                 )
-            write_atomically(path, changed.encode(), mode=mode)
+            content = changed.encode()
+            if len(content) > MAX_BYTES:
+                raise ConfigurationError(
+                    str(path), f"would be larger than {MAX_BYTES >> 20} MiB, which servers read"
+                )
+            write_atomically(path, content, mode=mode, owner=owner)
+    except OSError as error:
+        raise ConfigurationError(
+            str(path), f"can't be changed: {error.strerror or error}"
+        ) from error
 
 
 def _read(text: str) -> dict[str, Any] | None:
@@ -134,7 +145,8 @@ def _without_table(lines: Sequence[str], name: str) -> str:
     while end > begin + 1 and lines[end - 1].strip()[:1] in ("", "#"):
         end -= 1
     rest = [*lines[:begin], *lines[end:]]
-    return "\n".join(rest).rstrip("\n") + "\n" if any(map(str.strip, rest)) else ""
+    # Never empty: servers take what is for a file that somebody is about to write.
+    return "\n".join(rest).rstrip("\n") + "\n"
 
 
 def _written(value: Any) -> str:

@@ -11,12 +11,14 @@ expires = 2027-06-30T00:00:00Z
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from caudal.errors import ConfigurationError
 from caudal.reading.toml_file import TomlFile, TomlTable
 from caudal.tenants.keys import Key, Keys, KeySource, checked_name
 
@@ -132,6 +134,40 @@ class KeysTables(TomlTable):
         return Keys(keys, self.defaults.said())
 
 
+class _State(NamedTuple):
+    """What can be seen of a file without reading it.
+
+    Attributes:
+        number: The file's, in its file system; 0 where it can't be seen.
+        size: Bytes.
+        written: When that was last, in nanoseconds of Unix time.
+        trouble: Why it can't be seen.
+    """
+
+    number: int = 0
+    size: int = 0
+    written: int = 0
+    trouble: str = ""
+
+    @classmethod
+    def of(cls, path: Path) -> _State:
+        """That of a file now."""
+        try:
+            stat = path.stat()
+        except OSError as error:
+            return cls(trouble=type(error).__name__)
+        return cls(stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+    def is_unfinished(self, before: _State) -> bool:
+        """Whether it is being written in the place of what it was, and not moved there whole."""
+        resting = time.time_ns() - self.written
+        return self.number == before.number != 0 and 0 <= resting < _WRITING_NS
+
+
+_WRITING_NS = 400_000_000
+"""How long a file that is written in its place has to rest before it counts as written."""
+
+
 class KeyFile(KeySource):
     """A file of keys.
 
@@ -141,25 +177,31 @@ class KeyFile(KeySource):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: object = None
+        self._before = self._seen = _State()
 
     def changed(self) -> bool:
-        """Whether it is another one since it was read or asked about."""
-        seen, self._seen = self._seen, self._state()
-        return seen != self._seen
+        """Whether it is another one since it was read or asked about.
+
+        One that is being written in its place isn't yet: half of the keys would be gone.
+        """
+        state = _State.of(self.path)
+        if state == self._seen or state.is_unfinished(self._seen):
+            return False
+        self._note(state)
+        return True
 
     def read(self) -> Keys:
         """What it says now.
 
         Raises:
-            ConfigurationError: It isn't there, or says what can't be.
+            ConfigurationError: It isn't there, says what can't be, or has been emptied, as those
+                do first who write a file in its place.
         """
-        self._seen = self._state()
+        self._note(_State.of(self.path))
+        if self._seen.size == 0 < self._before.size and self._seen.number == self._before.number:
+            raise ConfigurationError(str(self.path), "has become empty")
         return TomlFile(self.path).read(KeysTables).said(str(self.path))
 
-    def _state(self) -> object:
-        try:
-            stat = self.path.stat()
-        except OSError as error:
-            return type(error).__name__
-        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+    def _note(self, state: _State) -> None:
+        if state != self._seen:
+            self._before, self._seen = self._seen, state
