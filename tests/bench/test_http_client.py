@@ -4,8 +4,15 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from httptools import HttpParserError
 
-from caudal.bench.serving.http_client import ConnectionClosedError, StreamClient, StreamedAnswer
+from caudal.bench.serving import http_client
+from caudal.bench.serving.http_client import (
+    ConnectionClosedError,
+    EndlessAnswerError,
+    StreamClient,
+    StreamedAnswer,
+)
 from caudal.bench.serving.streams import timed_events
 from caudal.errors import ParameterError
 
@@ -98,6 +105,28 @@ def test_an_idle_connection_that_the_server_closes_is_replaced():
 def test_a_server_that_sends_nothing():
     with pytest.raises(TimeoutError):
         asyncio.run(ask([], close=False, read_seconds=0.02))
+
+
+def test_answers_without_end(monkeypatch: pytest.MonkeyPatch):
+    pings = [CHUNKED, *[chunk(b": ping\n\n")] * 200]
+    with monkeypatch.context() as patched, pytest.raises(EndlessAnswerError, match="MiB"):
+        patched.setattr(http_client, "MOST_BYTES", 200)
+        asyncio.run(ask(pings, close=False))
+    monkeypatch.setattr(http_client, "LONGEST", 0.5)
+    with pytest.raises(EndlessAnswerError, match=r"no end in 0\.2 s"):
+        asyncio.run(ask(pings, close=False, read_seconds=0.4))
+
+
+def test_another_protocol_is_none_of_ours():
+    switch = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
+    with pytest.raises(HttpParserError, match="another protocol"):
+        asyncio.run(ask([switch], close=False))
+
+
+def test_an_answer_is_what_follows_hints():
+    hint = b"HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n"
+    [answer] = asyncio.run(ask([hint, CHUNKED, chunk(CHOICE), chunk(b"")], close=False))
+    assert (answer.status, answer.body) == (200, CHOICE)
 
 
 def test_events_end_at_done():

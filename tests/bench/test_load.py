@@ -23,13 +23,14 @@ from typer.testing import CliRunner
 from caudal.bench.serving.answers import Answer
 from caudal.bench.serving.arrivals import Arrivals
 from caudal.bench.serving.display import ProgressLine, print_report
+from caudal.bench.serving.http_client import StreamClient
 from caudal.bench.serving.measuring import measure
 from caudal.bench.serving.report import Report, Summary
 from caudal.bench.serving.runner import Progress
 from caudal.bench.serving.settings import LoadSettings
 from caudal.bench.serving.slo import Slo
 from caudal.bench.serving.sweep import rates_to_measure
-from caudal.bench.serving.target import NobodyThereError
+from caudal.bench.serving.target import NobodyThereError, Target, find_target, settle
 from caudal.cli.app import app
 from caudal.errors import ParameterError
 from support.fake_model import END, ScriptedExecutor, serve_fake
@@ -150,6 +151,15 @@ def test_the_line_that_shows_how_far_it_is():
         (b'data: {"error":{"message":"no room"}}\n\n', "error in the stream", "no room"),
         (b"data: {broken\n\n", "protocol", "malformed"),
         (b'data: {"choices":5}\n\n', "protocol", "choices"),
+        (b'data: {"x":' + b"[" * 9999 + b"\n\n", "protocol", "nested too deeply"),
+        (b'data: {"usage":{"completion_tokens":-9}}\n\n', "protocol", "completion_tokens"),
+        (
+            b'data: {"choices":[{"delta":{"tool_calls":[{"index":-3}]}}]}\n\n',
+            "wrong length",
+            "generated 1 of 9",
+        ),
+        (b"<html>Welcome</html>", "protocol", "Welcome"),
+        (b": ping\n\n", "protocol", "no events"),
     ],
 )
 def test_streams_that_end_wrongly(script: bytes, kind: str, words: str):
@@ -159,6 +169,44 @@ def test_streams_that_end_wrongly(script: bytes, kind: str, words: str):
     [(found, failures)] = figures.errors.items()
     assert found == kind
     assert words in failures.example
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        {"data": 5},
+        {
+            "data": [
+                {"id": 5, "owned_by": "caudal", "aliases": 7, "meta": {"n_vocab": 10**30}},
+                {"id": "fake", "aliases": 7, "meta": {"n_vocab": 10**30}},
+            ],
+            "version": [1],
+        },
+    ],
+)
+def test_what_a_server_says_of_itself_may_be_anything(models: dict[str, Any]):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(1 + bool(models.get("version"))):
+            await reader.readuntil(b"\r\n\r\n")
+            body = json.dumps(models).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async def found() -> tuple[Target, LoadSettings]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = StreamClient(url)
+        try:
+            target = await find_target(client, url, "fake")
+            return target, await settle(client, target, LoadSettings())
+        finally:
+            client.close()
+            server.close()
+
+    target, settings = asyncio.run(found())
+    assert (target.model, target.version, target.names) == ("fake", None, {"fake"})
+    assert settings.vocab_size == 32_000
 
 
 def test_a_server_that_hangs_is_given_up():

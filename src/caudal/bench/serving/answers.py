@@ -9,7 +9,11 @@ import msgspec
 from httptools import HttpParserError
 
 from caudal.bench.serving.conversation import Turn
-from caudal.bench.serving.http_client import ConnectionClosedError, StreamedAnswer
+from caudal.bench.serving.http_client import (
+    ConnectionClosedError,
+    EndlessAnswerError,
+    StreamedAnswer,
+)
 from caudal.bench.serving.streams import Stream, StreamError, read_stream
 
 CONNECTION = "connection"
@@ -17,6 +21,9 @@ CONNECTION = "connection"
 
 TIMEOUT = "timeout"
 """Nothing came for too long."""
+
+ENDLESS = "endless answer"
+"""More came than an answer may have."""
 
 PROTOCOL = "protocol"
 """What came is neither HTTP, nor events of OpenAI's API."""
@@ -105,6 +112,8 @@ def failure(error: Exception) -> tuple[str, str]:
         return TIMEOUT, words
     if isinstance(error, HttpParserError):
         return PROTOCOL, words
+    if isinstance(error, EndlessAnswerError):
+        return ENDLESS, words
     if isinstance(error, ConnectionClosedError):
         return CONNECTION, words
     return CONNECTION, f"{type(error).__name__}: {words}"

@@ -22,12 +22,22 @@ from caudal.errors import ParameterError
 READ_SECONDS = 300.0
 """A server that sends nothing for so long has failed the request, unless told otherwise."""
 
+LONGEST = 12
+"""An answer that goes on for so many times that long has failed, too, whatever comes of it."""
+
+MOST_BYTES = 64 * 2**20
+"""An answer that is longer has failed: it is kept in memory, and some have no end."""
+
 REUSE_SECONDS = 1.0
 """A connection that has been idle for longer isn't used again: the server may be closing it."""
 
 
 class ConnectionClosedError(ConnectionError):
     """The server closed the connection before its answer was complete."""
+
+
+class EndlessAnswerError(ConnectionError):
+    """The server's answer went on and on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,8 @@ class StreamClient:
     Args:
         url: The server.
         api_key: Sent as a bearer token.
-        read_seconds: A server that sends nothing for so long has failed the request.
+        read_seconds: A server that sends nothing for so long has failed the request; see `LONGEST`,
+            too.
 
     Raises:
         ParameterError: `url` is not one, or `api_key` can't stand in a header.
@@ -90,7 +101,8 @@ class StreamClient:
         """Send a request and read all of its answer.
 
         Raises:
-            OSError: There is no connection, or it broke; a `TimeoutError` after `read_seconds`.
+            OSError: There is no connection, or it broke; a `TimeoutError` after `read_seconds`, an
+                `EndlessAnswerError` where more comes than an answer may have.
             httptools.HttpParserError: The answer isn't HTTP.
         """
         return await self._ask("POST", path, body)
@@ -141,9 +153,10 @@ class StreamClient:
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
-            lambda: _Connection(loop, self._read_seconds), self._host, self._port, ssl=self._tls
-        )
+        async with asyncio.timeout(self._read_seconds):
+            _, connection = await loop.create_connection(
+                lambda: _Connection(loop, self._read_seconds), self._host, self._port, ssl=self._tls
+            )
         return connection
 
 
@@ -159,6 +172,7 @@ class _Connection(asyncio.Protocol):
         self.reusable = True
         self._done: asyncio.Future[None] = loop.create_future()
         self._pieces: list[tuple[float, bytes]] = []
+        self._left = MOST_BYTES
         self._ends_with_connection = False
         self.heard_answer = False  # to the latest request, any of it
 
@@ -174,14 +188,18 @@ class _Connection(asyncio.Protocol):
         self._pieces = []
         self.heard_answer = False
         self._ends_with_connection = True
-        self._heard = time.perf_counter()
+        self._left = MOST_BYTES
+        begun = self._heard = time.perf_counter()
         self._parser = httptools.HttpResponseParser(self)
         self._transport.write(request)
         while not self._done.done():
             left = self._read_seconds - self.idle_seconds
             if left <= 0:
                 raise TimeoutError(f"nothing came for {self._read_seconds:g} s")
-            await asyncio.wait([self._done], timeout=left)
+            most = begun + LONGEST * self._read_seconds - time.perf_counter()
+            if most <= 0:
+                raise EndlessAnswerError(f"no end in {LONGEST * self._read_seconds:g} s")
+            await asyncio.wait([self._done], timeout=min(left, most))
         self._done.result()
         return StreamedAnswer(self._parser.get_status_code(), self._pieces)
 
@@ -198,10 +216,17 @@ class _Connection(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         self._heard = time.perf_counter()
         self.heard_answer = True
+        self._left -= len(data)
+        if self._left < 0:
+            self._fail(EndlessAnswerError(f"no end in {MOST_BYTES >> 20} MiB"))
+            self.close()
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(error)
+        except httptools.HttpParserUpgrade:
+            self._fail(httptools.HttpParserError("the server goes on in another protocol"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
@@ -221,7 +246,10 @@ class _Connection(asyncio.Protocol):
         self._pieces.append((self._heard, body))
 
     def on_message_complete(self) -> None:
-        """The answer has come to its end."""
+        """The answer has come to its end, or what says that there will be one (100, 103)."""
+        if 100 <= self._parser.get_status_code() < 200:
+            self._ends_with_connection = True
+            return
         self.reusable = self._parser.should_keep_alive()
         self._succeed()
 
@@ -232,6 +260,7 @@ class _Connection(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if not self._done.done():
             self._done.set_exception(error)
+            self._done.exception()  # it is no fault if nobody asks for an answer any more
 
 
 def _is_visible(text: str) -> bool:

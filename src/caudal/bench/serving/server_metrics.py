@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -49,7 +50,9 @@ async def queue_times(client: StreamClient, models: Collection[str]) -> Waited |
     except (OSError, HttpParserError):
         return None
     return (
-        read_queue_times(answer.body.decode(), models) if answer.status == HTTPStatus.OK else None
+        read_queue_times(answer.body.decode(errors="replace"), models)
+        if answer.status == HTTPStatus.OK
+        else None
     )
 
 
@@ -61,7 +64,7 @@ def read_queue_times(text: str, models: Collection[str]) -> Waited | None:
     total = 0.0
     try:
         families = list(text_string_to_metric_families(text))
-    except ValueError:
+    except (ValueError, LookupError):
         return None
     for family in families:
         if family.name not in QUEUE_HISTOGRAMS:
@@ -71,7 +74,8 @@ def read_queue_times(text: str, models: Collection[str]) -> Waited | None:
             if model is not None and model not in models:
                 continue
             if sample.name.endswith("_bucket"):
-                buckets[float(sample.labels["le"])] += sample.value
+                with contextlib.suppress(KeyError, ValueError):  # no bucket of a histogram
+                    buckets[float(sample.labels["le"])] += sample.value
             elif sample.name.endswith("_sum"):
                 total += sample.value
         if buckets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
 
@@ -33,13 +34,16 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+
+
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: _Tokens | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: _Tokens = 0
+    completion_tokens: _Tokens = 0
     prompt_tokens_details: _PromptDetails | None = None
 
 
@@ -102,13 +106,17 @@ def read_stream(pieces: Sequence[tuple[float, bytes]]) -> Stream:
 
     Raises:
         StreamError: An event is an error.
-        ValueError: An event isn't JSON, or none that a server of OpenAI's API sends.
+        ValueError: An event isn't JSON, or none that a server of OpenAI's API sends; or there are
+            none.
     """
     stream = Stream()
     texts: list[str] = []
     first_choice: float | None = None
     for when, data in timed_events(pieces):
-        event = _DECODER.decode(data)
+        try:
+            event = _DECODER.decode(data)
+        except RecursionError as deep:
+            raise ValueError("an event is nested too deeply") from deep
         if (error := bytes(event.error)) != b"null":
             raise StreamError(error.decode(errors="replace"))
         for choice in event.choices or ():
@@ -118,6 +126,11 @@ def read_stream(pieces: Sequence[tuple[float, bytes]]) -> Stream:
             _take(choice, stream, texts)
         if event.usage is not None:
             _take_usage(event.usage, stream)
+    if first_choice is None and stream.output_tokens is None:
+        body = b"".join(piece for _, piece in pieces)
+        if b"data:" not in body:
+            said = body[:200].decode(errors="replace").strip()
+            raise ValueError(f"no events came, but {said!r}" if said else "no events came")
     if not stream.times and first_choice is not None and stream.output_tokens != 0:
         stream.times.append(first_choice)  # tokens without text, such as control tokens
     stream.text = "".join(texts)
@@ -162,9 +175,10 @@ def _take(choice: _Choice, stream: Stream, texts: list[str]) -> None:
     if choice.delta.content:
         texts.append(choice.delta.content)
     for part in choice.delta.tool_calls or ():
-        while len(stream.calls) <= min(part.index, 63):
+        place = min(max(part.index, 0), 63)
+        while len(stream.calls) <= place:
             stream.calls.append(ToolCall())
-        call = stream.calls[min(part.index, 63)]
+        call = stream.calls[place]
         call.id = part.id or call.id
         if part.function is not None:
             call.name = part.function.name or call.name

@@ -25,6 +25,8 @@ _OWNERS = {"caudal": "caudal", "vllm": "vllm", "llamacpp": "llama.cpp", "sglang"
 _DEFAULT_VOCABULARY = 32_000
 """Most vocabularies are larger, so all of these ids exist."""
 
+_MOST_VOCABULARY = 2**31
+
 _PROBES = (40, 240)
 """Words of the prompts that show how words are counted."""
 
@@ -60,7 +62,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> frozenset[str]:
         """What it may call the model."""
-        aliases = self.card.get("aliases") or ()
+        aliases = self.card.get("aliases")
+        aliases = aliases if isinstance(aliases, list) else ()
         return frozenset({self.model, str(self.card.get("root", self.model)), *map(str, aliases)})
 
 
@@ -81,7 +84,8 @@ async def find_target(client: StreamClient, url: str, model: str | None) -> Targ
         raise NobodyThereError(f"nobody answers at {url}: {error}") from error
     if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         raise NobodyThereError(f"{url} asks for a key that may list its models (--api-key).")
-    cards = (_object(answer) or {}).get("data") or []
+    listed = (_object(answer) or {}).get("data")
+    cards = listed if isinstance(listed, list) else []
     cards = [card for card in cards if isinstance(card, dict) and "id" in card]
     if model is None:
         if not cards:
@@ -103,8 +107,7 @@ async def settle(client: StreamClient, target: Target, settings: LoadSettings) -
     """Fill in what depends on the server; what is given already stays, so a replay is the same.
 
     Raises:
-        OSError: The server went away.
-        httptools.HttpParserError: It doesn't answer in HTTP.
+        NobodyThereError: The server doesn't answer any more.
     """
     prompts = settings.workload in ("random", "shared-prefix", "dataset")
     api = settings.api or ("completions" if prompts and settings.workload != "dataset" else "chat")
@@ -125,7 +128,7 @@ async def settle(client: StreamClient, target: Target, settings: LoadSettings) -
 def _vocabulary(target: Target) -> int:
     meta = target.card.get("meta")
     size = meta.get("n_vocab") if isinstance(meta, dict) else None
-    return size if isinstance(size, int) and size > 0 else _DEFAULT_VOCABULARY
+    return size if isinstance(size, int) and 0 < size <= _MOST_VOCABULARY else _DEFAULT_VOCABULARY
 
 
 async def _about(
@@ -135,22 +138,29 @@ async def _about(
     match program:
         case "caudal":
             found = await _get(client, f"/server_info?model={quote(model, safe='')}") or {}
-            return found.get("version"), found
+            return _text(found.get("version")), found
         case "llama.cpp":
             found = await _get(client, "/props") or {}
             kept = ("build_info", "model_path", "total_slots", "chat_template")
-            return found.get("build_info"), {k: found[k] for k in kept if k in found}
+            return _text(found.get("build_info")), {k: found[k] for k in kept if k in found}
         case "ollama":
             found = await _get(client, "/api/version") or {}
-            return found.get("version"), {}
+            return _text(found.get("version")), {}
         case _:
             found = await _get(client, "/version") or {}
-            return found.get("version"), {}
+            return _text(found.get("version")), {}
 
 
 async def _get(client: StreamClient, path: str) -> dict[str, Any] | None:
     """A JSON object, or None where there is none at a path."""
-    return _object(await client.get(path))
+    try:
+        return _object(await client.get(path))
+    except (OSError, HttpParserError):
+        return None
+
+
+def _text(found: Any) -> str | None:
+    return found if isinstance(found, str) else None
 
 
 def _object(answer: StreamedAnswer) -> dict[str, Any] | None:
@@ -158,7 +168,7 @@ def _object(answer: StreamedAnswer) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(answer.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -181,7 +191,10 @@ async def _count_words(client: StreamClient, target: Target, settings: LoadSetti
             ),
         }
         assert settings.api is not None
-        answer = await client.post(PATHS[settings.api], json.dumps(asked).encode())
+        try:
+            answer = await client.post(PATHS[settings.api], json.dumps(asked).encode())
+        except (OSError, HttpParserError) as error:
+            raise NobodyThereError(f"{target.url} doesn't answer a request: {error}") from error
         try:
             counts.append(read_stream(answer.pieces).prompt_tokens or 0)
         except (ValueError, StreamError):
