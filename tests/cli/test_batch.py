@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 from collections.abc import AsyncIterator
@@ -110,6 +111,40 @@ def test_it_goes_on_from_where_it_stopped(
     done = [json.loads(line)["custom_id"] for line in output.read_text().splitlines()]
     assert done == [str(number) for number in range(1, 31)]
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_input_that_changes_meanwhile_is_not_taken_for_the_one_that_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file, output = tmp_path / "in.jsonl", tmp_path / "out"
+    lines = "".join(f'{{"prompt": "{n}", "model": "fake"}}\n' for n in range(9))
+    file.write_text(lines)
+    real = batch_module.running_models
+
+    @contextlib.asynccontextmanager
+    async def changing(*arguments: Any) -> AsyncIterator[Models]:
+        async with real(*arguments) as models:
+            file.write_text("\n" + lines)
+            yield models
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batch_module, "running_models", changing)
+        result = run(file, "--output", output)
+    assert result.exit_code == 1
+    assert "has changed since it was read" in result.stderr
+    assert not output.exists()
+    assert run(file, "--output", output).exit_code == 0
+    assert len(output.read_text().splitlines()) == 9
+
+
+def test_what_is_no_file_is_neither_read_nor_replaced(tmp_path: Path, started: list[list[str]]):
+    file, pipe = tmp_path / "in.jsonl", tmp_path / "pipe"
+    file.write_text('{"prompt": "a"}\n')
+    os.mkfifo(pipe)
+    for arguments in ((pipe,), (file, "--output", pipe), (file, "--errors", pipe)):
+        result = run(*arguments, "--model", "fake", "--overwrite")
+        assert (result.exit_code, started) == (2, [])
+        assert pipe.is_fifo()
 
 
 def test_faulty_lines_are_named(tmp_path: Path, started: list[list[str]]):

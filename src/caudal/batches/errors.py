@@ -59,6 +59,16 @@ class BatchesElsewhereError(CaudalError):
         )
 
 
+class InputChangedError(CaudalError):
+    """The lines of a file are not where they were."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} has changed since it was read: its lines may be others now. The same command "
+            "begins anew with it; with the old lines, it goes on from where it stopped."
+        )
+
+
 class JobRunsError(CaudalError):
     """Another process is at the same job."""
 

@@ -85,6 +85,9 @@ class FileJob:
             answer: Answers a line.
             concurrency: Most lines that are being answered at a time.
             note: Called with what became of each.
+
+        Raises:
+            InputChangedError: The input isn't what it was; what is done stays.
         """
         threads = WorkThreads("batch", _THREADS)
         runner = BatchRunner(answer, concurrency)

@@ -8,7 +8,9 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
+
+from caudal.batches.errors import InputChangedError
 
 MAX_FAULTS = 100
 """Faulty lines that are told of; an input with more is read no further."""
@@ -119,6 +121,7 @@ class Lines:
 
     path: Path
     models: set[str] = field(default_factory=set)
+    _state: tuple[int, ...] = ()
     _offsets: array[int] = field(default_factory=lambda: array("Q"))
     _sizes: array[int] = field(default_factory=lambda: array("L"))
     _numbers: array[int] = field(default_factory=lambda: array("Q"))
@@ -131,8 +134,15 @@ class Lines:
         return self._numbers[index]
 
     def read(self, index: int) -> bytes:
-        """A line; raises `OSError`."""
+        """A line.
+
+        Raises:
+            InputChangedError: The file isn't the one that was looked through any more.
+            OSError: It can't be read.
+        """
         with self.path.open("rb") as file:
+            if _state_of(file) != self._state:
+                raise InputChangedError(self.path)
             return os.pread(file.fileno(), self._sizes[index], self._offsets[index])
 
     def add(self, offset: int, size: int, number: int) -> None:
@@ -159,7 +169,8 @@ def find_lines(
     Raises:
         OSError: It can't be read.
     """
-    lines, faults = Lines(path), list[Fault]()
+    with path.open("rb") as file:
+        lines, faults = Lines(path, _state=_state_of(file)), list[Fault]()
     seen: set[str] = set()
     for offset, data, number in _pieces(path, limits.line_bytes):
         if stop() or len(faults) >= MAX_FAULTS:
@@ -191,6 +202,12 @@ def find_lines(
     if not lines and not faults:
         faults.append(Fault("empty_file", "The input has no lines."))
     return lines, faults
+
+
+def _state_of(file: BinaryIO) -> tuple[int, ...]:
+    """What is another where somebody writes to a file, or puts one in its place."""
+    state = os.fstat(file.fileno())
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def _pieces(path: Path, most: int) -> Iterator[tuple[int, bytes | None, int]]:

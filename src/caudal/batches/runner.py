@@ -35,11 +35,17 @@ class BatchRunner:
         return len(self._tasks)
 
     async def run(self, work: BatchWork) -> None:
-        """Have a batch's lines answered; returns once none is left, or after `BatchWork.stop`."""
+        """Have a batch's lines answered; returns once none is left, or after `BatchWork.stop`.
+
+        Raises:
+            InputChangedError: Its input isn't what it was; what is done stays.
+        """
         self._works.append(work)
         self._begin_lines()
         try:
             await work.done.wait()
+            if work.fault is not None:
+                raise work.fault
         finally:
             self._works.remove(work)
             if all(each.parts.tenant != work.parts.tenant for each in self._works):

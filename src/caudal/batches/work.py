@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from caudal.batches.answers import TIMED_OUT, Answer, LineAnswer, Outcome, OutputForm, Why
-from caudal.batches.errors import NoRoomError
+from caudal.batches.errors import InputChangedError, NoRoomError
 from caudal.batches.journal import Journal
 from caudal.batches.lines import Line, Lines, ReadLine
 from caudal.service.threads import WorkThreads
@@ -60,6 +60,7 @@ class BatchWork:
         under_way: Lines that are being answered.
         served: When a line of it was last begun, on the loop's clock.
         done: Set once no line is left to be answered, or none is to be any more.
+        fault: Why none is, where the input is to blame.
     """
 
     def __init__(self, parts: WorkParts) -> None:
@@ -67,6 +68,7 @@ class BatchWork:
         self.under_way = 0
         self.served = 0.0
         self.done = asyncio.Event()
+        self.fault: InputChangedError | None = None
         self._gone = asyncio.Event()
         self._next = 0
         self._again: list[tuple[float, int]] = []
@@ -105,6 +107,9 @@ class BatchWork:
         """Have a line answered that was taken, and write down what became of it."""
         try:
             await self._answer(index, answer)
+        except InputChangedError as error:
+            self.fault = error
+            self.stop()
         except Exception:
             # Nothing of this is the line's fault: a file that can't be read, a fault of ours.
             logger.exception("A line of %s could not be asked.", self.parts.name)

@@ -99,10 +99,14 @@ class _CaudalGroup(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from error
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno == errno.ENOSPC:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                message = "cannot write: no space is left on the device"
+            elif isinstance(error.filename, str):  # the user's files, not what we do wrong
+                message = f"{error.filename}: {error.strerror}"
+            else:
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            typer.echo("caudal: cannot write: no space is left on the device", err=True)
+            typer.echo(f"caudal: {message}", err=True)
             raise typer.Exit(1) from error
 
 

@@ -92,6 +92,11 @@ def batch(
         output=output or file.with_suffix(".answers.jsonl"),
         errors=errors or file.with_suffix(".errors.jsonl"),
     )
+    if not file.is_file():
+        raise typer.BadParameter("it is read more than once, so it has to be a file and no pipe")
+    for path, option in ((files.output, "--output"), (files.errors, "--errors")):
+        if path.exists() and not path.is_file():
+            raise typer.BadParameter(f"{path} is no file", param_hint=option)
     if len({path.absolute() for path in (files.lines, files.output, files.errors)}) < 3:
         raise typer.BadParameter("FILE, --output and --errors must be three files")
     for path in (files.output, files.errors):
@@ -147,7 +152,7 @@ def _answer(
     """Have all lines answered that aren't yet.
 
     Raises:
-        CaudalError: A model can't be loaded.
+        CaudalError: A model can't be loaded, or the input has changed.
         KeyboardInterrupt: Ctrl-C; what is done stays.
     """
     import asyncio
