@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -120,7 +121,8 @@ def test_what_may_change_does_and_running_requests_are_unharmed(
         await server.live.reload()
         assert list(server.routed.names) == ["one", "three", "uno"]
         assert (await server.routed.resolve("uno")).service is kept.service
-        assert "three" in server.launcher.loaded
+        while "three" not in server.launcher.loaded:
+            await asyncio.sleep(0.01)
         assert server.fleet.members[-1].offer.load.max_num_seqs == 7  # type: ignore[union-attr]
         with pytest.raises(UnknownModelError):
             await server.routed.resolve("two")
@@ -171,6 +173,31 @@ def test_what_is_wrong_changes_nothing(tmp_path: Path, text: str, words: str):
         assert server.keys.lookup(b"alice") is not None
         assert server.keys.lookup(b"bob") is None
         assert server.limits == []
+        await server.fleet.shutdown()
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("stored")
+def test_keys_go_while_a_model_is_being_loaded_and_pipes_are_not_waited_for(tmp_path: Path):
+    file = tmp_path / "caudal.toml"
+    file.write_text(BEFORE)
+
+    async def run() -> None:
+        server = Server(file)
+        await server.fleet.start(["one"])
+        for model in server.launcher.models.values():
+            model.open_seconds = 3600.0
+        file.write_text(BEFORE.replace('"two"\npreload = false', '"three"'))
+        await asyncio.wait_for(server.live.reload(), 30)
+        assert server.keys.lookup(b"alice") is not None
+        file.write_text(AFTER)
+        await server.live.reload()
+        assert server.keys.lookup(b"alice") is None
+        file.unlink()
+        os.mkfifo(file)
+        with pytest.raises(ConfigurationError, match="is no file that could be read again"):
+            await server.live.reload()
         await server.fleet.shutdown()
 
     asyncio.run(run())

@@ -270,12 +270,22 @@ class FileStore:
             self._bytes += size
 
     def add(self, stored: StoredFile, part: Path) -> None:
-        """Keep what has been written to `part`; in the place of the file of the same id."""
-        part.replace(self._path(stored.id))
-        write_atomically(
-            self._directory / f"{stored.id}.json", msgspec.json.encode(stored), mode=0o600
-        )
-        synchronise(self._directory)
+        """Keep what has been written to `part`; in the place of the file of the same id.
+
+        Raises:
+            OSError: It can't be, and takes no room that isn't counted.
+        """
+        path = self._path(stored.id)
+        part.replace(path)
+        try:
+            write_atomically(path.with_suffix(".json"), msgspec.json.encode(stored), mode=0o600)
+            synchronise(self._directory)
+        except OSError:
+            if stored.id in self._files:  # of which this is the content now
+                self.take_room(-stored.size)
+            else:
+                path.replace(part)
+            raise
         with self._lock:
             before = self._files.pop(stored.id, None)
             self._bytes -= 0 if before is None else before.size

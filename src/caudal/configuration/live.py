@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from caudal.configuration.checking import check_names
@@ -48,6 +48,7 @@ class LiveConfiguration:
     routed: RoutedModels
     served: ServedStore
     changing: ChangingLimits
+    _loading: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     async def reload(self) -> None:
         """Read the file, and do what it says now.
@@ -69,12 +70,18 @@ class LiveConfiguration:
         # The keys are those that everybody is asked for, with what the file says of them now.
         self.pieces = replace(pieces, access=self.pieces.access, keys=self.pieces.keys)
         self.settings = settings
-        await self._load([each.own_name for each in pieces.models if each.preload], before)
+        names = [each.own_name for each in pieces.models if each.preload]
+        # Whoever revokes a key next doesn't wait until a model has been loaded.
+        loading = asyncio.create_task(self._load(names, before))
+        self._loading.add(loading)
+        loading.add_done_callback(self._loading.discard)
 
     def _read(self) -> tuple[EffectiveSettings, EffectiveSettings, Pieces]:
         """What is said now, what of it may hold, and what is made of that."""
         file = self.settings.file
         assert file is not None
+        if file.path.exists() and not file.path.is_file():  # a pipe is read once
+            raise ConfigurationError(str(file.path), "is no file that could be read again")
         said = effective_settings(self.options, read_file(file.path))
         pieces_of(said)  # what will hold after the next start makes sense, too
         values, origins = dict[str, Any](), dict(said.origins)
