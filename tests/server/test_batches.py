@@ -385,15 +385,16 @@ def test_files_and_batches_are_their_keys_and_lines_run_for_it(tmp_path: Path):
 
 
 def test_one_server_at_a_time_has_a_home(tmp_path: Path):
-    with batch_server(tmp_path) as first:
-        send(first.openai(), line("a"))
-        with (
-            batch_server(tmp_path) as second,
-            pytest.raises(openai.InternalServerError, match="Another server"),
-        ):
-            second.openai().files.list()
-    with batch_server(tmp_path) as third:
-        assert len(third.openai().files.list().data) == 1
+    with contextlib.ExitStack() as stack:
+        first = contextlib.ExitStack()
+        stack.push(first)
+        client = first.enter_context(batch_server(tmp_path)).openai()
+        send(client, line("a"))
+        second = stack.enter_context(batch_server(tmp_path)).openai()
+        with pytest.raises(openai.InternalServerError, match="Another server"):
+            second.files.list()
+        first.close()
+        assert len(second.files.list().data) == 1  # which needn't be started again for that
 
 
 def test_without_a_home_there_are_no_files():
