@@ -51,7 +51,7 @@ def server() -> Iterator[RunningServer]:
         yield running
 
 
-def load(url: str, model: str = "fake", **changes: Any) -> Report:
+def load(url: str, model: str | None = "fake", **changes: Any) -> Report:
     settings = msgspec.structs.replace(SMALL, **changes)
     return asyncio.run(measure(url, model, settings))
 
@@ -229,7 +229,10 @@ def test_as_many_requests_as_allowed_are_under_way_and_no_more():
 
 def test_servers_that_may_not_know_them_get_no_fields_of_others():
     with scripted_peer(GOOD, owner="somebody") as (peer, url):
-        load(url, requests=2, output_tokens="12", extra_body={"top_k": 3, "max_tokens": 10})
+        report = load(
+            url, None, requests=2, output_tokens="12", extra_body={"top_k": 3, "max_tokens": 10}
+        )
+    assert report.target.model == "fake"  # the first that isn't for embeddings alone
     probes, bodies = peer.bodies[:2], peer.bodies[2:]
     assert len(probes) == 2  # how long words are
     for body in bodies:

@@ -46,7 +46,8 @@ class Peer:
         return StreamingResponse(stream(), media_type="text/event-stream")
 
     async def models(self, request: Request) -> JSONResponse:
-        return JSONResponse({"data": [{"id": "fake", "owned_by": self._owner}]})
+        embeds = {"id": "embedder", "owned_by": self._owner, "capabilities": ["embed"]}
+        return JSONResponse({"data": [embeds, {"id": "fake", "owned_by": self._owner}]})
 
     async def measured(self, request: Request) -> PlainTextResponse:
         return PlainTextResponse(self.metrics)

@@ -28,7 +28,8 @@ def serve(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="The server's name for the model.  [default: its first]", metavar="[MODEL]"
+            help="The server's name for the model.  [default: its first that generates]",
+            metavar="[MODEL]",
         ),
     ] = None,
     workload: Annotated[

@@ -73,7 +73,7 @@ async def find_target(client: StreamClient, url: str, model: str | None) -> Targ
     Args:
         client: Leads to it.
         url: Its address.
-        model: Its name for the model; None for the first that it lists.
+        model: Its name for the model; None for the first that it lists, of those that generate.
 
     Raises:
         NobodyThereError: It doesn't answer, or lists no models where none is named.
@@ -93,7 +93,7 @@ async def find_target(client: StreamClient, url: str, model: str | None) -> Targ
                 f"{url} lists no models (/v1/models answers {answer.status}): say which one is "
                 "meant, or another address."
             )
-        model = str(cards[0]["id"])
+        model = str(next(filter(_generates, cards), cards[0])["id"])
     owners = {str(card.get("owned_by")) for card in cards}
     program = next((name for owner, name in _OWNERS.items() if owner in owners), "unknown")
     if program == "unknown" and (await _get(client, "/api/version") or {}).get("version"):
@@ -101,6 +101,12 @@ async def find_target(client: StreamClient, url: str, model: str | None) -> Targ
     card: dict[str, Any] = next((card for card in cards if card["id"] == model), {})
     version, info = await _about(client, program, model)
     return Target(url=url, model=model, program=program, version=version, card=card, info=info)
+
+
+def _generates(card: dict[str, Any]) -> bool:
+    """Whether a model generates, as far as its server says what it does (as Caudal's do)."""
+    tasks = card.get("capabilities")
+    return not isinstance(tasks, list) or "generate" in tasks
 
 
 async def settle(client: StreamClient, target: Target, settings: LoadSettings) -> LoadSettings:
