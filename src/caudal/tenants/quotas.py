@@ -66,19 +66,18 @@ class _Minute:
     """What was taken in the last `WINDOW` seconds."""
 
     def __init__(self) -> None:
-        # Until when it counts, how much; the oldest first. Compared with the time as it is told to
-        # those who wait: `now - WINDOW` may be rounded otherwise.
-        self._taken: deque[tuple[float, int]] = deque()
+        self._taken: deque[tuple[float, int]] = deque()  # when, how much; the oldest first
         self._sum = 0
 
     def used(self, now: float) -> int:
-        while self._taken and self._taken[0][0] <= now:
+        # As `seconds_until` has it: `now - WINDOW` may be rounded otherwise.
+        while self._taken and self._taken[0][0] + WINDOW <= now:
             self._sum -= self._taken.popleft()[1]
         return self._sum
 
     def take(self, now: float, amount: int) -> None:
         if amount > 0:
-            self._taken.append((now + WINDOW, amount))
+            self._taken.append((now, amount))
             self._sum += amount
 
     def seconds_until(self, now: float, at_most: int) -> float:
@@ -86,14 +85,14 @@ class _Minute:
         left = self.used(now)
         if left <= at_most:
             return 0.0
-        for until, amount in self._taken:
+        for when, amount in self._taken:
             left -= amount
             if left <= at_most:
-                return until - now
+                return when + WINDOW - now
         return math.inf
 
     def reset(self, now: float) -> float:
-        return self._taken[-1][0] - now if self.used(now) else 0.0
+        return self._taken[-1][0] + WINDOW - now if self.used(now) else 0.0
 
 
 class _Account:
