@@ -31,6 +31,7 @@ from caudal.routes.routed_models import RoutedModels
 from caudal.routes.rules import Routes
 from caudal.sampling_params import RecommendedSampling, SamplingParams
 from caudal.server import waiting_for_models
+from caudal.server.auth import Access
 from caudal.service.answers import CascadeUsage
 from caudal.service.asking import Nobody
 from caudal.service.context import NO_CONTEXT, RequestContext
@@ -39,6 +40,8 @@ from caudal.service.models import Found, Lease, Models, ModelStatus
 from caudal.service.registry import ModelRegistry
 from caudal.service.service import Service
 from caudal.service.work import ChatWork, CompletionWork
+from caudal.tenants.keys import GivenKeys, Key, digest_of
+from caudal.tenants.ring import KeyRing
 from support.fake_launcher import FakeLauncher, FakeModel, offers
 from support.fake_model import ScriptedExecutor, changed, serve_fake
 from support.running_server import running_models
@@ -456,6 +459,29 @@ def test_all_apis_say_which_model_has_answered(routes: Routes) -> None:
         assert listed["again"] is None
         assert listed["careful"] == ["small", "large"]
         assert client.models.retrieve("again").root == "large"
+
+
+def test_answers_dont_name_models_that_there_arent_to_who_asks(routes: Routes) -> None:
+    registry = ModelRegistry()
+
+    async def start() -> None:
+        registry.add(model("small", "uh", -2.0))
+        registry.add(model("large", "yes"))
+
+    rules: Mapping[str, Any] = {"models": ("again", "careful")}
+    keys = KeyRing([GivenKeys([Key(name="bob", digest=digest_of(b"bob"), rules=rules)])])
+    routed = RoutedModels(registry, routes)
+    with running_models(routed, start, access=Access(keys=keys)) as server:
+        server.http.headers["authorization"] = "Bearer bob"
+        chat: Any = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 32}
+        for name in ("again", "careful"):
+            for path in ("/v1/chat/completions", "/v1/messages", "/api/chat"):
+                reply = server.http.post(path, json=chat | {"model": name, "stream": False})
+                assert reply.json()["model"] == name
+                assert "x-caudal-model" not in reply.headers
+            assert "large" not in server.http.get(f"/v1/models/{name}").json()["aliases"]
+            assert server.http.get(f"/v1/models/{name}").json()["root"] == name
+        assert server.http.post("/v1/messages", json=chat | {"model": "large"}).status_code == 404
 
 
 def test_a_stream_is_kept_alive_while_an_answer_is_held_back(

@@ -57,7 +57,11 @@ class Asked(Generic[B]):
     @property
     def name(self) -> str:
         """The name that it is answered under. It may change until the answer begins."""
-        return self.found.name
+        name = self.found.name
+        if tenant_of(self.request.scope).rules.allows_model(name):
+            return name
+        asked: str | None = getattr(self.body, "model", None)
+        return asked or name
 
     @property
     def model(self) -> Service:

@@ -130,7 +130,10 @@ class TenantModels(Models):
     async def status(self, name: str) -> ModelStatus:
         """See `Models`."""
         await self._check(name)
-        return _without_targets(await self._models.status(name))
+        status = await self._models.status(name)
+        if name not in status.adapters and not self._rules.allows_any(_own_names(status)):
+            status = replace(status, names=(name,))
+        return _without_targets(status)
 
     async def _check(self, name: str) -> None:
         """Raises `UnknownModelError` where there is no such model to the tenant."""
@@ -183,13 +186,16 @@ def allowed_statuses(statuses: Iterable[ModelStatus], rules: KeyRules) -> list[M
         return list(statuses)
     there = []
     for status in statuses:
-        own = [name for name in status.names if name not in status.aliases]
         names: Sequence[str] = status.names
-        if not rules.allows_any(own):
+        if not rules.allows_any(_own_names(status)):
             names = [name for name in names if rules.allows_model(name)]
         if names:
             there.append(_without_targets(replace(status, names=names)))
     return there
+
+
+def _own_names(status: ModelStatus) -> list[str]:
+    return [name for name in status.names if name not in status.aliases]
 
 
 def _without_targets(status: ModelStatus) -> ModelStatus:

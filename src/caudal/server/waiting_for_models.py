@@ -29,6 +29,7 @@ from caudal.server.streaming import (
     encode_event,
     encode_typed_event,
 )
+from caudal.server.tenancy import tenant_of
 from caudal.service.models import Found
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ class RequestsModels:
     def _answered_by(self) -> list[tuple[bytes, bytes]]:
         """A header that says which model an alias or a route led to."""
         model = self._found[-1].model if self._found else None
-        if model is None:
+        if model is None or not tenant_of(self._scope).rules.allows_model(model):
             return []
         return [(MODEL_HEADER.encode(), quote(model, safe=_IN_HEADERS).encode())]
 
