@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from caudal.chat.reasoning import Kind, ReasoningSplitter
 
 def new_call_id() -> str:
     """An id for a tool call."""
-    return f"call_{uuid.uuid4().hex[:24]}"
+    return f"call_{secrets.token_hex(12)}"
 
 
 class AnswerParser(Protocol):

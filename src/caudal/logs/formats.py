@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from caudal.logs.request import current_request
 from caudal.logs.withheld import Discretion
 
+Fields = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+
 FIELDS = "caudal_fields"
-"""The attribute of a line that has fields of its own, for forms that keep them apart."""
+"""The attribute of a line that has fields of its own, for forms that keep them apart; or that makes
+them, where that isn't for nothing."""
 
 MODEL = "caudal_model"
 """The attribute that says which model's process a line comes from."""
@@ -23,13 +26,17 @@ REQUEST = "caudal_request"
 TRACEBACK = "caudal_traceback"
 """The attribute that has a traceback from another process."""
 
-PLAIN = "caudal_plain"
-"""The attribute that says that text needs no more than the message."""
-
 
 def fields(**given: Any) -> dict[str, Any]:
     """What to give a logger as `extra`, so that a line has fields besides its message."""
-    return {FIELDS: {name: value for name, value in given.items() if value is not None}}
+    return {FIELDS: given}
+
+
+def fields_of(line: logging.LogRecord) -> dict[str, Any]:
+    """The fields of its own that a line has; those that are None are none."""
+    own: Fields = getattr(line, FIELDS, None) or {}
+    made = own() if callable(own) else own
+    return {name: value for name, value in made.items() if value is not None}
 
 
 def request_of(line: logging.LogRecord) -> str | None:
@@ -93,14 +100,13 @@ class JSONFormat(logging.Formatter):
             "logger": record.name,
             "message": self._discretion.message(record.getMessage(), record.name),
         }
-        own: Mapping[str, Any] = getattr(record, FIELDS, None) or {}
         optional = {
             "request_id": request_of(record),
             "model": getattr(record, MODEL, None),
             "exception": traceback_of(record, self._discretion),
         }
         said |= {name: value for name, value in optional.items() if value is not None}
-        said |= {name: value for name, value in own.items() if name not in said}
+        said |= {name: value for name, value in fields_of(record).items() if name not in said}
         return json_line(said)
 
 

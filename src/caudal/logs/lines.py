@@ -7,7 +7,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from caudal.logs.formats import FIELDS, MODEL, REQUEST, TRACEBACK, request_of, traceback_of
+from caudal.logs.formats import (
+    FIELDS,
+    MODEL,
+    REQUEST,
+    TRACEBACK,
+    fields_of,
+    request_of,
+    traceback_of,
+)
 from caudal.logs.withheld import Discretion
 
 _MARK = "\x1e{"
@@ -39,7 +47,7 @@ class LineFormat(logging.Formatter):
             "m": self._discretion.message(record.getMessage(), record.name)[:MAX_MESSAGE],
             "r": request_of(record),
             "e": traceback_of(record, self._discretion),
-            "f": getattr(record, FIELDS, None),
+            "f": fields_of(record),
         }
         return f"\x1e{json.dumps(said, default=str)}"
 

@@ -6,10 +6,11 @@ Both happen here and nowhere else, so that no route knows how many models there 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fastapi import Depends, Request
+from msgspec.structs import replace
 
 from caudal.errors import ModelUnavailableError, UnknownModelError
 from caudal.server.asking import RequestAsking

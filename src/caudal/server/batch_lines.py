@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Scope
 

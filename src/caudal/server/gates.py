@@ -17,8 +17,6 @@ from caudal.server.open_paths import OPEN_PATHS
 _ALWAYS = OPEN_PATHS | {"/metrics"}
 """Who watches the server watches it load, too."""
 
-FILES = "/api/blobs/"
-"""Where files are sent to."""
 BLOBS = "/api/blobs/"
 """Where files for the store are sent to."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,7 +18,7 @@ def request_id(scope: Scope) -> str:
     state: dict[str, Any] = scope.setdefault("state", {})
     identity: str | None = state.get("request_id")
     if identity is None:
-        identity = _given(scope) or f"req_{uuid.uuid4().hex[:24]}"
+        identity = _given(scope) or f"req_{secrets.token_hex(12)}"
         state["request_id"] = identity
     return identity
 

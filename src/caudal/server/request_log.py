@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
-from caudal.logs.formats import REQUEST, fields
+from caudal.logs.formats import FIELDS, REQUEST
 from caudal.server.records import RequestRecord
 from caudal.service.words import shortened
 
@@ -26,7 +27,7 @@ class RequestLog:
         quiet = record.model is None and (record.outcome == "ok" or record.route in PROBES)
         level = logging.DEBUG if quiet else logging.INFO
         if logger.isEnabledFor(level):
-            more: dict[str, Any] = fields(**facts_of(record)) | {REQUEST: record.id}
+            more = {FIELDS: partial(facts_of, record), REQUEST: record.id}
             logger.log(level, "%s", _in_words(record), extra=more)
 
 

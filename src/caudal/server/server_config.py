@@ -52,7 +52,7 @@ class ServerConfig(uvicorn.Config):
             access_log=False,
             log_config=None,
             server_header=False,
-            proxy_headers=False,  # nobody asks who the client is
+            proxy_headers=False,  # `Proxied` says who the client is
         )
         self.limits = limits
         self.certificates = certificates

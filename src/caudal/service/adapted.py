@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from msgspec import structs
+
 from caudal.service.answers import Embedding, PairScore
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.forwarding import ForwardingService
@@ -72,4 +74,4 @@ class AdaptedService(ForwardingService):
         return await self.base.score(work, self._with_adapter(context))
 
     def _with_adapter(self, context: RequestContext) -> RequestContext:
-        return replace(context, adapter=self.adapter.name)
+        return structs.replace(context, adapter=self.adapter.name)

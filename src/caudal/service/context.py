@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from caudal.engine.request import BACKGROUND as BACKGROUND  # for who makes contexts
 
 N = TypeVar("N", int, float)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestContext:
+class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
     """What every kind of work carries along.
 
     Attributes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec.structs import replace
 
 from caudal.service.context import RequestContext, smaller
 

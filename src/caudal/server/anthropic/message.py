@@ -9,8 +9,8 @@ import contextlib
 import hashlib
 import json
 import math
+import secrets
 import sys
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -58,7 +58,7 @@ class MessageWriter:
         ends_with_context: bool,
         applied_edits: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        self._identity = f"msg_{uuid.uuid4().hex[:24]}"
+        self._identity = f"msg_{secrets.token_hex(12)}"
         self._model = model
         self._chat = chat
         self._omits_thinking = omits_thinking

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
+from msgspec.structs import replace
 from pydantic import Field
 
 from caudal.chat.conversation import Conversation, Message, ReasoningEffort, Tool

@@ -8,7 +8,6 @@ import json
 import logging
 import secrets
 import time
-import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -36,7 +35,7 @@ class Envelope:
 
     def __init__(self, prefix: str, kind: str, model: str, fingerprint: str, **more: Any) -> None:
         self._fields: dict[str, Any] = {
-            "id": f"{prefix}-{uuid.uuid4().hex}",
+            "id": f"{prefix}-{secrets.token_hex(16)}",
             "object": kind,
             "created": int(time.time()),
             "model": model,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
@@ -82,7 +82,7 @@ class ConversationStore:
         self, metadata: Mapping[str, str], items: Iterable[Mapping[str, Any]]
     ) -> Conversation:
         """Begin a conversation; those that were not used for longest make room for it."""
-        made = Conversation(f"conv_{uuid.uuid4().hex}", metadata, list(items))
+        made = Conversation(f"conv_{secrets.token_hex(16)}", metadata, list(items))
         made.size = _size(metadata) + sum(map(_size, made.items))
         self._shelf.put(self._owner, made.id, made, made.size)
         return made

@@ -8,8 +8,8 @@ A cross-encoder scores pairs itself; for any other model the score is the cosine
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -141,7 +141,7 @@ async def rerank(
             results.append(result)
         return JSONReply(
             {
-                "id": f"rerank-{uuid.uuid4().hex}",
+                "id": f"rerank-{secrets.token_hex(16)}",
                 "object": "list",
                 "model": asked.name,
                 "results": results,
@@ -164,7 +164,7 @@ async def score(
         scores = await asked.model.score(work, asked.context)
         return JSONReply(
             {
-                "id": f"score-{uuid.uuid4().hex}",
+                "id": f"score-{secrets.token_hex(16)}",
                 "object": "list",
                 "created": int(time.time()),
                 "model": asked.name,

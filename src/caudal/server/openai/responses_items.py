@@ -6,7 +6,7 @@ from other servers' answers: a session that was begun elsewhere goes on here.
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -233,7 +233,7 @@ _ID_PREFIXES = {
 
 def new_item_id(kind: str) -> str:
     """An id for an item of this type."""
-    return f"{_ID_PREFIXES.get(kind, 'item')}_{uuid.uuid4().hex}"
+    return f"{_ID_PREFIXES.get(kind, 'item')}_{secrets.token_hex(16)}"
 
 
 def read_stored(items: Sequence[Mapping[str, Any]]) -> list[AnyItem]:

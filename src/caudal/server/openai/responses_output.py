@@ -5,8 +5,8 @@ Whole answers are put together by what makes the events, so that the two can't d
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -57,7 +57,7 @@ class ResponseWriter:
         queued: bool = False,
     ) -> None:
         self._fields = fields
-        self.identity = f"resp_{uuid.uuid4().hex}"
+        self.identity = f"resp_{secrets.token_hex(16)}"
         self._queued = queued
         self._cancelled = False
         self._created = int(time.time())
