@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from caudal.errors import CaudalError, in_words
 from caudal.logs.formats import json_line, rfc3339
 from caudal.server.records import RequestRecord
-from caudal.server.request_log import PROBES, facts_of
+from caudal.server.request_log import facts_of, is_probe
 
 logger = logging.getLogger("caudal.server")
 
@@ -76,7 +76,7 @@ class AuditLog(Collector):
 
     def ended(self, record: RequestRecord) -> None:
         """See `RecordSink`."""
-        if record.route in PROBES and record.status in (200, 503):  # in order, or loading
+        if is_probe(record):
             return
         facts = {"time": rfc3339(record.arrived_at), "request_id": record.id, **facts_of(record)}
         said = {name: value for name, value in facts.items() if value is not None}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caudal.server.errors import error_response
-from caudal.server.open_paths import OPEN_PATHS
+from caudal.server.open_paths import OPEN_PATHS, PROBES
 from caudal.server.proxies import TrustedProxies
 from caudal.server.quotas import quota_headers
 from caudal.server.tenancy import NOBODY, TENANT, tenant_of
@@ -61,7 +61,7 @@ class KeyAuth:
         self._app = app
         self._keys = keys
         self._quotas = quotas
-        self._open = OPEN_PATHS | {"/metrics"} if open_metrics else OPEN_PATHS
+        self._open = PROBES if open_metrics else OPEN_PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and TENANT not in scope:

@@ -12,10 +12,7 @@ from caudal.errors import LimitError
 from caudal.server.draining import Draining
 from caudal.server.errors import LIMIT_HEADER, error_response
 from caudal.server.limits import ServerLimits
-from caudal.server.open_paths import OPEN_PATHS
-
-_ALWAYS = OPEN_PATHS | {"/metrics"}
-"""Who watches the server watches it load, too."""
+from caudal.server.open_paths import PROBES
 
 BLOBS = "/api/blobs/"
 """Where files for the store are sent to."""
@@ -35,7 +32,7 @@ class ReadinessGate:
         self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _ALWAYS:
+        if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
         elif not self._is_ready():
             await _loading(scope)(scope, receive, send)

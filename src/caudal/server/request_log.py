@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from caudal.logs.formats import FIELDS, REQUEST
+from caudal.server.open_paths import PROBES
 from caudal.server.records import RequestRecord
 from caudal.service.words import shortened
 
@@ -14,9 +15,6 @@ logger = logging.getLogger("caudal.server")
 
 MAX_NAME = 128
 """Most characters of a name that a client has given something."""
-
-PROBES = frozenset(("/", "/health", "/ready", "/metrics"))
-"""Routes that are asked by what watches over the server, all the time, and not by people."""
 
 
 class RequestLog:
@@ -29,6 +27,11 @@ class RequestLog:
         if logger.isEnabledFor(level):
             more = {FIELDS: partial(facts_of, record), REQUEST: record.id}
             logger.log(level, "%s", _in_words(record), extra=more)
+
+
+def is_probe(record: RequestRecord) -> bool:
+    """Whether somebody has only looked whether the server is there, and it was, or is loading."""
+    return record.route in PROBES and record.status in (200, 503)
 
 
 def facts_of(record: RequestRecord) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from caudal.server.open_paths import OPEN_PATHS
+from caudal.server.paths import canonical_path
+
 AT_ONCE = 2
 """Requests that are begun in one turn of the loop, which takes some 20 µs; each takes up to a
 millisecond until it first waits."""
-
-URGENT = frozenset(("/health", "/ready", "/v1/health", "/ping", "/"))
-"""Who asks for these asks whether the server is there."""
 
 
 class Starter:
@@ -37,7 +37,7 @@ class Starter:
             cycle: The request and its answer.
             begin: Begins it; not called where its client has gone before.
         """
-        if cycle.scope["path"] in URGENT:
+        if canonical_path(cycle.scope["path"]) in OPEN_PATHS:  # whether the server is there
             begin()
         elif self._left and not self._waiting:
             self._left -= 1

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from caudal import __version__
 from caudal.errors import CaudalError
 from caudal.server.records import RequestRecord
-from caudal.server.request_log import PROBES
+from caudal.server.request_log import is_probe
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -61,7 +61,7 @@ class Traces:
 
     def ended(self, record: RequestRecord) -> None:
         """See `RecordSink`."""
-        if record.route in PROBES and record.status in (200, 503):
+        if is_probe(record):
             return
         trace = self._api
         span = self._tracer.start_span(
