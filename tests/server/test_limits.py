@@ -112,6 +112,16 @@ def test_a_prompt_that_is_too_long_in_anthropics_words(server: RunningServer) ->
     assert "> 30 maximum" in refused.json()["error"]["message"]
 
 
+def test_what_the_model_has_no_room_for_is_said_by_the_same_names() -> None:
+    with running_server(serve_fake(ScriptedExecutor())) as unlimited:
+        for limit, body in (
+            ("max_prompt_tokens", {"prompt": "x" * 5000}),
+            ("max_n", {"prompt": "x", "n": 100}),
+        ):
+            refused = unlimited.http.post("/v1/completions", json=body)
+            assert (refused.status_code, refused.headers["x-caudal-limit"]) == (400, limit)
+
+
 def test_too_many_answers_and_tokens(server: RunningServer) -> None:
     for path, body in (
         ("/v1/chat/completions", CHAT | {"n": 4}),

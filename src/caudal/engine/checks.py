@@ -5,7 +5,7 @@ from __future__ import annotations
 from caudal.backends.executor import SequenceStep, StepResult
 from caudal.engine.config import EngineConfig
 from caudal.engine.request import Generate, Request
-from caudal.errors import ContextOverflowError, ParameterError
+from caudal.errors import ContextOverflowError, OverLimitError, ParameterError
 from caudal.sampling_params import SamplingParams
 
 
@@ -15,7 +15,8 @@ def check_request(request: Request, config: EngineConfig, vocab_size: int) -> No
     Raises:
         ContextOverflowError: The prompt, or prompt and `min_tokens`, exceed `max_model_len`. An
             answer may ask for more tokens than there is room for: it ends where the context does.
-        ParameterError: A token id does not exist, `n` exceeds `max_num_seqs`, or a timeout or
+        OverLimitError: `n` exceeds `max_num_seqs`.
+        ParameterError: A token id does not exist, or a timeout or
             the weight is not a positive number; or the model can't generate.
     """
     prompt = request.prompt
@@ -80,10 +81,11 @@ def _check_params(params: SamplingParams, config: EngineConfig, vocab_size: int)
     if config.encoder:
         raise ParameterError("model", "This model makes embeddings; it can't generate text.")
     if params.n > config.max_num_seqs:
-        raise ParameterError(
+        raise OverLimitError(
             "n",
             f"n must not exceed the {config.max_num_seqs} sequences that this server runs at once, "
             f"but is {params.n}.",
+            "max_n",
         )
 
 

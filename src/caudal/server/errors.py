@@ -39,7 +39,6 @@ from caudal.errors import (
     ModelUnavailableError,
     OverLimitError,
     ParameterError,
-    PromptLimitError,
     QueueFullError,
     RequestFailedError,
     RequestTimeoutError,
@@ -204,12 +203,10 @@ class Failure(NamedTuple):
 def describe(error: CaudalError) -> Failure:
     """What an error comes to: the one place where that is decided."""
     match error:
-        case PromptLimitError():
+        case ContextOverflowError() | InputTooLongError():
             return Failure(400, error.param, "context_length_exceeded", "max_prompt_tokens")
         case OverLimitError():
             return Failure(400, error.param, limit=error.limit)
-        case ContextOverflowError() | InputTooLongError():
-            return Failure(400, error.param, "context_length_exceeded")
         case ParameterError() | BodyError():
             return Failure(400, error.param)
         case TemplateError():
