@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from caudal.configuration.settings import _Limits
+from caudal.configuration.server_settings import LimitsTable
 from caudal.errors import CaudalError, LimitError, QueueFullError, RequestTimeoutError
 from caudal.server.errors import caudal_error_response
 from caudal.server.limits import ServerLimits
@@ -189,5 +189,5 @@ def test_all_limits_are_documented() -> None:
     names = {each for each in said if isinstance(each, str)}
     assert {"max_waiting", "max_headers", "max_n", "max_bodies"} <= names
     assert names - documented == set()
-    table = {name.replace("_", "-") for name in _Limits.__annotations__ if name != "table"}
+    table = {name.replace("_", "-") for name in LimitsTable.__annotations__ if name != "table"}
     assert table - options - {"max-upload-size", "max-files-size"} == set()
