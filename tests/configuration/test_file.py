@@ -170,10 +170,11 @@ hash = "{HASH}"
 hash = "{HASH}"
 """
     with pytest.raises(ConfigurationError) as caught:
-        pieces_of(read(tmp_path, text))
+        pieces_of(read(tmp_path, text, root_path="llm"))
     said = str(caught.value)
     for words in (
         "line 2: allowed-host: 'http://x' is no host name",
+        "--root-path: must be a path that begins with /",
         "line 3: allow-origin: 'nope' is no origin",
         "line 18: it is the same key as that of 'a'",
         "line 5: tool-parser: must be one of auto",
@@ -182,7 +183,7 @@ hash = "{HASH}"
         "line 13: preferred-batch-size: preferred_batch_size goes with batching dynamic only.",
     ):
         assert said.count(words) == 1, (words, said)
-    assert len(said.splitlines()) == 7
+    assert len(said.splitlines()) == 8
     text = """\
 [[models]]
 model = "one"

@@ -46,6 +46,7 @@ class Pieces:
         routes: Names that lead to them.
         ollama: Where Ollama would listen, where that is to be the server's too.
         certificates: What connections are encrypted with; None: they aren't.
+        root_path: The path below which a proxy has the server; empty for none.
     """
 
     access: Access
@@ -57,6 +58,7 @@ class Pieces:
     routes: Routes
     ollama: OllamaHost | None
     certificates: Certificates | None
+    root_path: str
 
 
 def pieces_of(settings: EffectiveSettings) -> Pieces:
@@ -78,9 +80,11 @@ def pieces_of(settings: EffectiveSettings) -> Pieces:
         keys = configured_keys(settings)
         hosts = [settings.values.host, *([] if place is None else [place.host])]
         access = access_of(settings, hosts, keys)
-    certificates = None
+    certificates, root_path = None, ""
     with problems:
         certificates = certificates_of(settings)
+    with problems:
+        root_path = root_path_of(settings)
     with problems:
         routes = routes_of(settings)
     with problems:
@@ -101,6 +105,7 @@ def pieces_of(settings: EffectiveSettings) -> Pieces:
         routes=routes,
         ollama=place,
         certificates=certificates,
+        root_path=root_path,
     )
 
 

@@ -143,7 +143,7 @@ def run_server(
         traces=traces,
         certificates=certificates,
         log_prompts=given.log_prompts,
-        root_path=pieces.root_path_of(settings),
+        root_path=made.root_path,
         vllm_metrics=given.vllm_metrics,
         on_ready=lambda: on_ready(running),
     )

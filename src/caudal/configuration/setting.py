@@ -89,7 +89,7 @@ def read_size(text: str) -> int:
     try:
         return parse_size(text)
     except ParameterError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(str(error).removesuffix(".")) from error
 
 
 def read_duration(text: str) -> float:
