@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from caudal.batches.batch import Batch, Form
-from caudal.batches.disk import private_directory, synchronise, told_when_full
+from caudal.batches.disk import private_directory, told_when_full
 from caudal.batches.errors import NoRoomError, UnknownBatchError
 from caudal.batches.files import KEPT_SECONDS
-from caudal.store.disk import write_atomically
+from caudal.store.disk import synchronise_names, write_atomically
 
 MAX_BATCHES = 10_000
 
@@ -92,7 +92,7 @@ class BatchStore:
             except BaseException:
                 shutil.rmtree(place, ignore_errors=True)
                 raise
-            synchronise(self.directory)
+            synchronise_names(self.directory)
         with self._lock:
             self._batches[batch.id] = batch
 

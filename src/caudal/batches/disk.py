@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,12 +28,3 @@ def told_when_full() -> Iterator[None]:
         if error.errno in _FULL:
             raise NoRoomError("There is no space left on the server's disk.") from error
         raise
-
-
-def synchronise(directory: Path) -> None:
-    """Make new names in a directory survive a power failure."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

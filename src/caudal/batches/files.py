@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from caudal.batches.disk import private_directory, synchronise, told_when_full
+from caudal.batches.disk import private_directory, told_when_full
 from caudal.batches.errors import NoRoomError, UnknownFileError
 from caudal.store.disk import write_atomically
 
@@ -278,8 +278,8 @@ class FileStore:
         path = self._path(stored.id)
         part.replace(path)
         try:
+            # Which makes both names survive a power failure.
             write_atomically(path.with_suffix(".json"), msgspec.json.encode(stored), mode=0o600)
-            synchronise(self._directory)
         except OSError:
             if stored.id in self._files:  # of which this is the content now
                 self.take_room(-stored.size)

@@ -123,11 +123,16 @@ def write_atomically(
 def move_into_place(source: Path, destination: Path) -> None:
     """Rename a complete, synchronised file and make the new name survive a power failure."""
     source.replace(destination)
-    directory = os.open(destination.parent, os.O_RDONLY)
+    synchronise_names(destination.parent)
+
+
+def synchronise_names(directory: Path) -> None:
+    """Make new names in a directory survive a power failure."""
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)
 
 
 def read_file(path: Path, limit: int) -> bytes:
