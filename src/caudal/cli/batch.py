@@ -97,10 +97,9 @@ def batch(
     for path, option in ((files.output, "--output"), (files.errors, "--errors")):
         if path.exists() and not path.is_file():
             raise typer.BadParameter(f"{path} is no file", param_hint=option)
+        checked_output(path)
     if len({path.absolute() for path in (files.lines, files.output, files.errors)}) < 3:
         raise typer.BadParameter("FILE, --output and --errors must be three files")
-    for path in (files.output, files.errors):
-        checked_output(path)
     if files.output.exists() and not overwrite:
         raise typer.BadParameter(
             f"{files.output} is there already: name another, or say --overwrite",

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from caudal.bench.serving.answers import Answer
 from caudal.bench.serving.report import Phase, Report
+from caudal.bench.serving.slo import METRICS
 
 _DRAWS = 1000
 """Samples of the bootstrap."""
@@ -22,8 +23,6 @@ _WORK = 20_000_000
 """Values that all samples of a figure have together at most: fewer are drawn of large reports."""
 
 _FEWEST_DRAWS = 200
-
-_LATENCIES = ("ttft", "itl", "tpot", "e2e")
 
 _STATISTICS = ("mean", "p50", "p95", "p99")
 
@@ -99,7 +98,7 @@ def compare(phases: Sequence[Phase]) -> list[Row]:
     running again shows that.
     """
     rows = []
-    for metric in _LATENCIES:
+    for metric in METRICS:
         samples = [
             _latency_samples(phase.answers, metric, place) for place, phase in enumerate(phases)
         ]

@@ -14,7 +14,7 @@ from caudal.errors import ParameterError
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 
-_FORM = re.compile(r"(ttft|itl|tpot|e2e):(mean|max|p\d{1,2}(?:\.\d+)?):([\d.]+)(us|ms|s)")
+_FORM = re.compile(rf"({'|'.join(METRICS)}):(mean|max|p\d{{1,2}}(?:\.\d+)?):([\d.]+)(us|ms|s)")
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
