@@ -141,6 +141,7 @@ def test_reports_are_read_as_they_were_written(tmp_path: Path):
     assert price[0] == pytest.approx(1000 / phase.summary.output_rate)
     for content, words in (
         (b"{", "no report"),
+        (b'{"x": ' + b"[" * 9999, "no report"),
         (b'{"schema": "caudal-bench-serve/9"}', "caudal-bench-serve/9"),
         (b'{"schema": "caudal-bench-serve/1"}', "no report"),
     ):

@@ -246,7 +246,7 @@ class Report(msgspec.Struct, kw_only=True):
             schema = msgspec.json.decode(written, type=_Schema).schema
             if schema == SCHEMA:
                 return msgspec.json.decode(written, type=cls)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise ReportError(f"{path} is no report: {error}.") from error
         raise ReportError(f"{path} is a report of form {schema!r}; this version reads {SCHEMA!r}.")
 
