@@ -159,6 +159,9 @@ def test_the_command(tmp_path: Path):
     for path, each in zip(paths, (one, other), strict=True):
         path.write_bytes(each.to_json())
     assert differences([one, other]) == {"load.seed": ["1", "2"]}
+    cached = [msgspec.structs.replace(each, cached_tokens=5) for each in answers(2, count=60)]
+    again = report(cached, seed=1)
+    assert list(differences([one, again])) == ["prefix hits"]
     html = tmp_path / "c.html"
     words = ["bench", "compare", *map(str, paths), "--html", str(html)]
     shown = CliRunner().invoke(app, words)

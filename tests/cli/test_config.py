@@ -53,6 +53,8 @@ port = 1234
 api-key = { env = "OUR_KEY" }
 [scheduling]
 max-queue = 5
+[fleet]
+memory = "24GB"
 [[models]]
 model = "smollm2"
 names = ["chat", "small"]
@@ -66,6 +68,8 @@ gpt = "chat"
         str(file),
         "--host",
         "0.0.0.0",
+        "--drain-timeout",
+        "30.0",
         OUR_KEY="sesame",
         CAUDAL_MAX_QUEUE="7",
         CAUDAL_HOME=str(tmp_path),
@@ -81,7 +85,9 @@ gpt = "chat"
         rf"port +1234 +{file}, line 2",
         rf"api-key +\(a secret\) +{file}, line 3",
         "max-queue +7 +CAUDAL_MAX_QUEUE",
-        rf"chat: max-model-len +512 +{file}, line 9",
+        rf"chat: max-model-len +512 +{file}, line 11",
+        rf'memory +"24GiB" +{file}, line 7',
+        r"drain-timeout +30 +--drain-timeout",
     ):
         assert re.search(words, text), (words, text)
     assert "kv-type" not in text

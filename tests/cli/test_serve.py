@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from caudal.backends.backend import MemoryKinds, PagedKV
@@ -465,6 +466,24 @@ preload = false
     lost = CliRunner().invoke(app, ["serve", "--config", str(tmp_path / "lost.toml")])
     assert lost.exit_code == 1
     assert "lost.toml: can't be read: No such file" in lost.stderr
+
+
+def test_examples_in_help_stand_on_lines_of_their_own():
+    def commands(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                yield from commands(command, *path, name)
+            else:
+                yield (*path, name), command.help
+
+    found = list(commands(typer.main.get_command(app)))
+    assert len(found) > 20
+    for path, text in found:
+        shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200"}).stdout
+        lines = [line.strip() for line in shown.splitlines()]
+        examples = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
+        assert examples or path == ("list",), path
+        assert [line for line in examples if line.strip() not in lines] == []
 
 
 def test_help_loads_nothing_that_runs_models_or_servers():

@@ -105,6 +105,7 @@ api-key = { evn = "X" }
 [limits]
 max_conections = 1
 drain-timeout = "5"
+request-timeout = 5
 [scheduling]
 batching = "contionuous"
 max-num-seqs = true
@@ -121,26 +122,30 @@ models = [
     { modle = "x" },
 ]
 [fleeet]
+[key-defaults]
+rpm = 5
 """
     with pytest.raises(ConfigurationError) as caught:
         read(tmp_path, text)
     lines = str(caught.value).replace(f"{tmp_path}/caudal.toml, ", "").splitlines()
     expected = [
         "line 2: server.port: input should be less than or equal to 65535",
-        "line 3: there is no key server.max-connections; it belongs into [limits]",
+        "line 3: there is no key server.max-connections; it belongs in [limits]",
         "line 4: there is no key server.hots; did you mean host?",
         "line 5: there is no key server.api-key.evn; did you mean env?",
         "line 7: there is no key limits.max_conections; did you mean max_connections?",
         "line 8: limits.drain-timeout: input should be a valid number",
-        "line 10: scheduling.batching: input should be 'continuous', 'dynamic' or 'static'",
-        "line 11: scheduling.max-num-seqs: input should be a valid integer",
-        "line 14: models[0].keep-alive: must be a duration such as 5m",
-        "line 15: models[0].kv-memory: must be text like 2GiB, or a number",
-        "line 16: models[1].model is missing",
-        "line 18: keys.alice: a key isn't written as it is",
-        "line 21: routes.auto.models[0].model is missing",
-        "line 21: there is no key routes.auto.models[0].modle; did you mean model?",
-        "line 24: there is no key fleeet; did you mean fleet?",
+        "line 9: there is no key limits.request-timeout; it belongs in [scheduling]",
+        "line 11: scheduling.batching: input should be 'continuous', 'dynamic' or 'static'",
+        "line 12: scheduling.max-num-seqs: input should be a valid integer",
+        "line 15: models[0].keep-alive: must be a duration such as 5m",
+        "line 16: models[0].kv-memory: must be text like 2GiB, or a number",
+        "line 17: models[1].model is missing",
+        "line 19: keys.alice: a key isn't written as it is",
+        "line 22: routes.auto.models[0].model is missing",
+        "line 22: there is no key routes.auto.models[0].modle; did you mean model?",
+        "line 25: there is no key fleeet; did you mean fleet?",
+        "line 27: there is no key key-defaults.rpm; did you mean requests-per-minute?",
     ]
     assert len(lines) == len(expected)
     for line, words in zip(lines, expected, strict=True):

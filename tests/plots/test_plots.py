@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -44,6 +45,16 @@ PLOTS = {
         Y,
     ),
     "heat": heatmap("Heat", ["1", "2"], ["x"], [[1, None]], x_label="users", y_label="context"),
+    "long": heatmap(
+        "Heat", ["1"], ["x"], [[1]], x_label="users", y_label="tokens of each conversation"
+    ),
+    "near": line_plot(
+        "Lines",
+        [Curve(name="", points=[(2000, 0), (9000, 50)])],
+        Axis(label="tokens", log=True, format="{:,.0f}".format),
+        Y,
+        lines=[Line(name="23.6 GiB", at=23.6), Line(name="24 GiB", at=24)],
+    ),
     "nothing": line_plot("Nothing", [Curve(name="", points=[])], X, Y),
 }
 
@@ -98,6 +109,20 @@ def test_everything_is_drawn_inside(name: str):
         for r in root.iter("rect")
     ]
     assert numbers
+    words: dict[float, list[tuple[float, float]]] = {}
+    for each in root.iter("text"):
+        size = 6 * len(each.text or "")
+        before = {"start": 0.0, "middle": 0.5, "end": 1.0}[each.attrib["text-anchor"]] * size
+        if "transform" in each.attrib:  # upright
+            x, y = map(float, re.findall(r"[\d.]+", each.attrib["transform"])[:2])
+            numbers += [(x, y - size / 2), (x, y + size / 2)]
+        else:
+            x, y = float(each.attrib["x"]), float(each.attrib["y"])
+            words.setdefault(round(y / 8), []).append((x - before, x - before + size))
+    assert all(
+        end <= begin for row in words.values() for (_, end), (begin, _) in pairwise(sorted(row))
+    )
+    numbers += [(x, 0) for row in words.values() for ends in row for x in ends]
     assert all(0 <= x <= 720 and 0 <= y <= figure.height for x, y in numbers)
 
 

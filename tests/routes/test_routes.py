@@ -44,6 +44,7 @@ from caudal.tenants.keys import GivenKeys, Key, digest_of
 from caudal.tenants.ring import KeyRing
 from support.fake_launcher import FakeLauncher, FakeModel, offers
 from support.fake_model import ScriptedExecutor, changed, serve_fake
+from support.record_list import RecordList
 from support.running_server import running_models
 
 FILE = """
@@ -413,7 +414,8 @@ def test_all_apis_say_which_model_has_answered(routes: Routes) -> None:
         registry.add(model("large", "yes"))
         registry.add(model("other", "well"))
 
-    with running_models(RoutedModels(registry, routes), start) as server:
+    records = RecordList()
+    with running_models(RoutedModels(registry, routes), start, sinks=[records]) as server:
         chat: Any = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 32}
 
         def answer(path: str, header: Any = None, **fields: Any) -> tuple[Any, str | None]:
@@ -431,6 +433,12 @@ def test_all_apis_say_which_model_has_answered(routes: Routes) -> None:
         assert [
             header for _, header in (answer(chats, model="large"), answer(chats, model="again"))
         ] == [None, "large"]
+        ended = [records.next() for _ in range(3)]
+        assert [(each.asked_model, each.model) for each in ended] == [
+            ("careful", "large"),
+            ("large", "large"),
+            ("again", "large"),
+        ]
         long = [{"role": "user", "content": "é" * 220}]
         assert answer(chats, model="auto")[0]["model"] == "small"
         assert answer(chats, model="auto", messages=long)[0]["model"] == "other"

@@ -23,7 +23,8 @@ _MOST_SHOWN = 100
 
 def compare(
     reports: Annotated[
-        list[Path], typer.Argument(help="Reports that `caudal bench serve --json` wrote.")
+        list[Path],
+        typer.Argument(metavar="REPORT", help="Reports that `caudal bench serve --json` wrote."),
     ],
     html: Annotated[
         Path | None,
@@ -34,9 +35,13 @@ def compare(
 ) -> None:
     """Compare load tests: ratios to the first, what chance may do, and what differs in the setup.
 
+    Measure, change something, send the same load again, and compare:
+
         caudal bench serve http://127.0.0.1:8000 --json before.json
         caudal bench serve http://127.0.0.1:8000 --json after.json --replay before.json
         caudal bench compare before.json after.json --html comparison.html
+
+    Start the server anew before the second: it would have the prompts of the first in its cache.
 
     In brackets is what chance may do, 95 % of the time, if requests are drawn anew from those there
     were. What all requests of a run had in common isn't in it: run again to see that.

@@ -29,7 +29,7 @@ def serve(
         str | None,
         typer.Argument(
             help="The server's name for the model.  [default: its first that generates]",
-            metavar="[MODEL]",
+            metavar="MODEL",
         ),
     ] = None,
     workload: Annotated[

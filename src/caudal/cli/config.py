@@ -27,6 +27,8 @@ def example() -> None:
     A beginning for one of your own:
 
         caudal config example > caudal.toml
+
+    `caudal config check` says whether it can be used.
     """
     from caudal.configuration.example import example as text
 
@@ -37,7 +39,12 @@ def check(
     context: typer.Context,
     file: Annotated[
         Path | None,
-        typer.Argument(envvar="CAUDAL_CONFIG", help="A configuration file.", show_default=False),
+        typer.Argument(
+            metavar="FILE",
+            envvar="CAUDAL_CONFIG",
+            help="A configuration file.",
+            show_default=False,
+        ),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Show settings that have their defaults, too.")
@@ -97,7 +104,7 @@ def _settings(effective: EffectiveSettings, *, every: bool) -> list[str]:
     """Settings, and where each comes from."""
     from caudal.configuration.effective import key_of
     from caudal.configuration.example import toml
-    from caudal.configuration.setting import setting_of
+    from caudal.configuration.setting import SIZE, setting_of
     from caudal.configuration.settings import settings_fields
 
     rows: list[tuple[str, str, str]] = []
@@ -108,6 +115,8 @@ def _settings(effective: EffectiveSettings, *, every: bool) -> list[str]:
             shown = "(a secret)"
         elif value is None:
             shown = f"({about.default or 'none'})"
+        elif about.notation is SIZE and isinstance(value, int):
+            shown = toml(_size(value))
         else:
             shown = toml(value)
         rows.append((prefix + key_of(name), shown, place))
@@ -127,6 +136,14 @@ def _settings(effective: EffectiveSettings, *, every: bool) -> list[str]:
     first = max(len(name) for name, _, _ in rows)
     second = min(40, max(len(value) for _, value, _ in rows))
     return [f"  {name:<{first}}  {value:<{second}}  {place}" for name, value, place in rows]
+
+
+def _size(value: int) -> str | int:
+    """Bytes as they may be written in the file."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if value and value % 1024**power == 0:
+            return f"{value // 1024**power}{unit}"
+    return value
 
 
 app.command()(with_settings(check, without=("model",)))

@@ -186,7 +186,15 @@ def add(
 
 @app.command("list")
 def list_keys(file: KeysFile = None) -> None:
-    """Show the keys of a file: what they are called, may do, and when they end."""
+    """Show the keys of a file: what they are called, may do, and when they end.
+
+    For example:
+
+        caudal keys list
+        caudal keys list --file /etc/caudal/keys.toml
+
+    Keys themselves aren't in it: it has only their hashes.
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -213,7 +221,14 @@ def list_keys(file: KeysFile = None) -> None:
 
 @app.command()
 def revoke(name: Name, file: KeysFile = None) -> None:
-    """Take a key away. What runs for it on servers ends within a second."""
+    """Take a key away. What runs for it on servers ends within a second.
+
+    For example:
+
+        caudal keys revoke alice
+
+    To exchange a key, revoke it and add another of the same name, which then has what was its own.
+    """
     from caudal.tenants.key_editing import default_key_file, revoke_key
 
     path = file or default_key_file()

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 def launch(
     agent: Annotated[
         str | None,
-        typer.Argument(metavar="[AGENT]", help="Which; without one, the list.", show_default=False),
+        typer.Argument(metavar="AGENT", help="Which; without one, the list.", show_default=False),
     ] = None,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- ARGUMENT...]", help="For the agent.", show_default=False),
+        typer.Argument(metavar="-- ARGUMENT", help="For the agent.", show_default=False),
     ] = None,
     model: Annotated[
         str | None,

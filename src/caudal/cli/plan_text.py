@@ -118,7 +118,7 @@ def speed_lines(report: Report) -> Iterator[str]:
     yield (
         f"  {binary(speed.weights)} of weights and {binary(speed.sequences)} of keys, values and "
         f"states are read for a token {_for_users(demand.users)}, at "
-        f"{machine.bandwidth / 1e9:.3g} GB/s ({how})"
+        f"{_rate(machine.bandwidth / 1e9)} GB/s ({how})"
     )
     if speed.prefill is None:
         yield "  Prompts are bounded by arithmetic, which isn't measured here: caudal bench engine"

@@ -20,6 +20,8 @@ def ps(
 
         caudal ps
         caudal ps --url http://127.0.0.1:8001
+
+    `caudal list --url URL` shows what else the server has.
     """
     answer = ask_server(url, api_key, "GET", "/ps", has="memory_used")
     if as_json:
@@ -63,6 +65,10 @@ def stop(
     api_key: ApiKey = None,
 ) -> None:
     """Unload a model of a running server, once what runs on it has ended.
+
+    For example:
+
+        caudal stop smollm2
 
     The next request for it loads it again.
     """

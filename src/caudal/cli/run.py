@@ -28,6 +28,7 @@ def run(
     prompt: Annotated[
         str | None,
         typer.Argument(
+            metavar="PROMPT",
             help="What to ask. Without it, a chat begins. Text piped in is added to it.",
             show_default=False,
         ),

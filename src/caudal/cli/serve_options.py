@@ -45,7 +45,7 @@ def setting_option(name: str, *, noted: str | None = None, envvar: str | None = 
     if about.notation is not None:
         options |= {"parser": _parser(about.notation.read), "metavar": about.notation.name}
     if name == "model":
-        return typer.Argument(**(options | {"metavar": "[MODEL]..."}))
+        return typer.Argument(**(options | {"metavar": "MODEL"}))
     flags = [about.flag] if about.flag else ["--" + name.replace("_", "-")]
     panel = inspect.getdoc(table_of(name)).rstrip(".")  # type: ignore[union-attr]
     return typer.Option(

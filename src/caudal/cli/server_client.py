@@ -110,6 +110,11 @@ def ask_server(
         response = httpx2.request(method, base + path, json=body, headers=headers, timeout=None)
         answer = response.json()
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise ServerError(
+                f"the certificate of {base} isn't trusted here; SSL_CERT_FILE=FILE names its "
+                f"authority, or a certificate that it has signed itself: {error}"
+            ) from error
         raise NoServerError(f"there is no server at {base}: {error}") from error
     except ValueError as error:
         raise ServerError(_stranger(base)) from error

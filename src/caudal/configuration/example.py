@@ -144,5 +144,5 @@ def toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, float):
-        return "inf" if value == float("inf") else repr(value)
+        return "inf" if value == float("inf") else repr(value).removesuffix(".0")
     return str(value) if isinstance(value, int) else json.dumps(str(value), ensure_ascii=False)

@@ -126,7 +126,8 @@ def _weights(figures: ModelFigures) -> str:
     parts = [figures.quantisation] if figures.quantisation else []
     if figures.parameters and figures.obstacle is None:
         bits = 8 * figures.weights / figures.parameters
-        parts.insert(0, f"{figures.parameters:,} × {bits:.3g} bits")
+        each = f"{bits:.3g} bits"
+        parts = [f"{figures.parameters:,} × {each}", *(part for part in parts if part != each)]
     if figures.workspace is not None:
         parts.append("as kernels read them")
     if figures.file_bytes is not None and figures.obstacle is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -29,6 +29,10 @@ _MOST_DOTS = 60
 """Up to so many points each has a dot, which says its values when it is pointed at."""
 
 _MOST_ROWS = 60
+
+_NAME_HEIGHT = 14.0
+_LETTER = 6.8
+"""About the width of a letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +161,7 @@ def _figure(
     drawn: Sequence[str],
     table: Table | None,
 ) -> Figure:
-    marks = "".join(_mark(line, *scales) for line in lines)
+    marks = "".join(_marks(lines, *scales))
     return Figure(
         title=title,
         note=note,
@@ -203,14 +207,20 @@ def _dots(number: int, curve: Curve, x: Axis, y: Axis, x_scale: Scale, y_scale: 
     )
 
 
-def _mark(line: Line, x_scale: Scale, y_scale: Scale) -> str:
-    if line.upright:
-        at = x_scale(line.at)
-        ends, words = [(at, TOP), (at, BOTTOM)], label(at - 5, TOP + 10, line.name, "end")
-    else:
-        at = y_scale(line.at)
-        ends, words = [(LEFT, at), (RIGHT, at)], label(RIGHT, at - 5, line.name, "end")
-    return element("path", d=path(ends), class_="mark") + words
+def _marks(lines: Sequence[Line], x_scale: Scale, y_scale: Scale) -> Iterator[str]:
+    """Lines across, with names that don't lie on each other."""
+    named: list[tuple[float, float]] = []  # how high a name is, and where it begins
+    for line in lines:
+        if line.upright:
+            at = x_scale(line.at)
+            ends, words = [(at, TOP), (at, BOTTOM)], label(at - 5, TOP + 10, line.name, "end")
+        else:
+            at = y_scale(line.at)
+            near = [begin for height, begin in named if abs(height - at) < _NAME_HEIGHT]
+            right = min(near, default=RIGHT)
+            named.append((at, right - _LETTER * (len(line.name) + 1)))
+            ends, words = [(LEFT, at), (RIGHT, at)], label(right, at - 5, line.name, "end")
+        yield element("path", d=path(ends), class_="mark") + words
 
 
 def _table(curves: Sequence[Curve], x: Axis, y: Axis) -> Table:

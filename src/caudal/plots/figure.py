@@ -10,7 +10,7 @@ from caudal.plots.svg import element, path, text
 from caudal.plots.table import Table
 
 WIDTH, HEIGHT = 720.0, 340.0
-LEFT, RIGHT, TOP, BOTTOM = 62.0, 704.0, 14.0, 292.0
+LEFT, RIGHT, TOP, BOTTOM = 62.0, 694.0, 14.0, 292.0
 """Where the area between the axes is; it looks the same in all plots of a page."""
 
 COLORS = 8

@@ -58,11 +58,12 @@ def heatmap(
     top = 44.0
     width = (RIGHT - left) / max(1, len(columns))
     bottom = top + _ROW * len(rows)
-    upright = f"translate(13 {(top + bottom) / 2:g}) rotate(-90)"
-    parts = [
-        label((left + RIGHT) / 2, 14, x_label, "middle"),
-        element("text", text(y_label), text_anchor="middle", transform=upright),
-    ]
+    if _LETTER * len(y_label) < bottom:
+        upright = f"translate(13 {bottom / 2:g}) rotate(-90)"
+        beside = element("text", text(y_label), text_anchor="middle", transform=upright)
+    else:  # longer than the rows are high
+        beside = label(0, 14, y_label, "start")
+    parts = [label((left + RIGHT) / 2, 14, x_label, "middle"), beside]
     parts += [
         label(left + (place + 0.5) * width, top - 8, name, "middle")
         for place, name in enumerate(columns)

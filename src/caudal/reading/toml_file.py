@@ -189,7 +189,7 @@ def _reason(error: Any, location: Location, kind: type[TomlTable]) -> str:
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"{name} must be a table"
         case _:
-            message: str = error["msg"].removeprefix("Value error, ")
+            message: str = error["msg"].removeprefix("Value error, ").removesuffix(".")
             return f"{name}: {message[:1].lower()}{message[1:]}" if name else message
 
 
@@ -197,12 +197,13 @@ def _hint(name: str, table: Location, kind: type[TomlTable]) -> str:
     """What may be meant by a key that there isn't: one of its table, or another table's."""
     fields = dict(_fields(kind))
     tables = tuple("*" if isinstance(part, int) else canonical(part) for part in table)
-    here = sorted(field[-1] for field in fields if _matches(field[:-1], tables))
-    if near := get_close_matches(canonical(name), here, 1):
-        return f"; did you mean {_spelled(near[0], name)}?"
     for field in fields:
         if field[-1] == canonical(name) and len(field) > 1 and "*" not in field:
-            return f"; it belongs into [{dotted([_spelled(part, name) for part in field[:-1]])}]"
+            return f"; it belongs in [{dotted([_spelled(part, name) for part in field[:-1]])}]"
+    here = sorted(field[-1] for field in fields if _matches(field[:-1], tables))
+    initials = [field for field in here if _initials(field) == name]
+    if near := initials or get_close_matches(canonical(name), here, 1):
+        return f"; did you mean {_spelled(near[0], name)}?"
     if (meant := closest(name, frozenset(field[-1] for field in fields))) is not None:
         return f"; did you mean {_spelled(meant, name)}?"
     return ""
@@ -210,7 +211,12 @@ def _hint(name: str, table: Location, kind: type[TomlTable]) -> str:
 
 def _spelled(field: str, like: str) -> str:
     """A field's name, as somebody writes who writes another so."""
-    return field.replace("_", "-") if "-" in like else field
+    return field if "_" in like else field.replace("_", "-")
+
+
+def _initials(field: str) -> str:
+    """What options are called that say the same in short: rpm."""
+    return "".join(part[:1] for part in field.split("_"))
 
 
 def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:

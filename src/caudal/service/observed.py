@@ -155,7 +155,11 @@ class ObservedService(ForwardingService):
         self._log_prompts = log_prompts
         self._target = found.service
         self._record = record
-        record.model = found.name
+        self._note_model(record)
+
+    def _note_model(self, record: WorkRecord) -> None:
+        """Which model answers, whatever name led to it."""
+        record.model = self._found.model or self._found.name
 
     @property
     def target(self) -> Service:
@@ -167,7 +171,7 @@ class ObservedService(ForwardingService):
         log = self._begin("chat", work)
         self._record.params = work.params
         chat = await self._target.chat(work, context)
-        self._record.model = self._found.name
+        self._note_model(self._record)
         return _ObservedChat(chat, work.params.n, self._record, log)
 
     async def complete(
@@ -177,7 +181,7 @@ class ObservedService(ForwardingService):
         log = self._begin("text_completion", work)
         self._record.params = work.params
         texts = await self._target.complete(work, context)
-        self._record.model = self._found.name
+        self._note_model(self._record)
         return [
             _ObservedText(
                 text, work.params.n, self._record, log and AnswerLog(), is_first=not place

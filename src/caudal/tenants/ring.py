@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import hmac
 import logging
 import time
@@ -91,13 +92,16 @@ class KeyRing:
             return
         self._look_at = clock + LOOK_SECONDS
         if any(source.changed() for source in self._sources):
-            try:
-                self.reload()
-            except ConfigurationError as error:
-                logger.error("The keys stay as they were: %s", error)
-            else:
-                logger.info("Keys have changed; good are now: %s", ", ".join(self.names) or "none")
+            contextvars.Context().run(self._follow)  # of no request in particular, as logs have it
         self._drop_expired()
+
+    def _follow(self) -> None:
+        try:
+            self.reload()
+        except ConfigurationError as error:
+            logger.error("The keys stay as they were: %s", error)
+        else:
+            logger.info("Keys have changed; good are now: %s", ", ".join(self.names) or "none")
 
     def reload(self) -> None:
         """Read all sources again.

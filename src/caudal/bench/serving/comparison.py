@@ -239,6 +239,9 @@ def _seed(name: str, place: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{name} {place}".encode()).digest()[:8], "little")
 
 
+_SAME_HITS = 0.02
+"""By how much shares of prompts that came from the cache may differ without its being said."""
+
 _BYSIDE = ("created", "command", "status", "internal_states", "load_average")
 """What differs from run to run and explains nothing."""
 
@@ -259,6 +262,10 @@ def differences(reports: Sequence[Report]) -> dict[str, list[str]]:
     setups = [setup(report) for report in reports]
     names = dict.fromkeys(name for each in setups for name in each)
     found = {name: [each.get(name, "") for each in setups] for name in names}
+    hits = [report.main_phase().summary.hit_rate for report in reports]
+    if max(known := [each or 0.0 for each in hits]) - min(known) > _SAME_HITS:
+        # The same prompts again are known to a server that has run on.
+        found["prefix hits"] = ["unknown" if each is None else f"{each:.0%}" for each in hits]
     return {
         name: values
         for name, values in found.items()
