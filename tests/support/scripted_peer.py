@@ -65,7 +65,7 @@ def scripted_peer(
         Route("/metrics", peer.measured),
     ]
     sock = listen("127.0.0.1", 0)
-    uvicorn_server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="error"))
+    uvicorn_server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_config=None))
     thread = threading.Thread(target=uvicorn_server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     try:
