@@ -123,6 +123,10 @@ def test_speed_is_what_is_read_over_bandwidth() -> None:
     assert computed.prefill == pytest.approx(1e12 / (2 * 8_030_261_248))
     few = planner(replace(LLAMA_8B, active=3_000_000_000))
     assert expected_speed(few, Demand(context=8192), machine).weights == 6_000_000_000
+    # A layer has 4 KiB of a token; of windows only what they see is read, states are written, too.
+    other = planner(replace(LLAMA_8B, window=1024, window_layers=24, state_bytes=75 * MIB))
+    read = expected_speed(other, Demand(context=8192, users=2), machine).sequences
+    assert read == 2 * (8 * 4 * KIB * 8192 + 24 * 4 * KIB * 1024 + 2 * 75 * MIB)
 
 
 KINDS = {
