@@ -27,7 +27,7 @@ from caudal.server.tenancy import tenant_of
 from caudal.server.tenant_models import TenantModels
 from caudal.server.waiting_for_models import models_of
 from caudal.service.adapted import AdaptedService
-from caudal.service.context import RequestContext
+from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.models import Found, Lease, Models
 from caudal.service.naming import FieldNames
 from caudal.service.observed import ObservedService
@@ -201,6 +201,7 @@ async def queried_model(request: Request) -> Service:
         return loaded
     if not autoload:
         raise ModelUnavailableError(name or "", "isn't loaded")
-    found = await run_until_disconnect(request, models.resolve(name))
+    context = tenant_of(request.scope).applied(NO_CONTEXT)  # it waits among the tenant's own
+    found = await run_until_disconnect(request, models.resolve(name, context=context))
     models_of(request.scope).keep(found)
     return found.service

@@ -69,8 +69,7 @@ class KeyRing:
         held = self._find(presented)
         if held is None:
             # It may have been added just now; whoever has added it has begun to use it.
-            self._look_at = 0.0
-            self.look()
+            self._follow_changes()
             held = self._find(presented)
         return None if held is None else held.tenant
 
@@ -91,9 +90,12 @@ class KeyRing:
         if clock < self._look_at:
             return
         self._look_at = clock + LOOK_SECONDS
+        self._follow_changes()
+        self._drop_expired()
+
+    def _follow_changes(self) -> None:
         if any(source.changed() for source in self._sources):
             contextvars.Context().run(self._follow)  # of no request in particular, as logs have it
-        self._drop_expired()
 
     def _follow(self) -> None:
         try:
