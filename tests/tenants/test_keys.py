@@ -218,3 +218,16 @@ def test_a_file_that_is_written_in_its_place_takes_no_key_from_anybody(tmp_path:
     rests()
     assert ring.lookup(b"3") is not None
     assert ring.names == ["carol"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_files_that_are_moved_there_one_after_another_are_read_at_once(tmp_path: Path):
+    """File systems give the number of a file that is gone to the next one."""
+    file = tmp_path / "keys.toml"
+    write(file, table("a", "0"))
+    ring = KeyRing([KeyFile(file)])
+    for number in range(1, 20):
+        write(file, table("a", str(number)))
+        write(file, table("a", str(number)) + "\n" * number)
+        assert ring.lookup(str(number).encode()) is not None
+        assert ring.lookup(str(number - 1).encode()) is None

@@ -11,6 +11,8 @@ expires = 2027-06-30T00:00:00Z
 
 from __future__ import annotations
 
+import io
+import os
 import time
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -178,6 +180,7 @@ class KeyFile(KeySource):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._before = self._seen = _State()
+        self._held: io.FileIO | None = None
 
     def changed(self) -> bool:
         """Whether it is another one since it was read or asked about.
@@ -205,3 +208,16 @@ class KeyFile(KeySource):
     def _note(self, state: _State) -> None:
         if state != self._seen:
             self._before, self._seen = self._seen, state
+            self._held = _held(self.path)
+
+
+def _held(path: Path) -> io.FileIO | None:
+    """A file kept open, so that no other one gets its number; None where it can't be."""
+
+    def without_waiting(name: str, flags: int) -> int:  # for whoever writes to a pipe
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    try:
+        return io.FileIO(path, opener=without_waiting)
+    except OSError:
+        return None
