@@ -40,7 +40,7 @@ def setting_option(name: str, *, noted: str | None = None, envvar: str | None = 
     options: dict[str, Any] = {
         "help": "  ".join([about.text, *notes]),
         "show_default": a_field.default not in (None, ()),
-        "metavar": about.placeholder,
+        "metavar": about.metavar,
     }
     if about.notation is not None:
         options |= {"parser": _parser(about.notation.read), "metavar": about.notation.name}

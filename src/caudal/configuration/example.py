@@ -134,7 +134,7 @@ def _written(name: str, a_field: Field[Any]) -> str:
     for each, instead in examples:
         if each in kinds:
             return toml(instead)
-    return toml(about.placeholder or "WORD")
+    return toml(about.metavar or "WORD")
 
 
 def toml(value: Any) -> str:

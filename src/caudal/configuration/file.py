@@ -93,7 +93,7 @@ class _Reading:
         if isinstance(value, list):
             return tuple(value)
         a_field = settings_fields()[name]
-        if setting_of(a_field).placeholder == "FILE" and value != "-":
+        if setting_of(a_field).is_path and value != "-":
             path = self._folder / Path(value).expanduser()
             return path if "Path" in str(a_field.type) else str(path)
         return value

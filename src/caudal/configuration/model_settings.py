@@ -62,7 +62,7 @@ class FleetTable:
     alias: tuple[str, ...] = setting(
         (),
         "Another name that requests may use for a model; repeat it for more.",
-        placeholder="NAME=MODEL",
+        metavar="NAME=MODEL",
         in_file=False,
         live=True,
     )
@@ -70,7 +70,8 @@ class FleetTable:
         None,
         "A TOML file of aliases, and of names that lead to one of several models by rule: "
         "docs/many-models.md.",
-        placeholder="FILE",
+        metavar="FILE",
+        is_path=True,
         live=True,
     )
 
@@ -86,13 +87,13 @@ class AnswersTable:
         "auto",
         "How the model writes tool calls: hermes, llama3_json, pythonic, mistral, deepseek_v3, "
         "openai …; `auto` goes by its chat template, `none` leaves them in the text.",
-        placeholder="NAME",
+        metavar="NAME",
     )
     reasoning_parser: str = setting(
         "auto",
         "How the model marks its reasoning: think, mistral, granite, openai …; `auto` goes by its "
         "chat template, `none` leaves it in the text.",
-        placeholder="NAME",
+        metavar="NAME",
     )
 
 
@@ -107,7 +108,7 @@ class LoadingTable:
         (),
         "An adapter (LoRA), a GGUF file or a folder of PEFT's, and the name that requests use for "
         "it as their `model`; repeat it for more.",
-        placeholder="NAME=PATH",
+        metavar="NAME=PATH",
         in_file=False,
     )
     max_model_len: int | None = setting(
@@ -122,7 +123,8 @@ class LoadingTable:
         None,
         "A template, Jinja's or Go's as in Ollama's packages, that turns conversations into "
         "prompts, to be used instead of the model's own.",
-        placeholder="FILE",
+        metavar="FILE",
+        is_path=True,
     )
     generation_config: Literal["auto", "none"] = setting(
         "auto",
@@ -195,7 +197,7 @@ class SchedulingTable:
         None,
         "Waiting that improves a request's `priority` by one, so that nobody starves.",
         _engine("ageing"),
-        placeholder="SECONDS",
+        metavar="SECONDS",
     )
     batching: config.Batching = setting(
         "continuous",
@@ -214,7 +216,7 @@ class SchedulingTable:
         _engine("max_queue_delay"),
         least=0,
         most=config.MOST_DELAY,
-        placeholder="SECONDS",
+        metavar="SECONDS",
     )
     max_queue: int | None = setting(
         None,
@@ -229,14 +231,14 @@ class SchedulingTable:
         "Give up a request whose answer has not begun after so long, unless it sets a "
         "`first_token_timeout` of its own.",
         "never",
-        placeholder="SECONDS",
+        metavar="SECONDS",
     )
     request_timeout: float | None = setting(
         None,
         "Give up a request whose answer is not complete after so long, unless it sets a `timeout` "
         "of its own.",
         "never",
-        placeholder="SECONDS",
+        metavar="SECONDS",
     )
     embedding_batch_size: int | None = setting(
         None,
@@ -250,5 +252,5 @@ class SchedulingTable:
         _engine("embedding_queue_delay"),
         least=0,
         most=config.MOST_DELAY,
-        placeholder="SECONDS",
+        metavar="SECONDS",
     )

@@ -44,7 +44,8 @@ class ServerTable:
         "followed while the server runs. CAUDAL_API_KEYS has keys themselves, between commas.",
         variables=("CAUDAL_API_KEYS_FILE",),
         read_variable=Path,
-        placeholder="FILE",
+        metavar="FILE",
+        is_path=True,
     )
     open_metrics: bool = setting(
         False,
@@ -55,37 +56,43 @@ class ServerTable:
         "A proxy that is believed when it says whom a request comes from (X-Forwarded-For, "
         "X-Forwarded-Proto, Forwarded); repeat it for more.",
         "none",
-        placeholder="ADDRESS|NETWORK",
+        metavar="ADDRESS|NETWORK",
     )
     root_path: str = setting(
         "",
         "The path below which a proxy has the server, which it strips: /llm, say.",
         "none",
-        placeholder="PATH",
+        metavar="PATH",
     )
     ssl_certfile: Path | None = setting(
         None,
         "Speak HTTPS, with the certificate in this file (PEM), and behind it those that lead to "
         "its authority. SIGHUP reads it anew.",
         "none: plain HTTP",
-        placeholder="FILE",
+        metavar="FILE",
+        is_path=True,
     )
     ssl_keyfile: Path | None = setting(
-        None, "The certificate's key (PEM).", "in the certificate's file", placeholder="FILE"
+        None,
+        "The certificate's key (PEM).",
+        "in the certificate's file",
+        metavar="FILE",
+        is_path=True,
     )
     ssl_keyfile_password: str | None = setting(
         None,
         "What the key is encrypted with.",
         variables=("CAUDAL_SSL_KEYFILE_PASSWORD",),
         exact=True,
-        placeholder="WORD",
+        metavar="WORD",
         secret=True,
     )
     ssl_ca_certs: Path | None = setting(
         None,
         "Clients must have a certificate that one of the authorities in this file has signed.",
         "clients need none",
-        placeholder="FILE",
+        metavar="FILE",
+        is_path=True,
     )
     strict_fields: bool = setting(
         False,
@@ -102,14 +109,14 @@ class ServerTable:
         (),
         "Host name that requests may be for, besides this machine's own; repeat it for more. Of no "
         "account with --api-key.",
-        placeholder="NAME",
+        metavar="NAME",
     )
     allow_origin: tuple[str, ...] = setting(
         (),
         "Web pages that may use the server from a browser, e.g. http://localhost:3000; `*` for "
         "all. Repeat it for more.",
         "none",
-        placeholder="ORIGIN",
+        metavar="ORIGIN",
     )
     vllm_metrics: bool = setting(
         False,
@@ -156,7 +163,7 @@ class LimitsTable:
     header_timeout: float = setting(
         ServerLimits.header_seconds,
         "How long a request's line and headers may take to come.",
-        placeholder="SECONDS",
+        metavar="SECONDS",
         least=0.1,
         most=86400,
         live=True,
@@ -164,7 +171,7 @@ class LimitsTable:
     body_timeout: float = setting(
         ServerLimits.body_seconds,
         "How long a request's body may pause.",
-        placeholder="SECONDS",
+        metavar="SECONDS",
         least=0.1,
         most=86400,
         live=True,
@@ -173,7 +180,7 @@ class LimitsTable:
         ServerLimits.unread_seconds,
         "How long an answer may wait for its reader; then the connection is closed, and the "
         "request given up.",
-        placeholder="SECONDS",
+        metavar="SECONDS",
         least=0.1,
         most=86400,
         live=True,
@@ -210,7 +217,7 @@ class LimitsTable:
         ServerLimits.notice_seconds,
         "How long requests are still taken after SIGTERM, while /ready says 503 already: until "
         "load balancers have noticed.",
-        placeholder="SECONDS",
+        metavar="SECONDS",
         least=0,
         most=86400,
         live=True,
@@ -219,7 +226,7 @@ class LimitsTable:
         ServerLimits.drain_seconds,
         "How long running answers may go on once the server is told to stop; a second signal ends "
         "them at once.",
-        placeholder="SECONDS",
+        metavar="SECONDS",
         least=0,
         most=86400,
         live=True,
@@ -246,14 +253,15 @@ class LogsTable:
         "A file to append a line of JSON to for each request: who asked which model when, and what "
         "it took, without any content. `-` for the standard output. SIGHUP opens it anew.",
         "none",
-        placeholder="FILE",
+        metavar="FILE",
+        is_path=True,
     )
     otlp_endpoint: str | None = setting(
         None,
         "An OpenTelemetry collector to send a span of each request to, such as "
         "http://127.0.0.1:4318; OTEL_... variables are heeded. Needs caudal[otel].",
         "what OTEL_EXPORTER_OTLP_ENDPOINT says, else none",
-        placeholder="URL",
+        metavar="URL",
     )
 
 

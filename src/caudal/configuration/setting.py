@@ -35,7 +35,8 @@ class Setting:
         text: What it does, for the help and for who reads configuration files.
         default: What holds where nobody says anything, in words; None where the value says it.
         notation: How it is written; None for how its type is.
-        placeholder: What stands for its value in the help; None for its type's name.
+        metavar: What stands for its value in the help; None for its type's name.
+        is_path: It is a path; one in a configuration file begins from that file's folder.
         least: The smallest value.
         most: The largest.
         variables: What says it in the environment, the one that goes before the others first.
@@ -51,7 +52,8 @@ class Setting:
     text: str
     default: str | None = None
     notation: Notation | None = None
-    placeholder: str | None = None
+    metavar: str | None = None
+    is_path: bool = False
     least: float | None = None
     most: float | None = None
     variables: Sequence[str] = ()
