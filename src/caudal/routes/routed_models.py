@@ -13,6 +13,7 @@ from caudal.routes.cascade import UNAVAILABLE, CascadeService
 from caudal.routes.rules import Alias, Candidate, Cascade, Choice, Routes
 from caudal.service.asking import NOBODY, Asking
 from caudal.service.context import NO_CONTEXT, RequestContext
+from caudal.service.forwarding_models import ForwardingModels
 from caudal.service.models import Found, Models, ModelStatus
 from caudal.service.service import Service
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("caudal.routes")
 
 
-class RoutedModels(Models):
+class RoutedModels(ForwardingModels):
     """Models, and names that lead to them.
 
     Args:
@@ -32,7 +33,7 @@ class RoutedModels(Models):
     """
 
     def __init__(self, models: Models, routes: Routes, asking: Asking = NOBODY) -> None:
-        self._models = models
+        super().__init__(models)
         self._routes = routes
         self._asking = asking
 
@@ -64,36 +65,6 @@ class RoutedModels(Models):
         return True
 
     # What there is
-
-    @property
-    def ready(self) -> bool:
-        """See `Models`."""
-        return self._models.ready
-
-    @property
-    def healthy(self) -> bool:
-        """See `Models`."""
-        return self._models.healthy
-
-    @property
-    def services(self) -> Sequence[Service]:
-        """See `Models`."""
-        return self._models.services
-
-    @property
-    def memory(self) -> int | None:
-        """See `Models`."""
-        return self._models.memory
-
-    @property
-    def room(self) -> int | None:
-        """See `Models`."""
-        return self._models.room
-
-    @property
-    def serves_one(self) -> bool:
-        """See `Models`."""
-        return self._models.serves_one
 
     async def statuses(self) -> Sequence[ModelStatus]:
         """See `Models`; aliases are names of their models, and routes stand behind these."""
@@ -223,10 +194,6 @@ class RoutedModels(Models):
             names = ", ".join(route.targets)
             raise ParameterError("model", f"model: {name!r} is a route; name one of {names}.")
         return end
-
-    async def shutdown(self) -> None:
-        """See `Models`."""
-        await self._models.shutdown()
 
 
 async def _first(

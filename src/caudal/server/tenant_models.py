@@ -10,6 +10,7 @@ from caudal.errors import CaudalError, ParameterError, UnknownModelError
 from caudal.service.asking import Asking
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.forwarding import ForwardingService
+from caudal.service.forwarding_models import ForwardingModels
 from caudal.service.info import AdapterInfo
 from caudal.service.models import Found, Models, ModelStatus
 from caudal.service.service import Service
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from caudal.models.program import Task
 
 
-class TenantModels(Models):
+class TenantModels(ForwardingModels):
     """Models, without those that are kept from a tenant.
 
     A model is there if one of its own names is allowed, and then under all of its names. An alias,
@@ -31,7 +32,7 @@ class TenantModels(Models):
     """
 
     def __init__(self, models: Models, rules: KeyRules) -> None:
-        self._models = models
+        super().__init__(models)
         self._rules = rules
 
     def of_request(self, asking: Asking) -> Models:
@@ -39,34 +40,9 @@ class TenantModels(Models):
         return TenantModels(self._models.of_request(asking), self._rules)
 
     @property
-    def ready(self) -> bool:
-        """See `Models`."""
-        return self._models.ready
-
-    @property
-    def healthy(self) -> bool:
-        """See `Models`."""
-        return self._models.healthy
-
-    @property
     def services(self) -> Sequence[Service]:
         """See `Models`."""
         return [each for each in self._models.services if self._rules.allows_any(each.names)]
-
-    @property
-    def memory(self) -> int | None:
-        """See `Models`."""
-        return self._models.memory
-
-    @property
-    def room(self) -> int | None:
-        """See `Models`."""
-        return self._models.room
-
-    @property
-    def serves_one(self) -> bool:
-        """See `Models`."""
-        return self._models.serves_one
 
     @property
     def names(self) -> Sequence[str]:
@@ -156,10 +132,6 @@ class TenantModels(Models):
         """See `Models`."""
         await self._check(name)
         await self._models.unload(name)
-
-    async def shutdown(self) -> None:
-        """See `Models`."""
-        await self._models.shutdown()
 
 
 class _LimitedService(ForwardingService):
