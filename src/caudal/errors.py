@@ -300,13 +300,14 @@ class TemplateProcessError(CaudalError):
 
 
 class LimitError(CaudalError):
-    """A limit refuses a request, or has ended it; another may well be answered a moment later.
+    """A limit refuses a request, or has ended it; another may well be answered.
 
     Args:
         limit: The limit's name, as `docs/limits.md` has it.
         message: What was too much, and how much may be.
-        status: HTTP's: 429 where whoever asks has had their share, 503 where the server has too
-            much to do, 504 where the request has taken too long.
+        status: HTTP's: 413 where the request is too large, 429 where whoever asks has had their
+            share, 503 where the server has too much to do, 504 where the request has taken too
+            long.
         retry_after: Seconds after which retrying is sensible; None where that can't be known.
     """
 
@@ -315,7 +316,7 @@ class LimitError(CaudalError):
         limit: str,
         message: str,
         *,
-        status: Literal[429, 503, 504] = 429,
+        status: Literal[413, 429, 503, 504] = 429,
         retry_after: int | None = None,
     ) -> None:
         self.limit = limit

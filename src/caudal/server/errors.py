@@ -264,9 +264,11 @@ def describe(error: CaudalError) -> Failure:
             return Failure(500)
 
 
-def _limit_code(error: LimitError) -> str:
+def _limit_code(error: LimitError) -> str | None:
     """OpenAI's word for it, where its API has one; else the limit's name, or what it was before."""
     match error:
+        case LimitError(status=413):
+            return None
         case QueueFullError():
             return "queue_full"
         case RequestTimeoutError():

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caudal.errors import LimitError
 from caudal.server.draining import Draining
-from caudal.server.errors import LIMIT_HEADER, error_response
+from caudal.server.errors import caudal_error_response, error_response
 from caudal.server.limits import ServerLimits
 from caudal.server.open_paths import PROBES
 
@@ -93,10 +92,10 @@ class BodyLimit:
         limits = self._limits()
         max_bytes, limit = _limit_of(scope["path"], limits)
         is_file = limit != "max_body"
-        message = f"The body is larger than the limit of {max_bytes} bytes."
         announced = Headers(scope=scope).get("content-length", "0")
         if announced.isdigit() and int(announced) > max_bytes:
-            await error_response(scope, 413, message, limit=limit)(scope, receive, send)
+            error = _too_large(limit, max_bytes)
+            await caudal_error_response(scope, error)(scope, receive, send)
             return
         received = 0
 
@@ -107,7 +106,7 @@ class BodyLimit:
             received += size
             self._bytes_of_all += 0 if is_file else size
             if received > max_bytes:
-                raise HTTPException(413, message, {LIMIT_HEADER: limit})
+                raise _too_large(limit, max_bytes)
             if self._bytes_of_all > limits.all_bodies_bytes:
                 raise LimitError(
                     "max_bodies",
@@ -122,6 +121,11 @@ class BodyLimit:
             await self._app(scope, limited_receive, send)
         finally:
             self._bytes_of_all -= 0 if is_file else received
+
+
+def _too_large(limit: str, max_bytes: int) -> LimitError:
+    message = f"The body is larger than the limit of {max_bytes} bytes."
+    return LimitError(limit, message, status=413)
 
 
 def _limit_of(path: str, limits: ServerLimits) -> tuple[int, str]:
