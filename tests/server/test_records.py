@@ -102,6 +102,7 @@ def test_what_generates_nothing(server: RunningServer, records: RecordList) -> N
     def asked(method: str, path: str, **body: Any) -> tuple[int | None, str | None, str, int]:
         server.http.request(method, path, **({"json": body} if body else {}))
         record = records.only()
+        assert record.method == method
         return record.status, record.outcome, record.route, record.prompt_tokens
 
     assert asked("GET", "/health") == (200, "ok", "/health", 0)
@@ -130,6 +131,10 @@ def test_who_is_refused_has_a_record_too(serve: Serve, records: RecordList) -> N
         assert (record.status, record.error, record.outcome) == (status, error, "rejected")
         assert (record.route, record.model, record.output_tokens) == (path, None, 0)
     assert record.asked_model == "other"
+    chunks = server.http.post(path, content=iter([b" " * 60] * 2), headers={**key, "Content-Type": "application/json"})
+    record = records.only()
+    assert (chunks.status_code, record.error) == (413, "invalid_request_error")
+    assert record.limit == chunks.headers["x-caudal-limit"] == "max_body"
 
 
 def test_so_has_what_is_refused_before_it_is_a_whole_request(

@@ -69,7 +69,7 @@ from caudal.server.paths import canonical_path
 from caudal.server.proxies import Proxied
 from caudal.server.quotas import Settling
 from caudal.server.recording import Recording
-from caudal.server.records import Records, RecordSink
+from caudal.server.records import ASKED_METHOD, Records, RecordSink
 from caudal.server.request_ids import RequestIds
 from caudal.server.request_log import RequestLog
 from caudal.server.revoking import Revocable, Revocation
@@ -151,7 +151,7 @@ class _App(FastAPI):
             scope["path"] = canonical_path(scope["path"])
             if scope["method"] == "HEAD":
                 # The server, which keeps its own scope, leaves the body out.
-                scope = {**scope, "method": "GET"}
+                scope = {**scope, "method": "GET", ASKED_METHOD: "HEAD"}
         await super().__call__(scope, receive, send)
 
 

@@ -21,6 +21,9 @@ from caudal.tenants.quotas import Admission
 
 logger = logging.getLogger("caudal.server")
 
+ASKED_METHOD = "caudal.asked_method"
+"""Where a scope has the method that a request came with, where it is answered as another."""
+
 _SCOPE_KEY = "caudal.record"
 
 
@@ -30,7 +33,7 @@ class RequestRecord(WorkRecord):
 
     Attributes:
         id: What the answer's `x-request-id` says.
-        method: HTTP's.
+        method: HTTP's, as it came: HEAD, though that is answered as GET.
         traceparent: The span that it belongs to.
         client: The address that it comes from.
         tenant: The id of the key that it was asked with; None where there was none.
@@ -167,7 +170,7 @@ def record_of(scope: Scope) -> RequestRecord:
         client = scope.get("client")
         record = scope[_SCOPE_KEY] = RequestRecord(
             id=request_id(scope),
-            method=scope.get("method", ""),
+            method=scope.get(ASKED_METHOD) or scope.get("method", ""),
             traceparent=trace_parent(scope),
             client=None if client is None else client[0],
         )
