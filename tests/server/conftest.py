@@ -13,6 +13,7 @@ from caudal.service.service import Service
 from support.fake_model import ScriptedExecutor, changed, serve_fake
 from support.fake_template import tool_chat
 from support.far_model import FarModel
+from support.gate import Gate
 from support.running_server import RunningServer, Serve, running_server
 
 THROUGH_BOTH_DOORS = {
@@ -54,6 +55,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def door(request: pytest.FixtureRequest) -> Door:
     """What stands between the routes and the model."""
     return getattr(request, "param", same)
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Closed; a test that forgets to open it holds nothing up."""
+    made = Gate()
+    yield made
+    made.open()
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from caudal.server.limits import ServerLimits
 from caudal.server.records import RequestRecord
 from support.fake_model import ScriptedExecutor
+from support.gate import Gate
 from support.raw_client import connect, post
 from support.record_list import RecordList
 from support.running_server import RunningServer, Serve
@@ -131,7 +130,9 @@ def test_who_is_refused_has_a_record_too(serve: Serve, records: RecordList) -> N
         assert (record.status, record.error, record.outcome) == (status, error, "rejected")
         assert (record.route, record.model, record.output_tokens) == (path, None, 0)
     assert record.asked_model == "other"
-    chunks = server.http.post(path, content=iter([b" " * 60] * 2), headers={**key, "Content-Type": "application/json"})
+    chunks = server.http.post(
+        path, content=iter([b" " * 60] * 2), headers={**key, "Content-Type": "application/json"}
+    )
     record = records.only()
     assert (chunks.status_code, record.error) == (413, "invalid_request_error")
     assert record.limit == chunks.headers["x-caudal-limit"] == "max_body"
@@ -155,24 +156,6 @@ def test_so_has_what_is_refused_before_it_is_a_whole_request(
     assert (large.status, large.outcome) == (431, "rejected")
     slow = refused(b"GET / HTTP/1.1\r\nX: ")
     assert (slow.status, slow.limit, slow.client) == (408, "header_timeout", "127.0.0.1")
-
-
-class Gate:
-    """Lets a model's iterations pass only while it is open."""
-
-    def __init__(self) -> None:
-        self._open = threading.Event()
-        self.open = self._open.set
-
-    def __call__(self, _: object) -> None:
-        assert self._open.wait(30)
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    made = Gate()
-    yield made
-    made.open()
 
 
 def slow() -> ScriptedExecutor:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,27 +16,10 @@ from caudal.server.openai.responses_background import (
     BackgroundRuns,
 )
 from support.fake_model import ScriptedExecutor
+from support.gate import Gate
 from support.running_server import RunningServer, Serve
 
 Converse = Callable[..., RunningServer]
-
-
-class Gate:
-    """Lets a model's iterations pass only while it is open."""
-
-    def __init__(self) -> None:
-        self._open = threading.Event()
-        self.open = self._open.set
-
-    def __call__(self, _: object) -> None:
-        assert self._open.wait(30)
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    made = Gate()
-    yield made
-    made.open()
 
 
 def until(condition: Callable[[], bool]) -> None:
