@@ -11,6 +11,7 @@ import typer.main
 
 from caudal.backends.registry import find_backend
 from caudal.cli.app import app
+from caudal.cli.plan_text import verdict
 from caudal.engine.engine import Engine
 from caudal.engine.request import Generate, Request
 from caudal.errors import ParameterError
@@ -20,7 +21,8 @@ from caudal.models import build_program
 from caudal.planning.kv_types import find_kv_type
 from caudal.planning.of_program import figures_of_program
 from caudal.planning.plain import GivenFigures, figures_given
-from caudal.planning.plan import Demand, Planner, usable
+from caudal.planning.plan import Demand, Planner
+from caudal.planning.processes import process_bytes
 from caudal.planning.report import make_report
 from caudal.planning.speed import Machine, expected_speed
 from caudal.sampling_params import SamplingParams
@@ -106,8 +108,27 @@ def test_what_would_fit_fits_and_one_more_does_not() -> None:
     name, size = smaller
     assert name == "Q8_0"
     assert size == round(8_030_261_248 * 8.5 / 8)
-    assert found.missing(demand, memory) == found.needs(demand).total - usable(memory)
+    assert found.missing(demand, memory) == found.needs(demand).total - found.usable(memory)
     assert found.most_users(demand, 15 * GIB) == found.most_context(demand, 15 * GIB) == 0
+
+
+def test_processes_take_more_than_a_sixteenth_of_a_small_memory() -> None:
+    small = replace(LLAMA_8B, layers=1, parameters=400_000_000)
+    figures = replace(planner(small).figures, vocabulary=100_000)
+    found, demand, processes = Planner(figures), Demand(context=1024), process_bytes(figures)
+    total = found.needs(demand).total
+    assert processes == 160 * MIB + 1200 * 100_000
+    assert total + processes > 16 / 15 * total  # a sixteenth isn't enough
+    least = found.least_memory(demand)
+    assert least == total + processes
+    assert found.fits(demand, least)
+    assert not found.fits(demand, least - 1)
+    assert found.missing(demand, least - MIB) == MIB
+    [line, *_] = verdict(make_report(figures, demand, GIB))
+    assert "about 274 MiB are left to the server's own processes" in line
+    large = planner(LLAMA_8B)
+    assert large.usable(16 * GIB) == 15 * GIB
+    assert large.usable(large.least_memory(demand)) == large.needs(demand).total
 
 
 def test_speed_is_what_is_read_over_bandwidth() -> None:

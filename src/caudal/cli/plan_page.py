@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from caudal.cli.plan_text import headline, serve_command, speed_lines, table_rows, verdict
 from caudal.planning.arithmetic import binary
-from caudal.planning.plan import Planner, usable
+from caudal.planning.plan import Planner
 from caudal.planning.report import GIB, MEMORIES, Report, contexts
 from caudal.planning.speed import expected_speed
 from caudal.plots import (
@@ -62,24 +62,22 @@ def _users(report: Report) -> Table:
     return Table(title="Users that have room", headings=headings, rows=rows)
 
 
-def _lengths(report: Report) -> list[int]:
-    return [each for each in contexts(report.figures, report.demand) if each >= 2]
-
-
 def _memory(report: Report) -> Figure:
     """What it takes by context, for some numbers of users."""
+    lengths = contexts(report.figures, report.demand)
     curves = [
         Curve(
             name="one user" if users == 1 else f"{users} users",
-            points=[(context, _total(report, context, users)) for context in _lengths(report)],
+            points=[(context, _total(report, context, users)) for context in lengths],
         )
         for users in sorted({*_CURVES, report.demand.users})
     ]
     most = max(y for curve in curves for _, y in curve.points)
+    planner = Planner(report.figures)
     lines = [
-        Line(name=binary(memory), at=usable(memory) / GIB)
+        Line(name=binary(memory), at=usable)
         for memory in sorted({*MEMORIES, report.memory})
-        if usable(memory) / GIB <= 2 * most
+        if 0 < (usable := planner.usable(memory) / GIB) <= 2 * most
     ]
     return line_plot(
         "Memory by context",
@@ -93,7 +91,7 @@ def _memory(report: Report) -> Figure:
 
 
 def _heat(report: Report) -> Figure:
-    lengths = _lengths(report)
+    lengths = contexts(report.figures, report.demand)
     return heatmap(
         "Memory by users and context",
         [str(users) for users in _USERS],

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from caudal.cli.formatting import format_count
 from caudal.planning.arithmetic import Line, binary
-from caudal.planning.plan import usable
 
 if TYPE_CHECKING:
     from caudal.planning.report import Report
@@ -57,12 +56,16 @@ def headline(report: Report) -> str:
 def verdict(report: Report) -> Iterator[str]:
     """Whether it fits, and what would."""
     demand, memory = report.demand, binary(report.memory)
-    of_it = (
-        f"{binary(usable(report.memory))} of it: a sixteenth is left to the system and to the "
-        f"server's own processes, which take about {binary(report.processes)}"
-    )
+    if report.processes >= report.memory - report.usable:
+        others = f"about {binary(report.processes)} are left to the server's own processes"
+    else:
+        others = (
+            "a sixteenth is left to the system and to the server's own processes, which take about "
+            f"{binary(report.processes)}"
+        )
+    of_it = f"{binary(report.usable)} of it: {others}"
     if report.fits:
-        spare = usable(report.memory) - report.needs.total
+        spare = report.usable - report.needs.total
         yield f"It fits in {memory} ({of_it}): {binary(spare)} are spare."
         if report.most_context > demand.context:
             yield f"  longer: {report.most_context:,} tokens {_for_users(demand.users)}"
@@ -91,15 +94,7 @@ def _ways(report: Report) -> Iterator[str]:
     if report.smaller is not None:
         name, size = report.smaller
         yield f"a smaller quantisation: {name}, whose weights take {binary(size)}"
-    yield f"more memory: {binary(_memory_for(report.needs.total))}"
-
-
-def _memory_for(needed: int) -> int:
-    """The least memory of which so much may be taken."""
-    memory = needed
-    while usable(memory) < needed:
-        memory += needed - usable(memory)
-    return memory
+    yield f"more memory: {binary(report.least_memory)}"
 
 
 def speed_lines(report: Report) -> Iterator[str]:

@@ -17,6 +17,7 @@ from caudal.errors import ParameterError
 from caudal.loading.planning import ENCODER_BATCH
 from caudal.planning.figures import ModelFigures
 from caudal.planning.kv_types import KV_TYPES, ElementType
+from caudal.planning.processes import process_bytes
 
 _DEFAULTS = EngineConfig(max_model_len=2)
 
@@ -94,11 +95,6 @@ class Needs:
         return self.weights + self.sequences + self.workspace
 
 
-def usable(memory: int) -> int:
-    """Bytes of a memory that a model may take; others are left to the process and the system."""
-    return memory - memory // SHARE_OF_OTHERS
-
-
 class Planner:
     """Works out what a model takes.
 
@@ -160,13 +156,28 @@ class Planner:
         """Tokens of an iteration; an encoder's has at least one whole input."""
         return max(ENCODER_BATCH, demand.context) if self.figures.is_encoder else demand.tokens
 
+    def usable(self, memory: int) -> int:
+        """Bytes of a memory that the model may take.
+
+        A share is left to the system and the server's processes, or what those take where that is
+        more.
+        """
+        return max(0, memory - max(memory // SHARE_OF_OTHERS, process_bytes(self.figures)))
+
     def fits(self, demand: Demand, memory: int) -> bool:
         """Whether a demand fits in a memory."""
-        return self.needs(demand).total <= usable(memory)
+        return self.needs(demand).total <= self.usable(memory)
 
     def missing(self, demand: Demand, memory: int) -> int:
         """Bytes that a memory has too few."""
-        return max(0, self.needs(demand).total - usable(memory))
+        return max(0, self.needs(demand).total - self.usable(memory))
+
+    def least_memory(self, demand: Demand) -> int:
+        """The least memory in which a demand fits."""
+        memory = self.needs(demand).total + process_bytes(self.figures)
+        while missing := self.missing(demand, memory):
+            memory += missing
+        return memory
 
     def most_context(self, demand: Demand, memory: int) -> int:
         """The longest conversations that so many users may have; 0 where none fit.
@@ -190,7 +201,7 @@ class Planner:
         """The largest other quantisation whose weights fit beside the rest, and its bytes."""
         rest = self.needs(demand).total - self.figures.weights
         for name, size in self.figures.others().items():
-            if size + rest <= usable(memory):
+            if size + rest <= self.usable(memory):
                 return name, size
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 from caudal.errors import ParameterError
 from caudal.planning.arithmetic import Line, of_demand, of_model
 from caudal.planning.figures import ModelFigures
-from caudal.planning.plan import MOST_CONTEXT, Demand, Needs, Planner, usable
+from caudal.planning.plan import MOST_CONTEXT, Demand, Needs, Planner
 from caudal.planning.processes import process_bytes
 from caudal.planning.speed import Machine, Speed, expected_speed
 
@@ -47,8 +47,10 @@ class Report:
         of_demand: What all of it takes.
         needs: The same, added up.
         processes: Bytes that the server's processes take besides, about: of what is left to others.
+        usable: Bytes of the memory that the model may take.
         fits: Whether it fits.
         missing: Bytes that the memory has too few.
+        least_memory: The least memory in which it fits.
         most_context: The longest conversations that so many users may have; 0: none fit.
         most_users: The most users that may have so long conversations; 0: none.
         smaller: Where it doesn't fit: a quantisation with which it would, and its bytes.
@@ -65,8 +67,10 @@ class Report:
     of_demand: Sequence[Line]
     needs: Needs
     processes: int
+    usable: int
     fits: bool
     missing: int
+    least_memory: int
     most_context: int
     most_users: int
     smaller: tuple[str, int] | None
@@ -78,7 +82,7 @@ class Report:
     @property
     def weights_fit(self) -> bool:
         """Whether at least the weights have room."""
-        return self.figures.weights <= usable(self.memory)
+        return self.figures.weights <= self.usable
 
     def to_json(self) -> dict[str, Any]:
         """All of it in plain values."""
@@ -118,9 +122,10 @@ class Report:
             },
             "processes": self.processes,
             "memory": self.memory,
-            "usable_memory": usable(self.memory),
+            "usable_memory": self.usable,
             "fits": self.fits,
             "missing": self.missing,
+            "least_memory": self.least_memory,
             "most_context": self.most_context,
             "most_users": self.most_users,
             "smaller_quantization": None
@@ -157,8 +162,10 @@ def make_report(
         of_demand=tuple(of_demand(planner, demand)),
         needs=planner.needs(demand),
         processes=process_bytes(figures),
+        usable=planner.usable(memory),
         fits=fits,
         missing=planner.missing(demand, memory),
+        least_memory=planner.least_memory(demand),
         most_context=planner.most_context(demand, memory),
         most_users=planner.most_users(demand, memory),
         smaller=None if fits else planner.smaller(demand, memory),
