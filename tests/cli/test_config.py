@@ -102,6 +102,10 @@ gpt = "chat"
         ("[server]\nport = 'x'\n[limts]", ["line 2: server.port", "line 3: there is no key limts"]),
         ("[aliases]\na = 'nowhere'", ["line 2: 'a' leads to 'nowhere', which does not exist"]),
         ("[[models]]\nmodel = 'smollm2'\n[aliases]\nsmollm2 = 'x'", ["line 4: there is a model"]),
+        (
+            "[server]\nssl-certfile = 'caudal.toml'\nssl-keyfile = 'nowhere'",
+            ["line 3", "nowhere can't be read: No such file"],
+        ),
     ],
 )
 def test_a_check_fails_where_the_file_cannot_be_used(tmp_path: Path, text: str, words: list[str]):

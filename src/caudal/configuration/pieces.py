@@ -178,7 +178,9 @@ def certificates_of(settings: EffectiveSettings) -> Certificates | None:
     try:
         return Certificates(files)
     except CertificateError as error:
-        raise settings.error("ssl_certfile", str(error)) from error
+        names = ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")
+        name = next(name for name in names if getattr(given, name) == error.file)
+        raise settings.error(name, str(error)) from error
 
 
 def limits_of(settings: EffectiveSettings) -> ServerLimits:

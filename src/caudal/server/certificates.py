@@ -24,7 +24,16 @@ _EXPIRED, _NOT_YET_VALID = 10, 9
 
 
 class CertificateError(CaudalError):
-    """A certificate or its key can't be used."""
+    """A certificate or its key can't be used.
+
+    Args:
+        file: The one that can't be.
+        message: Why.
+    """
+
+    def __init__(self, file: Path, message: str) -> None:
+        super().__init__(message)
+        self.file = file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +103,14 @@ def _read(files: CertificateFiles) -> tuple[ssl.SSLContext, float | None]:
         # With a function, for otherwise OpenSSL asks the terminal where the key is encrypted.
         context.load_cert_chain(files.certificate, key, lambda: files.password or "")
     except ssl.SSLError as error:
-        raise CertificateError(_why(error, files)) from error
+        raise _explained(error, files) from error
     if files.client_authorities is not None:
         try:
             context.load_verify_locations(files.client_authorities)
         except ssl.SSLError as error:
             raise CertificateError(
-                f"{files.client_authorities} has no certificates of authorities, as PEM"
+                files.client_authorities,
+                f"{files.client_authorities} has no certificates of authorities, as PEM",
             ) from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context, _check_dates(files)
@@ -111,28 +121,33 @@ def _check_readable(file: Path) -> None:
         with file.open("rb") as opened:
             opened.read(1)
     except OSError as error:
-        raise CertificateError(f"{file} can't be read: {in_words(error)}") from error
+        raise CertificateError(file, f"{file} can't be read: {in_words(error)}") from error
 
 
-def _why(error: ssl.SSLError, files: CertificateFiles) -> str:
-    key = files.key or files.certificate
+def _explained(error: ssl.SSLError, files: CertificateFiles) -> CertificateError:
+    """What OpenSSL's error means, and of which file it is."""
+    certificate = files.certificate
+    key = files.key or certificate
     match error.reason:
         case "KEY_VALUES_MISMATCH" | "KEY_TYPE_MISMATCH" | "NO_CERTIFICATE_ASSIGNED":
-            return f"the key in {key} isn't that of the certificate in {files.certificate}"
+            words = f"the key in {key} isn't that of the certificate in {certificate}"
+            return CertificateError(key, words)
         case "EE_KEY_TOO_SMALL" | "CA_MD_TOO_WEAK" | "EE_MD_TOO_WEAK":
-            return f"the certificate in {files.certificate} is too weak: its key, or its signature"
+            words = f"the certificate in {certificate} is too weak: its key, or its signature"
+            return CertificateError(certificate, words)
     text = key.read_text(errors="replace")
     if "ENCRYPTED" in text:
+        words = f"the password isn't that of the key in {key}"
         if files.password is None:
-            return f"the key in {key} is encrypted: say its password (--ssl-keyfile-password)"
-        return f"the password isn't that of the key in {key}"
+            words = f"the key in {key} is encrypted: say its password (--ssl-keyfile-password)"
+        return CertificateError(key, words)
     if "PRIVATE KEY" not in text:
-        return f"{key} has no private key, as PEM" + (
-            "" if files.key else ": say where it is (--ssl-keyfile)"
-        )
-    if "BEGIN CERTIFICATE" not in files.certificate.read_text(errors="replace"):
-        return f"{files.certificate} has no certificate, as PEM"
-    return f"{files.certificate} and {key} can't be used: {error.reason or error}"
+        where = "" if files.key else ": say where it is (--ssl-keyfile)"
+        return CertificateError(key, f"{key} has no private key, as PEM{where}")
+    if "BEGIN CERTIFICATE" not in certificate.read_text(errors="replace"):
+        return CertificateError(certificate, f"{certificate} has no certificate, as PEM")
+    reason = error.reason or error
+    return CertificateError(certificate, f"{certificate} and {key} can't be used: {reason}")
 
 
 def _check_dates(files: CertificateFiles) -> float | None:
