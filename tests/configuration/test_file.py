@@ -124,6 +124,7 @@ models = [
 [fleeet]
 [key-defaults]
 rpm = 5
+[logging]
 """
     with pytest.raises(ConfigurationError) as caught:
         read(tmp_path, text)
@@ -146,6 +147,7 @@ rpm = 5
         "line 22: there is no key routes.auto.models[0].modle; did you mean model?",
         "line 25: there is no key fleeet; did you mean fleet?",
         "line 27: there is no key key-defaults.rpm; did you mean requests-per-minute?",
+        "line 28: there is no key logging; did you mean logs?",
     ]
     assert len(lines) == len(expected)
     for line, words in zip(lines, expected, strict=True):

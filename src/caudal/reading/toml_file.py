@@ -201,8 +201,8 @@ def _hint(name: str, table: Location, kind: type[TomlTable]) -> str:
         if field[-1] == canonical(name) and len(field) > 1 and "*" not in field:
             return f"; it belongs in [{dotted([_spelled(part, name) for part in field[:-1]])}]"
     here = sorted(field[-1] for field in fields if _matches(field[:-1], tables))
-    initials = [field for field in here if _initials(field) == name]
-    if near := initials or get_close_matches(canonical(name), here, 1):
+    same = [field for field in here if name == _initials(field) or _stem(name) == _stem(field)]
+    if near := same or get_close_matches(canonical(name), here, 1):
         return f"; did you mean {_spelled(near[0], name)}?"
     if (meant := closest(name, frozenset(field[-1] for field in fields))) is not None:
         return f"; did you mean {_spelled(meant, name)}?"
@@ -217,6 +217,11 @@ def _spelled(field: str, like: str) -> str:
 def _initials(field: str) -> str:
     """What options are called that say the same in short: rpm."""
     return "".join(part[:1] for part in field.split("_"))
+
+
+def _stem(word: str) -> str:
+    """A word without its ending: `log` of `logs` and of `logging`."""
+    return re.sub(r"(?:(\w)\1)?ing$|s$", r"\1", word)
 
 
 def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
