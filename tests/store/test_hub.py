@@ -132,6 +132,7 @@ def test_the_librarys_cache_is_read_and_not_copied(hub: LocalHub, store: Store) 
     there, gone = pull(hub, store, "hf:me/Tiny-GGUF", "hf:me/Tiny", HF_ENDPOINT=nowhere)
     assert there["sha256"] == [sha256(Q8)]
     assert "hf:me/Tiny can't be fetched" in gone["error"]
+    assert "the Hugging Face Hub can't be reached" in gone["error"]
 
 
 def test_tokens_and_lies(hub: LocalHub, store: Store) -> None:

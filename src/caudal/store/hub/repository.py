@@ -165,6 +165,6 @@ def explained_hub_errors(name: str) -> Iterator[None]:
         raise StoreError(f"the Hugging Face Hub answered {status} for {name}") from error
     except (httpx2.HTTPError, errors.LocalEntryNotFoundError) as error:
         raise StoreError(
-            f"hf:{name} can't be fetched: {error or type(error).__name__}. Pull again to go on "
-            "from where it stopped."
+            f"hf:{name} can't be fetched, for the Hugging Face Hub can't be reached: "
+            f"{error or type(error).__name__}"
         ) from error
