@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -17,6 +18,8 @@ from caudal.batches.disk import private_directory, told_when_full
 from caudal.batches.errors import NoRoomError, UnknownBatchError
 from caudal.batches.files import KEPT_SECONDS
 from caudal.store.disk import synchronise_names, write_atomically
+
+logger = logging.getLogger("caudal.batches")
 
 MAX_BATCHES = 10_000
 
@@ -56,11 +59,11 @@ class BatchStore:
                     batch = msgspec.json.decode((path / "batch.json").read_bytes(), type=Batch)
                 except FileNotFoundError:
                     shutil.rmtree(path, ignore_errors=True)  # never was whole
-                    continue
-                except (OSError, msgspec.MsgspecError):
-                    continue
-                if batch.id == path.name:
-                    found.append(batch)
+                except (OSError, msgspec.MsgspecError) as error:
+                    logger.error("%s can't be read, and is left as it is: %s", path.name, error)
+                else:
+                    if batch.id == path.name:
+                        found.append(batch)
         with self._lock:
             self._batches = {each.id: each for each in sorted(found, key=lambda each: each.created)}
         self.sweep()

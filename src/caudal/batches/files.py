@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import re
 import threading
@@ -18,6 +18,8 @@ import msgspec
 from caudal.batches.disk import private_directory, told_when_full
 from caudal.batches.errors import NoRoomError, UnknownFileError
 from caudal.store.disk import write_atomically
+
+logger = logging.getLogger("caudal.batches")
 
 MAX_FILES = 10_000
 
@@ -174,14 +176,18 @@ class FileStore:
         """
         if not self._directory.is_dir():
             return
-        found = {}
+        found, names = {}, set[str]()
         for path in self._directory.glob("*.json"):
-            with contextlib.suppress(OSError, msgspec.MsgspecError):
+            names.add(path.stem)
+            try:
                 stored = msgspec.json.decode(path.read_bytes(), type=StoredFile)
-                if stored.id == path.stem and self._path(stored.id).is_file():
-                    found[stored.id] = stored
+            except (OSError, msgspec.MsgspecError) as error:
+                logger.error("%s can't be read, and is left as it is: %s", path.stem, error)
+                continue
+            if stored.id == path.stem and self._path(stored.id).is_file():
+                found[stored.id] = stored
         for path in self._directory.iterdir():
-            if path.stem not in found and path.suffix in (".data", ".part", ".new"):
+            if path.stem not in names and path.suffix in (".data", ".part", ".new"):
                 path.unlink(missing_ok=True)
         with self._lock:
             self._files = dict(sorted(found.items(), key=lambda each: each[1].created))
