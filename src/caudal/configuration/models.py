@@ -15,7 +15,7 @@ from caudal.errors import ParameterError
 from caudal.fleet.catalogue import Catalogue, GivenModels, StoredModels, given_offer
 from caudal.fleet.durations import FOREVER
 from caudal.loading.adapters import parse_adapter
-from caudal.loading.options import LoadOptions
+from caudal.loading.options import ENGINE_OPTIONS, LoadOptions
 from caudal.store import Store
 from caudal.workers.launcher import ServingOptions
 
@@ -123,21 +123,6 @@ def _serving_options(settings: EffectiveSettings, problems: Problems) -> Serving
     )
 
 
-_ENGINE = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "ageing",
-    "preferred_batch_size",
-    "max_queue_delay",
-    "max_queue",
-    "first_token_timeout",
-    "request_timeout",
-    "embedding_batch_size",
-    "embedding_queue_delay",
-)
-"""What the engine has a default for."""
-
-
 def _load_options(settings: EffectiveSettings, problems: Problems, *, of_one: bool) -> LoadOptions:
     given = settings.values
     template = None
@@ -145,7 +130,6 @@ def _load_options(settings: EffectiveSettings, problems: Problems, *, of_one: bo
         with problems.of(partial(settings.error, "chat_template")):
             template = read_chat_template(given.chat_template)
     length = settings.origins.get("max_model_len")
-    for_engine = {name: getattr(given, name) for name in _ENGINE}
     try:
         options = LoadOptions(
             max_model_len=given.max_model_len,
@@ -161,10 +145,10 @@ def _load_options(settings: EffectiveSettings, problems: Problems, *, of_one: bo
             chat_template=template,
             generation_config=given.generation_config,
             for_all=not of_one or (length is not None and length.kind == "environment"),
-            **for_engine,
+            **{name: getattr(given, name) for name in ENGINE_OPTIONS},
         )
         # Whether they make sense together; what depends on the model is seen when it is read.
-        said = {name: value for name, value in for_engine.items() if value is not None}
+        said = options.for_engine()
         said.setdefault("max_num_batched_tokens", MOST_TOKENS)
         EngineConfig(max_model_len=2, **said)
     except ParameterError as error:

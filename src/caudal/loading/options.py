@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from caudal.backends.backend import BackendOptions
 from caudal.backends.registry import find_backend
@@ -12,6 +12,20 @@ from caudal.engine.config import Batching, ScheduleOrder
 from caudal.errors import ParameterError
 
 GenerationConfig = Literal["auto", "none"]
+
+ENGINE_OPTIONS = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "ageing",
+    "preferred_batch_size",
+    "max_queue_delay",
+    "max_queue",
+    "first_token_timeout",
+    "request_timeout",
+    "embedding_batch_size",
+    "embedding_queue_delay",
+)
+"""What the engine has a default for, and calls the same."""
 
 _SIZE = re.compile(r"(?P<number>\d{1,30}(\.\d+)?)\s*(?P<unit>[KMGT]?)(i?B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -119,6 +133,11 @@ class LoadOptions(BackendOptions):
                     name, f"{name} must be {options}, not {getattr(self, name)!r}."
                 )
         find_backend(self.backend).check_options(self)
+
+    def for_engine(self) -> dict[str, Any]:
+        """What is chosen of `ENGINE_OPTIONS`, by name."""
+        given = {name: getattr(self, name) for name in ENGINE_OPTIONS}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def parse_size(text: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from caudal.backends.backend import Backend, MemoryPlan, RunLimits
 from caudal.engine.config import EngineConfig
@@ -82,22 +81,7 @@ def _engine_config(program: Program, options: LoadOptions) -> EngineConfig:
             f"for, but is {options.max_model_len}.",
         )
     max_model_len = options.max_model_len or context
-    chosen: dict[str, Any] = {
-        name: value
-        for name in (
-            "max_num_seqs",
-            "max_num_batched_tokens",
-            "ageing",
-            "preferred_batch_size",
-            "max_queue_delay",
-            "max_queue",
-            "first_token_timeout",
-            "request_timeout",
-            "embedding_batch_size",
-            "embedding_queue_delay",
-        )
-        if (value := getattr(options, name)) is not None
-    }
+    chosen = options.for_engine()
     if program.is_encoder:
         chosen.setdefault("max_num_batched_tokens", max(ENCODER_BATCH, max_model_len))
     return EngineConfig(
