@@ -91,6 +91,8 @@ def test_a_key_is_made_shown_once_listed_and_revoked(home: Path):
         (("alice", "--weight", "-1"), "weight"),
         (("alice", "--share-prefixes", "a b"), "share_prefixes"),
         (("alice", "--expires", "soon"), "90d"),
+        (("alice", "--expires", "999999w"), "90d"),
+        (("alice", "--expires", "9999-12-31T23:59-05:00"), "90d"),
         (("alice", "--expires", "2020-01-01"), "over already"),
     ],
 )

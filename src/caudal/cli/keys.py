@@ -54,15 +54,15 @@ Name = Annotated[str, typer.Argument(metavar="NAME", parser=_name, help="Whose k
 def _expiry(text: str) -> datetime:
     """A time, or how long it is until then."""
     now = datetime.now(UTC)
-    if match := _DURATION.fullmatch(text):
-        return now + timedelta(**{_UNITS[match[2]]: int(match[1])})
     try:
+        if match := _DURATION.fullmatch(text):
+            return now + timedelta(**{_UNITS[match[2]]: int(match[1])})
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise typer.BadParameter(
             f"must be a duration like 90d or 12h, or a time like 2027-06-30, but is {text[:80]!r}"
         ) from None
-    moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     if moment <= now:
         raise typer.BadParameter(f"is over already: {text}")
     return moment
