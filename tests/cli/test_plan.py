@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from caudal.cli.app import app
 from references.reference import Recorded
 from references.weights import write_folder
+from support.tiny_bert import TinyBert
 
 GIVEN = ("--layers", "32", "--kv-heads", "8", "--head-dim", "128", "--bandwidth", "40GB/s")
 
@@ -100,6 +101,21 @@ def test_nobody_has_longer_conversations_than_the_model_was_trained_for(tmp_path
     assert "ctx is 513, but the model was trained for 512 tokens" in result.output
 
 
+def test_an_encoder_is_asked_for_nothing_that_it_has_not(tmp_path: Path) -> None:
+    folder = str(TinyBert().write_folder(tmp_path / "bert"))
+    result = plan(folder, "--ctx", "40")
+    assert result.exit_code == 0, result.output
+    assert "for a batch" in result.output
+    for option, value in (("--shared-prefix", "9"), ("--bandwidth", "1GB/s"), ("--flops", "1T")):
+        refused = plan(folder, option, value)
+        assert refused.exit_code == 2
+        assert f"is an encoder, of which {option} says nothing" in " ".join(refused.output.split())
+
+
+def test_prompts_have_no_figure_where_nobody_says_how_many_weights_there_are() -> None:
+    assert "nobody says how many weights" in plan(*GIVEN, "--flops", "1T").output
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -109,6 +125,8 @@ def test_nobody_has_longer_conversations_than_the_model_was_trained_for(tmp_path
         ((*GIVEN, "--parameters", "many"), "'many' is no number"),
         ((*GIVEN, "--kv-type", "q9"), "'q9' is no type of keys and values"),
         ((*GIVEN, "--ctx", "1"), "ctx must be 2 to"),
+        ((*GIVEN, "--latent", "576"), "--latent is kept instead of heads"),
+        ((*GIVEN, "--bits", "4", "--quant", "Q8_0"), "both say what a weight takes"),
         ((*GIVEN, "--quant", "Q9"), "there is no quantisation"),
         (("smollm2",), "caudal pull smollm2"),
         ((*GIVEN, "--parameters", "9" * 400), "is no number"),

@@ -124,6 +124,7 @@ def test_processes_take_more_than_a_sixteenth_of_a_small_memory() -> None:
     assert found.fits(demand, least)
     assert not found.fits(demand, least - 1)
     assert found.missing(demand, least - MIB) == MIB
+    assert found.missing(demand, 0) == least
     [line, *_] = verdict(make_report(figures, demand, GIB))
     assert "about 274 MiB are left to the server's own processes" in line
     large = planner(LLAMA_8B)

@@ -278,6 +278,16 @@ def plan(
         "state_bytes": state_size,
     }
     figures = _figures(model, layers, given, ctx, quant)
+    if figures.is_encoder:
+        others = {
+            "--shared-prefix": shared_prefix or None,
+            "--max-num-batched-tokens": max_num_batched_tokens,
+            "--bandwidth": bandwidth,
+            "--flops": flops,
+        }
+        for option, value in others.items():
+            if value is not None:
+                raise typer.BadParameter(f"{model} is an encoder, of which {option} says nothing")
     usual = min(8192, figures.context_length or 8192)
     demand = Demand(
         context=usual if ctx is None else ctx,
@@ -324,7 +334,9 @@ def _figures(
     if layers is None:
         raise typer.BadParameter("name a MODEL, or give its figures: --layers, --kv-heads, …")
     if quant is not None:
-        said.setdefault("bits", bits_of(quant))
+        if "bits" in said:
+            raise typer.BadParameter("--bits and --quant both say what a weight takes: give one")
+        said["bits"] = bits_of(quant)
     return figures_given(
         GivenFigures(layers=layers, **said),  # type: ignore[arg-type]  # each is of its own type
         name=f"{layers} layers",

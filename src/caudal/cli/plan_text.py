@@ -115,7 +115,9 @@ def speed_lines(report: Report) -> Iterator[str]:
         f"states are read for a token {_for_users(demand.users)}, at "
         f"{_rate(machine.bandwidth / 1e9)} GB/s ({how})"
     )
-    if speed.prefill is None:
+    if speed.prefill is None and machine.operations is not None:
+        yield "  Of prompts nothing is known: nobody says how many weights a token goes through"
+    elif speed.prefill is None:
         yield "  Prompts are bounded by arithmetic, which isn't measured here: caudal bench engine"
     else:
         yield (

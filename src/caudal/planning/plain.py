@@ -70,6 +70,11 @@ class GivenFigures:
             raise ParameterError(
                 "kv_heads", "--layers goes with --kv-heads and --head-dim, or with --latent"
             )
+        of_heads = (self.kv_heads, self.head_dim, self.value_dim)
+        if self.latent is not None and any(each is not None for each in of_heads):
+            raise ParameterError(
+                "latent", "--latent is kept instead of heads: without --kv-heads and --*-dim"
+            )
         if (self.window is None) != (self.window_layers is None):
             raise ParameterError("window", "--window and --window-layers go together")
         if not 0 <= (self.window_layers or 0) <= self.layers:

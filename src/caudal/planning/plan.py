@@ -162,7 +162,10 @@ class Planner:
         A share is left to the system and the server's processes, or what those take where that is
         more.
         """
-        return max(0, memory - max(memory // SHARE_OF_OTHERS, process_bytes(self.figures)))
+        return max(0, memory - self._left(memory))
+
+    def _left(self, memory: int) -> int:
+        return max(memory // SHARE_OF_OTHERS, process_bytes(self.figures))
 
     def fits(self, demand: Demand, memory: int) -> bool:
         """Whether a demand fits in a memory."""
@@ -170,7 +173,7 @@ class Planner:
 
     def missing(self, demand: Demand, memory: int) -> int:
         """Bytes that a memory has too few."""
-        return max(0, self.needs(demand).total - self.usable(memory))
+        return max(0, self.needs(demand).total + self._left(memory) - memory)
 
     def least_memory(self, demand: Demand) -> int:
         """The least memory in which a demand fits."""
