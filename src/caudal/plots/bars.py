@@ -11,12 +11,12 @@ from caudal.plots.figure import (
     BOTTOM,
     HEIGHT,
     LEFT,
+    LETTER,
     RIGHT,
     TOP,
     Figure,
     color_class,
-    label,
-    upright_label,
+    upright_axis,
 )
 from caudal.plots.svg import element, path, text
 from caudal.plots.table import Table
@@ -52,7 +52,8 @@ def bar_plot(
     values = tops if stacked else [v for each in bars for v in each.values if v is not None]
     ends = [end for each in bars for pair in each.intervals if pair for end in pair]
     y_scale = y.scale([0.0, *values, *ends], BOTTOM, TOP)
-    parts = [_grid(y, y_scale), upright_label(y.label)]
+    zero = path([(LEFT, y_scale(0.0)), (RIGHT, y_scale(0.0))])
+    parts = [upright_axis(y, y_scale), element("path", d=zero, class_="axis")]
     room = (RIGHT - LEFT) / max(1, len(categories))
     for place, category in enumerate(categories):
         left = LEFT + place * room
@@ -119,20 +120,9 @@ def _whisker(x: float, low: float, high: float) -> str:
     return element("path", d="".join(map(path, lines)), class_="whisker")
 
 
-def _grid(y: Axis, y_scale: Scale) -> str:
-    parts = []
-    for tick in y_scale.ticks:
-        at = y_scale(tick)
-        parts.append(element("path", d=path([(LEFT, at), (RIGHT, at)]), class_="grid"))
-        parts.append(label(LEFT - 7, at + 4, y.format(tick), "end"))
-    zero = y_scale(0.0)
-    parts.append(element("path", d=path([(LEFT, zero), (RIGHT, zero)]), class_="axis"))
-    return "".join(parts)
-
-
 def _name(x: float, room: float, category: str) -> str:
     """A category's name, as much of it as there is room for."""
-    letters = max(3, int(room / 6.5))
+    letters = max(3, int(room / LETTER))
     shown = category if len(category) <= letters else category[: letters - 1] + "…"
     return element(
         "text",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypedDict, TypeVar, Unpack
 
 from caudal.plots.axes import Axis, Scale
 from caudal.plots.figure import (
     BOTTOM,
     LEFT,
+    LETTER,
     RIGHT,
     TOP,
     Figure,
@@ -31,8 +33,8 @@ _MOST_DOTS = 60
 _MOST_ROWS = 60
 
 _NAME_HEIGHT = 14.0
-_LETTER = 6.8
-"""About the width of a letter."""
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,104 +72,106 @@ class Line:
     upright: bool = False
 
 
+class Besides(TypedDict, total=False):
+    """What a plot of curves may have besides: words below it, lines across it, other numbers."""
+
+    note: str
+    lines: Sequence[Line]
+    table: Table
+
+
 def line_plot(
-    title: str,
-    curves: Sequence[Curve],
-    x: Axis,
-    y: Axis,
-    *,
-    note: str = "",
-    lines: Sequence[Line] = (),
-    table: Table | None = None,
+    title: str, curves: Sequence[Curve], x: Axis, y: Axis, **besides: Unpack[Besides]
 ) -> Figure:
     """Points connected by straight lines; `table` says the same in numbers, or is made of them."""
-    x_scale, y_scale = _scales(curves, x, y, lines)
-    drawn = []
-    for number, curve in enumerate(curves):
-        points = [(x_scale(a), y_scale(b)) for a, b in thinned(curve.finite)]
-        drawn += [_band(number, curve, x_scale, y_scale), _curve(number, points)]
-        drawn.append(_dots(number, curve, x, y, x_scale, y_scale))
-    return _figure(title, note, curves, x, y, (x_scale, y_scale), lines, drawn, table)
+    return _plot(title, curves, x, y, _connected, **besides)
 
 
 def step_plot(
-    title: str,
-    curves: Sequence[Curve],
-    x: Axis,
-    y: Axis,
-    *,
-    note: str = "",
-    lines: Sequence[Line] = (),
-    table: Table | None = None,
+    title: str, curves: Sequence[Curve], x: Axis, y: Axis, **besides: Unpack[Besides]
 ) -> Figure:
     """Points whose y holds until the next one's x, as in a cumulative distribution."""
-    x_scale, y_scale = _scales(curves, x, y, lines)
-    drawn = []
-    for number, curve in enumerate(curves):
-        points = [(x_scale(a), y_scale(b)) for a, b in thinned(curve.finite)]
-        corners = [(b[0], a[1]) for a, b in pairwise(points)]
-        both = [each for pair in zip(points, corners, strict=False) for each in pair]
-        drawn.append(_curve(number, both + points[-1:]))
-    return _figure(title, note, curves, x, y, (x_scale, y_scale), lines, drawn, table)
+    return _plot(title, curves, x, y, _steps, **besides)
 
 
 def scatter_plot(
+    title: str, curves: Sequence[Curve], x: Axis, y: Axis, **besides: Unpack[Besides]
+) -> Figure:
+    """Points alone, as many as there are."""
+    return _plot(title, curves, x, y, _points, **besides)
+
+
+@dataclass(frozen=True, slots=True)
+class _Area:
+    """Where curves are drawn: the axes, and how far they go."""
+
+    x: Axis
+    y: Axis
+    x_scale: Scale
+    y_scale: Scale
+
+    def place(self, points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+        """The coordinates of points."""
+        return [(self.x_scale(a), self.y_scale(b)) for a, b in points]
+
+
+def _plot(
     title: str,
     curves: Sequence[Curve],
     x: Axis,
     y: Axis,
+    draw: Callable[[int, Curve, _Area], str],
     *,
     note: str = "",
     lines: Sequence[Line] = (),
     table: Table | None = None,
 ) -> Figure:
-    """Points alone, as many as there are."""
-    x_scale, y_scale = _scales(curves, x, y, lines)
-    drawn = [
-        element("circle", cx=x_scale(a), cy=y_scale(b), r=2.6, class_=f"dot {color_class(number)}")
-        for number, curve in enumerate(curves)
-        for a, b in curve.finite
-    ]
-    return _figure(title, note, curves, x, y, (x_scale, y_scale), lines, drawn, table)
+    area = _area(curves, x, y, lines)
+    drawn = [draw(number, curve, area) for number, curve in enumerate(curves)]
+    marks = _marks(lines, area.x_scale, area.y_scale)
+    return Figure(
+        title=title,
+        note=note,
+        drawing="".join([axes(x, y, area.x_scale, area.y_scale), *drawn, *marks]),
+        legend=[(curve.name, number) for number, curve in enumerate(curves)],
+        table=table or _table(curves, x, y),
+    )
 
 
-def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """So few points that a plot can do with them, the first and the last among them."""
-    if len(points) <= _MOST_POINTS:
-        return points
-    last = len(points) - 1
-    return [points[round(n * last / (_MOST_POINTS - 1))] for n in range(_MOST_POINTS)]
-
-
-def _scales(
-    curves: Sequence[Curve], x: Axis, y: Axis, lines: Sequence[Line]
-) -> tuple[Scale, Scale]:
+def _area(curves: Sequence[Curve], x: Axis, y: Axis, lines: Sequence[Line]) -> _Area:
     points = [point for curve in curves for point in curve.finite]
     bands = [each for curve in curves for each in curve.band]
     xs = [a for a, _ in points] + [line.at for line in lines if line.upright]
     ys = [b for _, b in points] + [line.at for line in lines if not line.upright]
     ys += [end for _, least, most in bands for end in (least, most)]
-    return x.scale(xs, LEFT, RIGHT), y.scale(ys, BOTTOM, TOP)
+    return _Area(x, y, x.scale(xs, LEFT, RIGHT), y.scale(ys, BOTTOM, TOP))
 
 
-def _figure(
-    title: str,
-    note: str,
-    curves: Sequence[Curve],
-    x: Axis,
-    y: Axis,
-    scales: tuple[Scale, Scale],
-    lines: Sequence[Line],
-    drawn: Sequence[str],
-    table: Table | None,
-) -> Figure:
-    marks = "".join(_marks(lines, *scales))
-    return Figure(
-        title=title,
-        note=note,
-        drawing=axes(x, y, *scales) + "".join(drawn) + marks,
-        legend=[(curve.name, number) for number, curve in enumerate(curves)],
-        table=table or _table(curves, x, y),
+def _thinned(values: Sequence[_T], most: int) -> Sequence[_T]:
+    """So many of them at most, evenly, the first and the last among them."""
+    if len(values) <= most:
+        return values
+    last = len(values) - 1
+    return [values[round(n * last / (most - 1))] for n in range(most)]
+
+
+def _connected(number: int, curve: Curve, area: _Area) -> str:
+    points = area.place(_thinned(curve.finite, _MOST_POINTS))
+    return _band(number, curve, area) + _curve(number, points) + _dots(number, curve, area)
+
+
+def _steps(number: int, curve: Curve, area: _Area) -> str:
+    points = area.place(_thinned(curve.finite, _MOST_POINTS))
+    corners = [(b[0], a[1]) for a, b in pairwise(points)]
+    both = [each for pair in zip(points, corners, strict=False) for each in pair]
+    return _curve(number, both + points[-1:])
+
+
+def _points(number: int, curve: Curve, area: _Area) -> str:
+    of_curve = f"dot {color_class(number)}"
+    return "".join(
+        element("circle", cx=at, cy=height, r=2.6, class_=of_curve)
+        for at, height in area.place(curve.finite)
     )
 
 
@@ -182,24 +186,25 @@ def _curve(number: int, points: Sequence[tuple[float, float]]) -> str:
     )
 
 
-def _band(number: int, curve: Curve, x_scale: Scale, y_scale: Scale) -> str:
+def _band(number: int, curve: Curve, area: _Area) -> str:
     if not curve.band:
         return ""
-    there = [(x_scale(a), y_scale(least)) for a, least, _ in curve.band]
-    back = [(x_scale(a), y_scale(most)) for a, _, most in reversed(curve.band)]
-    return element("path", d=path(there + back), class_=f"band {color_class(number)}")
+    there = [(a, least) for a, least, _ in curve.band]
+    back = [(a, most) for a, _, most in reversed(curve.band)]
+    around = path(area.place(there + back))
+    return element("path", d=around, class_=f"band {color_class(number)}")
 
 
-def _dots(number: int, curve: Curve, x: Axis, y: Axis, x_scale: Scale, y_scale: Scale) -> str:
+def _dots(number: int, curve: Curve, area: _Area) -> str:
     if len(curve.finite) > _MOST_DOTS:
         return ""
     name = f"{curve.name}: " if curve.name else ""
     return "".join(
         element(
             "circle",
-            element("title", text(f"{name}{x.format(a)}, {y.format(b)}")),
-            cx=x_scale(a),
-            cy=y_scale(b),
+            element("title", text(f"{name}{area.x.format(a)}, {area.y.format(b)}")),
+            cx=area.x_scale(a),
+            cy=area.y_scale(b),
             r=3.2,
             class_=f"dot {color_class(number)}",
         )
@@ -218,7 +223,7 @@ def _marks(lines: Sequence[Line], x_scale: Scale, y_scale: Scale) -> Iterator[st
             at = y_scale(line.at)
             near = [begin for height, begin in named if abs(height - at) < _NAME_HEIGHT]
             right = min(near, default=RIGHT)
-            named.append((at, right - _LETTER * (len(line.name) + 1)))
+            named.append((at, right - LETTER * (len(line.name) + 1)))
             ends, words = [(LEFT, at), (RIGHT, at)], label(right, at - 5, line.name, "end")
         yield element("path", d=path(ends), class_="mark") + words
 
@@ -226,10 +231,7 @@ def _marks(lines: Sequence[Line], x_scale: Scale, y_scale: Scale) -> Iterator[st
 def _table(curves: Sequence[Curve], x: Axis, y: Axis) -> Table:
     """A row for each x, or for some of them where there are many."""
     known = [dict(curve.finite) for curve in curves]
-    places = sorted({a for points in known for a in points})
-    if len(places) > _MOST_ROWS:
-        last = len(places) - 1
-        places = [places[round(n * last / (_MOST_ROWS - 1))] for n in range(_MOST_ROWS)]
+    places = _thinned(sorted({a for points in known for a in points}), _MOST_ROWS)
     rows = [
         [x.format(a), *(y.format(points[a]) if a in points else "" for points in known)]
         for a in places

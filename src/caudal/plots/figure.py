@@ -13,6 +13,9 @@ WIDTH, HEIGHT = 720.0, 340.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 694.0, 14.0, 292.0
 """Where the area between the axes is; it looks the same in all plots of a page."""
 
+LETTER = 6.8
+"""About the width of a letter."""
+
 COLORS = 8
 """Colours that there are: classes `c0` to `c7` of the page."""
 
@@ -77,32 +80,31 @@ def dash(number: int) -> str | None:
 
 def axes(x: Axis, y: Axis, x_scale: Scale, y_scale: Scale) -> str:
     """Both axes with their numbers, their labels and the lines across."""
-    parts = []
-    for tick in y_scale.ticks:
-        at = y_scale(tick)
-        parts.append(element("path", d=path([(LEFT, at), (RIGHT, at)]), class_="grid"))
-        parts.append(label(LEFT - 7, at + 4, y.format(tick), "end"))
+    parts = [upright_axis(y, y_scale)]
     for tick in x_scale.ticks:
         at = x_scale(tick)
         parts.append(element("path", d=path([(at, BOTTOM), (at, BOTTOM + 5)]), class_="axis"))
         parts.append(label(at, BOTTOM + 19, x.format(tick), "middle"))
     parts.append(element("path", d=path([(LEFT, BOTTOM), (RIGHT, BOTTOM)]), class_="axis"))
     parts.append(label((LEFT + RIGHT) / 2, BOTTOM + 39, x.label, "middle"))
-    parts.append(upright_label(y.label))
+    return "".join(parts)
+
+
+def upright_axis(y: Axis, y_scale: Scale) -> str:
+    """The axis that goes up: its numbers, its label and the lines across."""
+    middle = (TOP + BOTTOM) / 2
+    turned = f"translate(13 {middle:g}) rotate(-90)"
+    parts = [element("text", text(y.label), text_anchor="middle", transform=turned)]
+    for tick in y_scale.ticks:
+        at = y_scale(tick)
+        parts.append(element("path", d=path([(LEFT, at), (RIGHT, at)]), class_="grid"))
+        parts.append(label(LEFT - 7, at + 4, y.format(tick), "end"))
     return "".join(parts)
 
 
 def label(x: float, y: float, words: str, anchor: str) -> str:
     """Text in a plot."""
     return element("text", text(words), x=x, y=y, text_anchor=anchor)
-
-
-def upright_label(words: str) -> str:
-    """The label of an axis that goes up."""
-    middle = (TOP + BOTTOM) / 2
-    return element(
-        "text", text(words), text_anchor="middle", transform=f"translate(13 {middle:g}) rotate(-90)"
-    )
 
 
 def _sample(color: int) -> str:

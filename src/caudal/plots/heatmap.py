@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from caudal.plots.axes import short_number
-from caudal.plots.figure import RIGHT, Figure, label
+from caudal.plots.figure import LETTER, RIGHT, Figure, label
 from caudal.plots.svg import element, text
 from caudal.plots.table import Table
 
 _ROW = 30.0
-_LETTER = 6.8
-"""About the width of a letter, for the room that names take."""
 
 _STRONGEST = 0.75
 """How much colour the greatest value has: the words in it are read on lighter and darker alike."""
@@ -54,11 +52,11 @@ def heatmap(
             return math.log(value / low) / math.log(high / low)
         return (value - low) / (high - low)
 
-    left = 40 + _LETTER * max(map(len, rows), default=0)
+    left = 40 + LETTER * max(map(len, rows), default=0)
     top = 44.0
     width = (RIGHT - left) / max(1, len(columns))
     bottom = top + _ROW * len(rows)
-    if _LETTER * len(y_label) < bottom:
+    if LETTER * len(y_label) < bottom:
         upright = f"translate(13 {bottom / 2:g}) rotate(-90)"
         beside = element("text", text(y_label), text_anchor="middle", transform=upright)
     else:  # longer than the rows are high
