@@ -9,6 +9,9 @@ from caudal.backends.native.costs import Passed
 from caudal.formats.tensor_types import TensorType
 from caudal.models.program import KVLayer, StateLayer
 
+SMALLER = ("BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
+"""Quantisations of which it is said what they would take, the largest first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:

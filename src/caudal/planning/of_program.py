@@ -18,16 +18,12 @@ from caudal.backends.native.costs import (
     workspace_bytes,
 )
 from caudal.conversion.convert import tensors_as
-from caudal.conversion.mixes import MIXES
 from caudal.errors import ConversionError, ModelLoadError
 from caudal.formats.model_file import ModelFile
 from caudal.formats.tensor_file import TensorInfo
 from caudal.formats.tensor_types import TensorType
 from caudal.models.program import ExpertsName, MatrixName, Program, TensorName
-from caudal.planning.figures import ModelFigures, Workspace
-
-SMALLER = ("BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
-"""Quantisations of which it is said what they would take."""
+from caudal.planning.figures import SMALLER, ModelFigures, Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,6 @@ def _others(file: ModelFile, program: Program, weights: int) -> Mapping[str, int
     """What smaller quantisations take, the largest first."""
     found: dict[str, int] = {}
     for name in SMALLER:
-        assert name in MIXES
         try:
             tensors = {each.name: each for each in tensors_as(file, name)}
             retyped = _Retyped(file.path, file.architecture, tensors)

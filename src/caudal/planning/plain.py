@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from caudal.backends.native.costs import BYTES_PER_FLOAT, Passed
-from caudal.conversion.mixes import MIXES, find_mix
+from caudal.conversion.mixes import find_mix
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.rope_keys import SLIDING
 from caudal.formats.model_file import ModelFile
 from caudal.models.program import KVLayer, StateLayer
-from caudal.planning.figures import ModelFigures
+from caudal.planning.figures import SMALLER, ModelFigures
 
 _MOST = 1 << 31
 _BITS = 16.0
@@ -138,11 +138,7 @@ def figures_given(given: GivenFigures, *, name: str, quantisation: str = "") -> 
 
 
 def _others(parameters: int, weights: int) -> Mapping[str, int]:
-    sizes = {
-        name: round(parameters * bits_of(name) / 8)
-        for name in ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
-        if name in MIXES
-    }
+    sizes = {name: round(parameters * bits_of(name) / 8) for name in SMALLER}
     return {name: size for name, size in sizes.items() if size < weights}
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from caudal.backends.native.costs import SHARE_OF_OTHERS
 from caudal.backends.native.executor import BLOCK_SIZE
-from caudal.backends.native.planning import Division, KindSizes, division_of
+from caudal.backends.native.planning import Division, KindSizes, division_of, largest
 from caudal.engine.config import MOST_SEQS, MOST_TOKENS, EngineConfig
 from caudal.errors import ParameterError
 from caudal.loading.planning import ENCODER_BATCH
@@ -226,15 +226,4 @@ def _most(fits: Callable[[int], bool], least: int, most: int) -> int:
     """The largest number that fits, of those where smaller ones do as well; 0 for none."""
     if least > most or not fits(least):
         return 0
-    low, high = least, least
-    while high < most and fits(min(2 * high, most)):
-        high = min(2 * high, most)
-        low = high
-    high = min(2 * high, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return largest(fits, least, most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -128,14 +129,8 @@ def divide(
         def of(num_blocks: int) -> Division:
             return division_of(sizes, num_blocks, running, max_num_batched_tokens)
 
-        low, high = 0, budget // (sizes.block_size * sizes.token_bytes)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if of(middle).bytes(sizes) <= budget:
-                low = middle
-            else:
-                high = middle - 1
-        return of(low)
+        limit = budget // (sizes.block_size * sizes.token_bytes)
+        return of(largest(lambda blocks: of(blocks).bytes(sizes) <= budget, 0, limit))
 
     usual = most(max_num_seqs)
     if for_all and usual.num_blocks < max_num_seqs * needed:
@@ -145,24 +140,20 @@ def divide(
             return division_of(sizes, blocks, max_num_seqs, max_num_batched_tokens, kept)
 
         if keeping(0).bytes(sizes) <= budget:
-            low, high = 0, max_num_seqs * needed
-            while low < high:
-                middle = (low + high + 1) // 2
-                if keeping(middle).bytes(sizes) <= budget:
-                    low = middle
-                else:
-                    high = middle - 1
-            return keeping(low)
+            limit = max_num_seqs * needed
+            return keeping(
+                largest(lambda kept: keeping(kept).bytes(sizes) <= budget, 0, limit),
+            )
     if usual.num_blocks >= needed:
         return usual
-    fewest, enough = 0, max_num_seqs  # the most sequences that leave enough for that one
-    while enough - fewest > 1:
-        middle = (fewest + enough) // 2
-        if most(middle).num_blocks >= needed:
-            fewest = middle
-        else:
-            enough = middle
-    return most(fewest)
+    # The most sequences that leave enough for that one.
+    return most(largest(lambda few: most(few).num_blocks >= needed, 0, max_num_seqs - 1))
+
+
+def largest(fits: Callable[[int], bool], least: int, most: int) -> int:
+    """The largest number that fits, of those where smaller ones do as well; `least` is one."""
+    above = range(least + 1, most + 1)
+    return least + bisect_left(above, True, key=lambda number: not fits(number))
 
 
 def least_bytes(sizes: KindSizes, length: int) -> int:
