@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,8 +16,7 @@ from typing import Any
 
 import httpx
 
-REPOSITORY = Path(__file__).parents[2]
-FOLDER = REPOSITORY / ".clients" / "prometheus"
+from support.debian_packages import fetch_package, find_program
 
 _CONFIGURATION = """\
 global: {{scrape_interval: 250ms, evaluation_interval: 250ms}}
@@ -34,8 +32,7 @@ scrape_configs:
 
 def program(name: str) -> Path | None:
     """`prometheus` or `promtool`, if it is here."""
-    installed, fetched = shutil.which(name), FOLDER / "usr/bin" / name
-    return Path(installed) if installed else fetched if fetched.exists() else None
+    return find_program("prometheus", name)
 
 
 def promtool(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -134,13 +131,8 @@ def prometheus(
 
 def main() -> None:
     """Fetch the programs."""
-    if program("prometheus") is not None and program("promtool") is not None:
-        return
-    print("fetching prometheus", flush=True)
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["apt-get", "download", "--quiet", "prometheus"], cwd=FOLDER, check=True)
-    package = next(FOLDER.glob("prometheus_*.deb"))
-    subprocess.run(["dpkg-deb", "--extract", package, FOLDER], check=True)
+    if program("prometheus") is None or program("promtool") is None:
+        fetch_package("prometheus")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,9 +15,7 @@ from pathlib import Path
 
 import httpx
 
-REPOSITORY = Path(__file__).parents[2]
-FOLDER = REPOSITORY / ".clients" / "docker-registry"
-FETCHED = FOLDER / "usr/bin/docker-registry"
+from support.debian_packages import fetch_package, find_program
 
 USER, PASSWORD = "anna", "s3cret"
 _HTPASSWD = f"{USER}:$2b$05$8KYMhxIDFhUFX3vim/NVTekmtf.iztLdLXZrbN5WpUHo2VGaNznGu\n"
@@ -33,8 +30,7 @@ http: {{addr: 127.0.0.1:{port}}}
 
 def program() -> Path | None:
     """The registry's program, if it is here."""
-    installed = shutil.which("docker-registry")
-    return Path(installed) if installed else FETCHED if FETCHED.exists() else None
+    return find_program("docker-registry", "docker-registry")
 
 
 @contextlib.contextmanager
@@ -74,13 +70,8 @@ def docker_registry(folder: Path, *, locked: bool) -> Iterator[str]:
 
 def main() -> None:
     """Fetch the program."""
-    if program() is not None:
-        return
-    print("fetching docker-registry", flush=True)
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["apt-get", "download", "--quiet", "docker-registry"], cwd=FOLDER, check=True)
-    package = next(FOLDER.glob("docker-registry_*.deb"))
-    subprocess.run(["dpkg-deb", "--extract", package, FOLDER], check=True)
+    if program() is None:
+        fetch_package("docker-registry")
 
 
 if __name__ == "__main__":
