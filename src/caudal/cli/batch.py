@@ -37,7 +37,7 @@ def batch(
     output: Annotated[
         Path | None,
         typer.Option(
-            help="Where answers go.  [default: FILE.answers.jsonl]",
+            help="Where answers go.  [default: beside FILE, e.g. requests.answers.jsonl]",
             show_default=False,
         ),
     ] = None,
@@ -45,7 +45,7 @@ def batch(
         Path | None,
         typer.Option(
             help="Where lines go that failed; without any there is none.  "
-            "[default: FILE.errors.jsonl]",
+            "[default: beside FILE, e.g. requests.errors.jsonl]",
             show_default=False,
         ),
     ] = None,
