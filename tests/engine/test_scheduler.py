@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from caudal.engine.request import BACKGROUND, FinishReason
+from caudal.engine.scheduler import URGENT_SECONDS
 from support.engine_harness import Harness
 
 PROMPT = list(range(1, 23))  # five blocks of four and a half
@@ -343,6 +344,18 @@ class TestBackground:
         harness.step()
         assert sorted(harness.executor.batches[-1]) == [1, 2]
         assert len(harness.output(urgent)) == 1
+        harness.run()
+        harness.check_outputs()
+
+    def test_its_prompts_take_little_until_nothing_else_has_come_for_a_while(self) -> None:
+        harness = Harness(max_num_seqs=4, max_num_batched_tokens=32)
+        harness.submit([1] * 4, max_tokens=1, ignore_eos=True)
+        harness.step()
+        harness.submit([2] * 80, max_tokens=2, ignore_eos=True, priority=BACKGROUND)
+        for seconds, batch in ((0, [2]), (URGENT_SECONDS - 1, [2]), (1, [32])):
+            harness.clock.now += seconds
+            harness.step()
+            assert harness.executor.batches[-1] == batch
         harness.run()
         harness.check_outputs()
 

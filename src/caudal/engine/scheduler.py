@@ -11,6 +11,7 @@ cache.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as SequenceOf
 
 from caudal.engine.answer import MAX_PROPOSED
@@ -31,6 +32,10 @@ BACKGROUND_SHARE = 16
 """Prompts in the background get 1/16 of an iteration's tokens while anything else runs: what
 somebody waits for comes with the iterations, and these take the longer the more they compute."""
 
+URGENT_SECONDS = 5.0
+"""So long after anything else they still do: more of it may come, which then has to wait for the
+iteration that is being computed."""
+
 
 class Scheduler:
     """Decides; owns the running and the waiting, and the growth of what they have in memory.
@@ -48,6 +53,8 @@ class Scheduler:
             Generate: generating_lane(config),
         }
         self._num_background = 0  # that wait or run
+        self._num_urgent = 0  # the others
+        self._urgent_at = -math.inf  # when there were any last
         self.num_preemptions = 0
         self.prompt_tokens = 0
         self.cache_hit_tokens = 0
@@ -98,14 +105,14 @@ class Scheduler:
         """Queue a new sequence."""
         lane = self._lane_of(seq)
         lane.waiting.add(seq, lane.running)
-        self._num_background += seq.in_background
+        self._count(seq, 1)
 
     def join(self, seq: Sequence) -> None:
         """Let a forked sequence run; it was counted when its parent was admitted."""
         lane = self._lane_of(seq)
         lane.running.append(seq)
         lane.waiting.tenants.join(seq)
-        self._num_background += seq.in_background
+        self._count(seq, 1)
 
     def end(self, seq: Sequence, *, keep: bool) -> None:
         """Take a sequence out, wherever it is, and give its blocks back.
@@ -122,7 +129,7 @@ class Scheduler:
         seq.status = Status.ENDED
         self._close(seq, keep=keep)
         lane.waiting.tenants.leave(seq)
-        self._num_background -= seq.in_background
+        self._count(seq, -1)
 
     def schedule(self, now: float) -> list[Sequence]:
         """Plan one iteration.
@@ -136,6 +143,8 @@ class Scheduler:
         """
         budget = self._config.max_num_batched_tokens
         preemptions = self.num_preemptions
+        if self._num_urgent:
+            self._urgent_at = now
         lanes = self._lanes.values()
         for lane in lanes:
             lane.prefilling.clear()
@@ -175,6 +184,12 @@ class Scheduler:
             default=None,
         )
 
+    def _count(self, seq: Sequence, change: int) -> None:
+        if seq.in_background:
+            self._num_background += change
+        else:
+            self._num_urgent += change
+
     def _close(self, seq: Sequence, *, keep: bool) -> None:
         group = seq.group
         self._lane_of(seq).waiting.tenants.account_of(seq).charge(seq)
@@ -202,7 +217,7 @@ class Scheduler:
             if left > 0 and lane.waiting.num_urgent and self.num_preemptions == preemptions:
                 left = self._admit_urgent(lane, left, now)
             prefilling = [seq for seq in prefilling if seq.in_background]
-            if not all(seq.in_background for seq in self.running):
+            if self._keeps_room(now):
                 share = max(1, self._config.max_num_batched_tokens // BACKGROUND_SHARE)
                 spared = max(0, left - share)
                 left -= spared
@@ -210,6 +225,12 @@ class Scheduler:
         if left > 0 and len(lane.waiting) and self.num_preemptions == preemptions:
             left = self._admit(lane, left, now)
         return budget - left - spared
+
+    def _keeps_room(self, now: float) -> bool:
+        """Whether prompts in the background leave most of an iteration."""
+        if self._config.encoder:  # what is computed whole or not at all would never have its turn
+            return not all(seq.in_background for seq in self.running)
+        return now - self._urgent_at < URGENT_SECONDS
 
     def _go_on(self, prefilling: SequenceOf[Sequence], left: int, now: float) -> int:
         """Plan chunks of prompts of sequences that run; returns what is left of the budget."""
