@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from caudal.errors import StoreError
 from caudal.fleet.fleet import Fleet
 from caudal.fleet.options import FleetOptions
 from caudal.server.auth import Access
+from caudal.server.served_store import ServedStore
+from caudal.store import Store
 from caudal.tenants.key_file import KeyFile
 from caudal.tenants.ring import KeyRing
+from caudal.workers.store_messages import StoreJob
 from support.fake_launcher import FakeLauncher, FakeModel, Offered, offers
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.far_model import FarModel
+from support.record_list import RecordList
 from support.running_server import AnyServer, metric_value, running_models, running_server
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -192,3 +199,49 @@ def test_who_waits_for_a_model_doesnt_any_longer(keys: Keys):
         assert [answer.status_code for answer in answers] == [401] * 4
         status = server.http.get("/ps", headers={"x-api-key": "root"}).json()["models"]
         assert [model["waiting"] for model in status] in ([], [0])
+
+
+def test_what_changes_the_store_ends_with_a_line_of_its_own(
+    keys: Keys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    ended = threading.Event()
+
+    async def run(job: StoreJob) -> AsyncGenerator[dict[str, Any], None]:
+        try:
+            yield {"status": "pulling manifest"}
+            if "broken" in job.name:
+                raise StoreError("the disk is full")
+            while "left" in job.name:
+                await asyncio.sleep(0.01)
+                yield {"status": "pulling", "completed": 1}  # which shows that nobody reads it
+            await asyncio.sleep(600)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("caudal.server.ollama.changes.run_store_job", run)
+    keys.write("root")
+    store, records = ServedStore(Store(tmp_path / "home"), None), RecordList()
+    fleet = Fleet(Offered(offers([])), FakeLauncher({}), FleetOptions(memory=30))
+    with running_models(
+        fleet, fleet.start, access=keys.access(), store=store, sinks=[records]
+    ) as server:
+
+        def pull(model: str) -> AbstractContextManager[httpx.Response]:
+            headers = {"authorization": "Bearer root"}
+            return server.http.stream("POST", "/api/pull", json={"model": model}, headers=headers)
+
+        with pull("broken") as answer:
+            assert "disk is full" in json.loads([*answer.iter_lines()][-1])["error"]
+        assert (records.next().outcome, ended.is_set()) == ("failed", True)
+        with pull("left") as answer:
+            next(answer.iter_lines())
+        assert records.next().outcome == "cancelled"
+        ended.clear()
+        with pull("revoked") as answer:
+            lines = answer.iter_lines()
+            assert json.loads(next(lines)) == {"status": "pulling manifest"}
+            keys.write("alice")
+            [last] = [json.loads(line) for line in lines]
+        assert "revoked" in last["error"]
+        assert (records.next().outcome, ended.is_set()) == ("cancelled", True)
+    assert [each.message for each in caplog.records if each.levelname == "ERROR"] == []

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from caudal.errors import CaudalError, RequestTimeoutError
 from caudal.sampling_params import SamplingParams
@@ -25,12 +24,14 @@ from caudal.service.answers import (
 )
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.forwarding import ForwardingService
+from caudal.service.interruption import Interruption
 from caudal.service.models import Found
 from caudal.service.prompt_log import AnswerLog, log_prompt
 from caudal.service.service import RunningAnswer, RunningChat, RunningText, Service
 from caudal.service.work import ChatWork, CompletionWork, EmbedWork, ScoreWork
 
 D = TypeVar("D", Delta, ChatDelta)
+T = TypeVar("T")
 
 Outcome = Literal["ok", "stop", "length", "cancelled", "rejected", "failed", "timeout"]
 """How a request ended. "ok": it was answered without generating anything; "rejected": nothing was
@@ -89,7 +90,7 @@ class WorkRecord:
             monotonic clock; None where they are told as a whole.
         outcome: How its answers ended, the worst of them; None where there have been none.
         failure: Why, where one has failed.
-        reading: Its answers that haven't ended.
+        reading: What ends its streams that haven't.
     """
 
     model: str | None = None
@@ -106,7 +107,7 @@ class WorkRecord:
     first_answer: float | None = None
     outcome: Outcome | None = None
     failure: Exception | None = None
-    reading: set[_ObservedAnswer[Any]] = field(default_factory=set)
+    reading: set[Interruption] = field(default_factory=set)
 
     @property
     def timings(self) -> Timings:
@@ -131,9 +132,20 @@ class WorkRecord:
             self.outcome = outcome
 
     def interrupt(self, error: Exception) -> None:
-        """End its answers with an error, as if their model had failed."""
-        for answer in list(self.reading):
-            answer.interrupt(error)
+        """End its streams with an error, as if what they come from had failed."""
+        for interruption in list(self.reading):
+            interruption.interrupt(error)
+
+    async def interruptible(self, stream: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """A stream that no model writes, and that `interrupt` ends all the same."""
+        interruption = Interruption()
+        self.reading.add(interruption)
+        try:
+            async with contextlib.aclosing(interruption.read(stream)) as items:
+                async for item in items:
+                    yield item
+        finally:
+            self.reading.discard(interruption)
 
     def note_failure(self, error: Exception) -> None:
         """An answer has failed."""
@@ -271,15 +283,8 @@ class _ObservedAnswer(Generic[D]):
         self._is_first = is_first
         self._reasons: list[str] = []
         self._noted = False
-        self._reader: asyncio.Task[Any] | None = None  # while it waits for the model
-        self._interruption: Exception | None = None
-        record.reading.add(self)
-
-    def interrupt(self, error: Exception) -> None:
-        """Have whoever reads its deltas get an error now, in place of those to come."""
-        self._interruption = error
-        if self._reader is not None:
-            self._reader.cancel()
+        self._interruption = Interruption()
+        record.reading.add(self._interruption)
 
     @property
     def prompt(self) -> SubmittedPrompt:
@@ -299,11 +304,8 @@ class _ObservedAnswer(Generic[D]):
     async def deltas(self) -> AsyncGenerator[list[D], None]:
         """See `RunningText.deltas`."""
         record, reasons, log = self._record, self._reasons, self._log
-        self._reader = asyncio.current_task()
         try:
-            if self._interruption is not None:
-                raise self._interruption
-            async with contextlib.aclosing(self._stream()) as stream:
+            async with contextlib.aclosing(self._interruption.read(self._stream())) as stream:
                 async for deltas in stream:
                     if record.first_answer is None:
                         record.first_answer = time.monotonic()
@@ -312,23 +314,11 @@ class _ObservedAnswer(Generic[D]):
                             reasons.append(delta.finish_reason)
                         if log is not None:
                             log.add(delta)
-                    self._reader = None
                     yield deltas
-                    if self._interruption is not None:
-                        raise self._interruption
-                    self._reader = asyncio.current_task()  # it needn't be the same
-        except asyncio.CancelledError:
-            # Whether somebody wanted the task itself to end, or only what it reads.
-            task = asyncio.current_task()
-            if self._interruption is None or task is None or task.uncancel() > 0:
-                raise
-            self._note(self._interruption)
-            raise self._interruption from None
         except Exception as error:
             self._note(error)
             raise
         finally:
-            self._reader = None
             self._note()
 
     async def aclose(self) -> None:
@@ -343,12 +333,12 @@ class _ObservedAnswer(Generic[D]):
             return
         self._noted = True
         record, reasons = self._record, self._reasons
-        record.reading.discard(self)
+        record.reading.discard(self._interruption)
         record.note_usage(self._answer.usage, with_unused=self._is_first)
         record.finish_reasons += reasons
         if self._log is not None:
             self._log.write()
-        if error is not None and error is not self._interruption:
+        if error is not None and error is not self._interruption.error:
             record.note_failure(error)
         elif len(reasons) < self._count:
             record.note_outcome("cancelled")

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from caudal.errors import ForeignModelError, ModelNotFoundError
+from caudal.errors import ForeignModelError, KeyRevokedError, ModelNotFoundError
 from caudal.reading.fields import RequestObject
 from caudal.server.body import json_body
 from caudal.server.encoding import JSONReply
@@ -21,9 +21,11 @@ from caudal.server.ollama.create_schema import CreateRequest
 from caudal.server.ollama.names import NamedModel, checked_name
 from caudal.server.ollama.streams import encoded_lines
 from caudal.server.openapi import STREAMED_LINES
+from caudal.server.records import record_of
 from caudal.server.served_store import changeable_store, take_note
 from caudal.server.streaming import JSONLines, run_until_disconnect
 from caudal.server.tenancy import FOR_ADMINS
+from caudal.service.observed import WorkRecord
 from caudal.store.names import parse_kept_name
 from caudal.workers.store_jobs import run_store_job
 from caudal.workers.store_messages import StoreJob
@@ -137,7 +139,8 @@ async def push_model(
 
 async def _answer(request: Request, job: StoreJob, stream: bool | None) -> Response:
     """Do it, and tell how far it is; what fails before there is anything to tell has a status."""
-    reports = _reports(request, job)
+    record = record_of(request.scope)
+    reports = record.interruptible(_reports(request, job))
     try:
         if stream is False:
             return JSONReply(await run_until_disconnect(request, _last(reports)))
@@ -145,7 +148,7 @@ async def _answer(request: Request, job: StoreJob, stream: bool | None) -> Respo
     except BaseException:
         await reports.aclose()
         raise
-    lines = encoded_lines(request.scope, _behind(first, reports))
+    lines = encoded_lines(request.scope, _behind(first, reports, record))
     return JSONLines(lines, reports.aclose)
 
 
@@ -160,12 +163,20 @@ async def _reports(request: Request, job: StoreJob) -> AsyncGenerator[dict[str, 
 
 
 async def _behind(
-    first: dict[str, Any], reports: AsyncGenerator[dict[str, Any], None]
+    first: dict[str, Any], reports: AsyncGenerator[dict[str, Any], None], record: WorkRecord
 ) -> AsyncGenerator[bytes | dict[str, Any], None]:
-    yield first
-    async with contextlib.aclosing(reports):
-        async for report in reports:
-            yield report
+    """All reports; how they end is noted here, for the status has said that all is well."""
+    try:
+        yield first
+        async with contextlib.aclosing(reports):
+            async for report in reports:
+                yield report
+    except (GeneratorExit, asyncio.CancelledError, KeyRevokedError):
+        record.note_outcome("cancelled")
+        raise
+    except Exception as error:
+        record.note_failure(error)
+        raise
 
 
 async def _last(reports: AsyncGenerator[dict[str, Any], None]) -> dict[str, Any]:
