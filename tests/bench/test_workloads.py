@@ -242,6 +242,8 @@ def test_lines_of_json(tmp_path: Path):
     ("written", "words"),
     [
         ("{", "line 1 is not JSON"),
+        pytest.param("[" * 100_000, "is not JSON: maximum recursion", id="deep"),
+        pytest.param('{"prompt":' * 100_000, "line 1 is not JSON", id="deep line"),
         ("[1]", "entry 1 is not an object"),
         ('{"text": 1}', "line 1 must have either prompt or messages"),
         ('{"prompt": "a"}\n{"messages": []}', "line 2: messages must be"),

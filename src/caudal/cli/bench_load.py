@@ -108,7 +108,7 @@ def _fields(written: str) -> dict[str, Any]:
 
     try:
         fields = json.loads(written)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"--extra-body is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise typer.BadParameter("--extra-body must be an object.")

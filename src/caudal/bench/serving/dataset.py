@@ -61,7 +61,7 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
     if written.lstrip().startswith("["):
         try:
             entries = json.loads(written)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ParameterError("dataset", f"{path} is not JSON: {error}.") from error
         yield from ((f"entry {number}", entry) for number, entry in enumerate(entries, 1))
         return
@@ -69,7 +69,7 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
         if line.strip():
             try:
                 yield f"line {number}", json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ParameterError(
                     "dataset", f"{path}, line {number} is not JSON: {error}."
                 ) from error
