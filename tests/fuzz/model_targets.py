@@ -213,10 +213,11 @@ def plan() -> Iterator[Run]:
             figures = read_figures(str(path))
             demand = Demand(context=2048, users=3, shared_prefix=100)
             planner = Planner(figures)
-            memory = planner.needs(demand).total
-            assert not planner.fits(demand, memory)  # a part of it is left to others
-            assert planner.fits(demand, 2 * memory)
-            assert planner.most_users(demand, 2 * memory) >= 3
+            least = planner.least_memory(demand)
+            assert least > planner.needs(demand).total  # a part of it is left to others
+            assert planner.fits(demand, least)
+            assert not planner.fits(demand, least - 1)
+            assert planner.most_users(demand, least) >= demand.users
             figures.others()
             return True
 
