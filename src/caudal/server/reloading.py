@@ -21,50 +21,74 @@ Reload = Callable[[], Awaitable[None] | None]
 
 
 class Reloader:
-    """All that can be read anew, in the order in which it was added."""
+    """All that can be read anew. Nothing waits for another: a configuration may take as long as a
+    model that it has be fetched.
+    """
 
     def __init__(self) -> None:
-        self._reloads: list[tuple[str, Reload]] = []
-        self._asked = asyncio.Event()
+        self._subjects: list[_Subject] = []
 
     def __bool__(self) -> bool:
-        return bool(self._reloads)
+        return bool(self._subjects)
 
     def add(self, what: str, reload: Reload) -> None:
-        """Have something be read anew, too.
+        """Have something be read anew, too; before `run`.
 
         Args:
             what: Its name, for the log: `certificates`, `keys`.
             reload: Reads it.
         """
-        self._reloads.append((what, reload))
-
-    async def reload(self) -> None:
-        """Read everything anew, one thing after another; none of them keeps another from it."""
-        for what, reload in list(self._reloads):
-            try:
-                done = reload()
-                if inspect.isawaitable(done):
-                    await done
-            except CaudalError as error:
-                logger.error("reload: %s: unchanged, since it can't be used: %s", what, error)
-            except Exception:
-                logger.exception("reload: %s: unchanged, since it failed", what)
-            else:
-                logger.info("reload: %s: read anew", what)
+        self._subjects.append(_Subject(what, reload))
 
     def ask(self) -> None:
         """Have `run` read everything anew; it does that once for all who ask before it begins."""
-        self._asked.set()
+        notify_reloading()
+        for each in self._subjects:
+            each.asked.set()
 
     async def run(self) -> None:
         """Read everything anew whenever somebody asks, until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for each in self._subjects:
+                group.create_task(self._heed(each))
+
+    async def _heed(self, subject: _Subject) -> None:
         while True:
-            await self._asked.wait()
-            self._asked.clear()
-            notify_reloading()
-            await self.reload()
-            notify_ready()
+            await subject.asked.wait()
+            subject.asked.clear()
+            subject.busy = True
+            await subject.reload()
+            subject.busy = False
+            if not any(each.busy or each.asked.is_set() for each in self._subjects):
+                notify_ready()
+
+
+class _Subject:
+    """Something that can be read anew.
+
+    Attributes:
+        asked: Set while it is to be.
+        busy: Whether it is being read.
+    """
+
+    def __init__(self, what: str, reload: Reload) -> None:
+        self.asked = asyncio.Event()
+        self.busy = False
+        self._what = what
+        self._reload = reload
+
+    async def reload(self) -> None:
+        """Read it anew, and log what came of that."""
+        try:
+            done = self._reload()
+            if inspect.isawaitable(done):
+                await done
+        except CaudalError as error:
+            logger.error("reload: %s: unchanged, since it can't be used: %s", self._what, error)
+        except Exception:
+            logger.exception("reload: %s: unchanged, since it failed", self._what)
+        else:
+            logger.info("reload: %s: read anew", self._what)
 
 
 class Terminal:
