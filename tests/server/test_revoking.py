@@ -8,7 +8,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -201,12 +201,23 @@ def test_who_waits_for_a_model_doesnt_any_longer(keys: Keys):
         assert [model["waiting"] for model in status] in ([], [0])
 
 
-def test_what_changes_the_store_ends_with_a_line_of_its_own(
-    keys: Keys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    ended = threading.Event()
+BIG = 4 * 2**20
+"""More bytes than fit between a server and a client that doesn't read."""
 
-    async def run(job: StoreJob) -> AsyncGenerator[dict[str, Any], None]:
+
+class Pulls:
+    """A server that pulls as the model's name says, and does so for `root`."""
+
+    def __init__(self, keys: Keys, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("caudal.server.ollama.changes.run_store_job", self._run)
+        keys.write("root")
+        self._access = keys.access()
+        self._store = ServedStore(Store(folder / "home"), None)
+        self.records = RecordList()
+        self.ended = threading.Event()
+        self.stuck = threading.Event()
+
+    async def _run(self, job: StoreJob) -> AsyncGenerator[dict[str, Any], None]:
         try:
             yield {"status": "pulling manifest"}
             if "broken" in job.name:
@@ -214,34 +225,59 @@ def test_what_changes_the_store_ends_with_a_line_of_its_own(
             while "left" in job.name:
                 await asyncio.sleep(0.01)
                 yield {"status": "pulling", "completed": 1}  # which shows that nobody reads it
+            while "unread" in job.name:
+                yield {"status": "x" * BIG}
+                self.stuck.set()
             await asyncio.sleep(600)
         finally:
-            ended.set()
+            self.ended.set()
 
-    monkeypatch.setattr("caudal.server.ollama.changes.run_store_job", run)
-    keys.write("root")
-    store, records = ServedStore(Store(tmp_path / "home"), None), RecordList()
-    fleet = Fleet(Offered(offers([])), FakeLauncher({}), FleetOptions(memory=30))
-    with running_models(
-        fleet, fleet.start, access=keys.access(), store=store, sinks=[records]
-    ) as server:
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[Callable[[str], AbstractContextManager[httpx.Response]]]:
+        fleet = Fleet(Offered(offers([])), FakeLauncher({}), FleetOptions(memory=30))
+        options: dict[str, Any] = {"store": self._store, "sinks": [self.records]}
+        with running_models(fleet, fleet.start, access=self._access, **options) as server:
+            server.http.headers["authorization"] = "Bearer root"
+            yield lambda model: server.http.stream("POST", "/api/pull", json={"model": model})
 
-        def pull(model: str) -> AbstractContextManager[httpx.Response]:
-            headers = {"authorization": "Bearer root"}
-            return server.http.stream("POST", "/api/pull", json={"model": model}, headers=headers)
+    def outcome(self) -> str | None:
+        """That of the request which has ended, and with it what it had begun."""
+        outcome = self.records.next().outcome
+        assert self.ended.is_set()
+        self.ended.clear()
+        return outcome
 
+
+@pytest.fixture
+def pulls(keys: Keys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pulls:
+    return Pulls(keys, tmp_path, monkeypatch)
+
+
+def test_what_changes_the_store_ends_with_a_line_of_its_own(pulls: Pulls, keys: Keys):
+    with pulls.serving() as pull:
         with pull("broken") as answer:
             assert "disk is full" in json.loads([*answer.iter_lines()][-1])["error"]
-        assert (records.next().outcome, ended.is_set()) == ("failed", True)
+        assert pulls.outcome() == "failed"
         with pull("left") as answer:
             next(answer.iter_lines())
-        assert records.next().outcome == "cancelled"
-        ended.clear()
+        assert pulls.outcome() == "cancelled"
         with pull("revoked") as answer:
             lines = answer.iter_lines()
             assert json.loads(next(lines)) == {"status": "pulling manifest"}
             keys.write("alice")
             [last] = [json.loads(line) for line in lines]
         assert "revoked" in last["error"]
-        assert (records.next().outcome, ended.is_set()) == ("cancelled", True)
+        assert pulls.outcome() == "cancelled"
+
+
+def test_a_client_that_doesnt_read_is_left_without_a_word(
+    pulls: Pulls, keys: Keys, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("caudal.server.revoking.LAST_SECONDS", 0.05)
+    with pulls.serving() as pull, pull("unread") as answer:
+        assert pulls.stuck.wait(20)
+        keys.write("alice")
+        assert pulls.outcome() == "cancelled"
+        with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+            answer.read()
     assert [each.message for each in caplog.records if each.levelname == "ERROR"] == []

@@ -25,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.server import ServerState
 
+from caudal.server.cycle import Cycle
 from caudal.server.errors import error_response
 from caudal.server.request_ids import HEADER, request_id
 from caudal.server.request_size import RefusedError, RequestSize
@@ -235,7 +236,7 @@ class Protocol(HttpToolsProtocol):
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             raise RefusedError(400, "A request needs one Host header.")
         self._keep_alive = version == "1.1" and self.parser.should_keep_alive()
-        cycle = (RequestResponseCycle if version == "1.1" else UnframedCycle)(
+        cycle = (Cycle if version == "1.1" else UnframedCycle)(
             scope=scope,
             transport=self.transport,
             flow=self.flow,

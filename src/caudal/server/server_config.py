@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from caudal.server.certificates import Certificates
 from caudal.server.draining import Draining
@@ -45,7 +42,7 @@ class ServerConfig(uvicorn.Config):
         metrics: ServerMetrics | None = None,
     ) -> None:
         super().__init__(
-            _cancellable(app),
+            app,
             http=Protocol if certificates is None else TLSProtocol,
             ws="none",
             lifespan="off",
@@ -70,13 +67,3 @@ class ServerConfig(uvicorn.Config):
         self.limits = limits
         self.waiting.max_connections = limits.max_connections
         self.addresses.most = limits.connections_per_address
-
-
-def _cancellable(app: ASGIApp) -> ASGIApp:
-    """What still runs when the server stops is cancelled, and that is no failure to be logged."""
-
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await app(scope, receive, send)
-
-    return run

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from caudal.server.cycle import Cycle
 
 
-class UnframedCycle(RequestResponseCycle):
+class UnframedCycle(Cycle):
     """An answer to HTTP/1.0, which knows no chunks: a body without a length ends where the
     connection does.
     """
