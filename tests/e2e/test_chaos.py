@@ -37,6 +37,7 @@ from caudal.workers.heartbeat import Patience
 from caudal.workers.in_process import InProcessLauncher
 from caudal.workers.launcher import Launcher, ServingOptions
 from caudal.workers.worker_launcher import WorkerLauncher
+from support.processes import started_by
 from support.reference_model import TinyModel
 from support.running_server import AnyServer, running_models
 from support.tiny_bert import TinyBert
@@ -293,16 +294,7 @@ class Monkey:
 
 def worker_processes() -> list[int]:
     """The processes of models that this one has started."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-            if (
-                int(parent) == os.getpid()
-                and b"caudal.workers" in (folder / "cmdline").read_bytes()
-            ):
-                found.append(int(folder.name))
-    return sorted(found)
+    return started_by(os.getpid(), b"caudal.workers")
 
 
 def open_files() -> int:

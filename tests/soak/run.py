@@ -45,7 +45,7 @@ class Soak:
         seed: Of what they do.
         folder: Where everything is kept.
         model: A model to serve instead of a tiny random one.
-        say: Told of every measurement.
+        samples: What the server took so far, by the seconds since the crowd came.
     """
 
     seconds: float

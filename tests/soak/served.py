@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.processes import started_by
+
 START_SECONDS = 120.0
 PAGE = resource.getpagesize()
 
@@ -73,14 +75,9 @@ class ServedProcess:
 
     def processes(self) -> list[int]:
         """The server's process, and all that it has started."""
-        parents: dict[int, list[int]] = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                parents.setdefault(parent, []).append(int(folder.name))
         found = [self.process.pid]
         for process in found:
-            found += parents.get(process, [])
+            found += started_by(process)
         return found
 
     def footprint(self) -> Footprint:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 
-def children(parent: int) -> list[int]:
-    """The processes that run chat templates for a process."""
+def started_by(parent: int, program: bytes = b"") -> list[int]:
+    """The processes that one has started, of those with a program's name in their command."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError):  # it has just ended
             after_name = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_bytes()
-        except OSError:  # it has just ended
-            continue
-        if int(after_name[1]) == parent and b"caudal.formats.template_process" in command:
-            found.append(int(folder.name))
-    return found
+            if int(after_name[1]) == parent and program in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def children(parent: int) -> list[int]:
+    """The processes that run chat templates for a process."""
+    return started_by(parent, b"caudal.formats.template_process")
 
 
 def wait_until_gone(processes: Sequence[int]) -> None:
