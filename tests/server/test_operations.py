@@ -199,6 +199,22 @@ def test_silence_is_bridged_by_comments(serve: Serve, monkeypatch: pytest.Monkey
         assert "data: [DONE]" in list(lines)
 
 
+def test_prompts_that_break_their_own_prefix_are_counted_and_logged_once_for_each_place(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    server = serve(ScriptedExecutor(script=b"hello"))
+    for number in range(3):
+        prompt = f"{'x' * 20}{number}{'secret ' * 20}"
+        server.openai().completions.create(model="fake", prompt=prompt)
+    lost = 'caudal_prefix_lost_tokens_total{position="%d"}'
+    assert server.metric(lost % 0) == 2 * 139
+    assert server.metric(lost % 64) == 0
+    [line] = [text for text in caplog.messages if "breaks its own prefix" in text]
+    assert "at token 20 it has 1 tokens where one before it had 1 others, so that 139" in line
+    assert "secret" not in caplog.text
+
+
 def test_metrics_are_prometheus_text(serve: Serve):
     server = serve(ScriptedExecutor(script=b"hello"))
     prompt = "x" * 64

@@ -306,6 +306,7 @@ class Engine:
             slots=None if self._memory.slots is None else PoolUse.of(self._memory.slots),
             prompt_tokens=scheduler.prompt_tokens,
             cache_hit_tokens=scheduler.cache_hit_tokens,
+            lost_tokens=scheduler.lost_tokens.copy(),
             generated_tokens=counters.generated_tokens,
             preemptions=scheduler.num_preemptions,
             iterations=counters.iterations,

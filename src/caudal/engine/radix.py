@@ -23,7 +23,7 @@ a node's other things references its block.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from caudal.engine.kv import BlockPool
 from caudal.engine.nodes import BlockKeys, Match, Node, Root
@@ -169,6 +169,22 @@ class RadixCache:
                     return each
                 each = each.parent
         return None
+
+    def lines_behind(self, space: Space, node: Node | None, most: int) -> Iterator[list[int]]:
+        """The keys behind a node, as those have them that came last: of each child one line.
+
+        Args:
+            space: Selects the root, where there is no node.
+            node: The node; None for the root.
+            most: Tokens of each.
+        """
+        start = self._roots.get(space) if node is None else node
+        for child in reversed(() if start is None else start.children.values()):
+            line = list(child.keys)
+            while child.children and len(line) < most:
+                child = next(reversed(child.children.values()))
+                line += child.keys
+            yield line[:most]
 
     def path(self, node: Node | None) -> list[Node]:
         """Nodes from the first behind the root to `node`, in order."""

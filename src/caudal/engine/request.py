@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caudal.backends.executor import SampledToken, TokenLogprob
+from caudal.engine.lost_prefixes import LostPrefix
 from caudal.engine.thinking import ThinkingLimit
 from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
@@ -157,6 +158,7 @@ class SequenceUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         stop_token: The token that ended the sequence, where one did (end-of-sequence or a stop
             token id); it is the last of `tokens` and not part of the text.
         num_cached_tokens: Prompt tokens that were taken from the prefix cache; on every update.
+        lost: What the prompt lost by breaking its own prefix, where it did; likewise.
         prompt_logprobs: On the request's first update (index 0), where asked for: one entry per
             prompt token after the first.
         pooled: On a pooling request's last update, if all went well: the sum of the pooled states,
@@ -175,6 +177,7 @@ class SequenceUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finish_reason: FinishReason | None = None
     stop_token: int | None = None
     num_cached_tokens: int = 0
+    lost: LostPrefix | None = None
     prompt_logprobs: Sequence[TokenLogprob] | None = None
     pooled: NDArray[np.float64] | None = None
     error: str | None = None

@@ -17,6 +17,7 @@ from collections.abc import Sequence as SequenceOf
 from caudal.engine.answer import MAX_PROPOSED
 from caudal.engine.config import EngineConfig
 from caudal.engine.lane import Lane, generating_lane, pooling_lane
+from caudal.engine.lost_prefixes import POSITIONS, find_lost
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
 from caudal.engine.policy import least_important
@@ -58,6 +59,7 @@ class Scheduler:
         self.num_preemptions = 0
         self.prompt_tokens = 0
         self.cache_hit_tokens = 0
+        self.lost_tokens = dict.fromkeys(POSITIONS, 0)
 
     @property
     def running(self) -> list[Sequence]:
@@ -442,6 +444,17 @@ class Scheduler:
             group.first_scheduled = now
             self.prompt_tokens += len(group.prompt)
             self.cache_hit_tokens += group.num_cached
+            self._note_lost(seq)
+
+    def _note_lost(self, seq: Sequence) -> None:
+        """Count what a prompt that has just started would have had from the cache."""
+        cache, group = self._memory.cache, seq.group
+        if cache is None:
+            return
+        lost = find_lost(cache, group.space, seq.keys, seq.match_limit, seq.match)
+        if lost is not None:
+            group.lost = lost
+            self.lost_tokens[lost.bucket] += lost.tokens
 
     def _look_up(self, seq: Sequence) -> Match:
         cache = self._memory.cache

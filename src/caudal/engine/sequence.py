@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from caudal.backends.executor import SampledToken, TokenLogprob
 from caudal.engine.grammar import Matcher
+from caudal.engine.lost_prefixes import LostPrefix
 from caudal.engine.nodes import Match
 from caudal.engine.request import (
     BACKGROUND,
@@ -55,6 +56,7 @@ class SequenceGroup:
         params: How it generates; None where it pools.
         first_scheduled: When it first ran, on the engine's clock.
         first_token: When its first token was there.
+        lost: What its prompt lost by breaking its own prefix, where it did.
         pooling: What it pools; None where it generates.
     """
 
@@ -69,6 +71,7 @@ class SequenceGroup:
         "first_scheduled",
         "first_token",
         "jumps",
+        "lost",
         "max_output_tokens",
         "min_tokens",
         "needs_history",
@@ -116,6 +119,7 @@ class SequenceGroup:
         self.first_scheduled: float | None = None
         self.first_token: float | None = None
         self.num_cached: int | None = None
+        self.lost: LostPrefix | None = None
         self.prompt_scores: list[TokenLogprob] | None = None
         self.score_top = 0
         self.scores_reported = False
@@ -192,6 +196,7 @@ class SequenceGroup:
             finish_reason=reason,
             stop_token=stop_token,
             num_cached_tokens=self.num_cached or 0,
+            lost=self.lost,
             prompt_logprobs=scores,
             pooled=self.pooled if reason is FinishReason.STOP else None,
             error=error,

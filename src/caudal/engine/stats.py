@@ -48,6 +48,8 @@ class EngineStats:
         slots: The same of the slots for recurrent states; None where there are none.
         prompt_tokens: Counter: prompt tokens of requests that have started.
         cache_hit_tokens: Counter: those of them taken from the prefix cache.
+        lost_tokens: Counter: those of them that were cached behind other tokens, as the prompt had
+            broken its own prefix; by where, each of `lost_prefixes.POSITIONS`.
         generated_tokens: Counter: tokens generated.
         preemptions: Counter: sequences that had to give up their blocks.
         iterations: Counter: batches executed.
@@ -71,6 +73,7 @@ class EngineStats:
     slots: PoolUse | None
     prompt_tokens: int
     cache_hit_tokens: int
+    lost_tokens: Mapping[int, int]
     generated_tokens: int
     preemptions: int
     iterations: int

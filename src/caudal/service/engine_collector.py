@@ -99,6 +99,15 @@ class EngineCollector(Collector):
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"caudal_{name}", text, value)
+        lost = CounterMetricFamily(
+            "caudal_prefix_lost_tokens",
+            "Prompt tokens that were cached, but behind other tokens: what prompts lost that break "
+            "their own prefix, by where (the first token that differs is this one, or behind it).",
+            labels=["position"],
+        )
+        for position, tokens in stats.lost_tokens.items():
+            lost.add_metric([str(position)], tokens)
+        yield lost
         for name, text, counts in (
             ("iteration_duration_seconds", "What batches took to compute.", batches.seconds),
             ("iteration_sequences", "Sequences of batches.", batches.sequences),

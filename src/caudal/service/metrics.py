@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from caudal.engine.async_engine import AsyncEngine
+from caudal.engine.lost_prefixes import LostPrefix
 from caudal.engine.request import SequenceUpdate
 from caudal.formats.template_workers import TemplateProcesses
 from caudal.service.context import RequestContext
@@ -28,6 +29,9 @@ MODEL = "model"
 
 MAX_USER = 128
 """Most characters of a user's name that the log has."""
+
+MAX_LOGGED_POSITIONS = 64
+"""Places of lost prefixes that the log tells of; they come from clients."""
 
 _SECONDS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
@@ -57,6 +61,7 @@ class ServiceMetrics:
         self, model: str, engine: AsyncEngine, templates: Callable[[], TemplateProcesses]
     ) -> None:
         self._model = model
+        self._lost_at: set[int] = set()
         self._registry = CollectorRegistry()
         self._registry.register(EngineCollector(engine))
         self._registry.register(_TemplateCollector(templates))
@@ -117,6 +122,21 @@ class ServiceMetrics:
         self._requests.labels(outcome).inc()
         self.end_to_end.observe(seconds)
 
+    def note_lost(self, lost: LostPrefix) -> None:
+        """Log that a prompt has broken its own prefix, once for each place where one does."""
+        if lost.position in self._lost_at or len(self._lost_at) >= MAX_LOGGED_POSITIONS:
+            return
+        self._lost_at.add(lost.position)
+        logger.info(
+            "a prompt breaks its own prefix: at token %d it has %d tokens where one before it had "
+            "%d others, so that %d behind them are computed anew though they are cached (said once "
+            "for each place; caudal_prefix_lost_tokens_total counts all)",
+            lost.position,
+            lost.differing,
+            lost.cached,
+            lost.tokens,
+        )
+
     def count_unprepared(self, context: RequestContext) -> None:
         """Add a request that ran out of time before it could be submitted, and log it."""
         seconds = context.seconds_since_arrival()
@@ -162,6 +182,8 @@ class RequestObserver:
         if not self._last_token:
             self._metrics.observe_queue_time(update)
             self._metrics.first_token.observe(update.time - update.submitted)
+            if update.lost is not None:
+                self._metrics.note_lost(update.lost)
         last = self._last_token.get(update.index)
         if last is not None:
             self._metrics.inter_token.observe((update.time - last) / len(update.tokens))
