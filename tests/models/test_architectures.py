@@ -30,7 +30,7 @@ MODELS = {
     "llama with a sliding window": TinyModel(architecture="llama", window=20),
     "llama, half of each head rotated": TinyModel(architecture="llama", rotated=8),
     "qwen2 with biases": TinyModel(architecture="qwen2", biases=True, rope_base=1e6),
-    "qwen2, half of each head rotated": TinyModel(architecture="qwen2", rotated=8),
+    "qwen2, half of each head rotated": TinyModel(architecture="qwen2", biases=True, rotated=8),
     "qwen3": TinyModel(architecture="qwen3", tied=False, rope_base=1e6),
     "qwen3, heads wider than hidden": TinyModel(architecture="qwen3", head_dim=32),
     "llama with experts": TinyModel(architecture="llama", experts=TinyExperts(used=2, fused=True)),
@@ -238,10 +238,10 @@ def test_an_unknown_architecture_lists_the_supported_ones(tmp_path: Path) -> Non
 def test_a_tensor_that_no_operation_uses_is_an_error(tmp_path: Path) -> None:
     """A bias or norm that is silently left out would give silently wrong answers."""
     path = TinyModel(architecture="qwen3").write(tmp_path / "tiny.gguf")
-    path.write_bytes(path.read_bytes().replace(b"qwen3", b"qwen2"))
+    path.write_bytes(path.read_bytes().replace(b"qwen3", b"llama"))
     with (
         GGUFFile.open(path) as file,
-        pytest.raises(ModelLoadError, match=r"attn_q_norm\.weight .* is not part of a qwen2"),
+        pytest.raises(ModelLoadError, match=r"attn_q_norm\.weight .* is not part of a llama"),
     ):
         build_program(file)
 

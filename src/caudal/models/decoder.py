@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from caudal.errors import ModelLoadError
 from caudal.formats.model_file import ModelFile
@@ -22,6 +22,7 @@ class Decoder:
         file: The model.
         served_length: Most tokens of a sequence that will be served; None: the model's own length.
         norms: Of which kind the norms of the residual stream are.
+        always: Tensors that all files of the family have; see `UsedTensors`.
 
     Attributes:
         config: Its sizes.
@@ -33,13 +34,18 @@ class Decoder:
     """
 
     def __init__(
-        self, file: ModelFile, served_length: int | None = None, *, norms: NormName = "rms"
+        self,
+        file: ModelFile,
+        served_length: int | None = None,
+        *,
+        norms: NormName = "rms",
+        always: Collection[str] = (),
     ) -> None:
         self._file = file
         self._norms = norms
         self.config = DecoderConfig.from_gguf(file, norms)
         self._served_length = served_length or self.config.context_length
-        self.b = ProgramBuilder(file)
+        self.b = ProgramBuilder(file, always)
         for index in range(self.config.layers_ahead):
             self.b.leave_out(f"blk.{self.config.layers + index}.")
         self.hidden = self.b.buffer("hidden", self.config.hidden)

@@ -19,14 +19,13 @@ def build(file: ModelFile) -> Program:
     """The program."""
     attention = LatentAttention.from_gguf(file)
     experts = _experts(file) if file.get_int("deepseek2.expert_count", 0) else None
-    decoder = Decoder(file)
+    is_biased = experts is not None and experts.routing.scoring == "sigmoid"
+    decoder = Decoder(file, always=(SELECTION_BIAS,) if is_biased else ())
     decoder.embed_tokens()
     for layer in decoder.layers():
         layer.add(attention.emit(layer, layer.norm("attn_norm")), "attn_output")
         normed = layer.norm("ffn_norm")
         if experts is not None and experts.in_layer(layer.index):
-            if experts.routing.scoring == "sigmoid":
-                layer.b.require(layer.tensor(SELECTION_BIAS))
             add_routed(layer, normed, experts)
         else:
             layer.add(layer.gated_mlp(normed, "silu"), "ffn_down")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from caudal.errors import ModelLoadError
@@ -22,6 +22,7 @@ class Encoder:
 
     Args:
         file: The model.
+        always: Tensors that all files of the family have; see `UsedTensors`.
 
     Attributes:
         config: Its sizes.
@@ -32,21 +33,21 @@ class Encoder:
         ModelLoadError: The file's keys don't make sense.
     """
 
-    def __init__(self, file: ModelFile) -> None:
+    def __init__(self, file: ModelFile, *, always: Collection[str] = ()) -> None:
         self._file = file
         self.config = EncoderConfig.from_gguf(file)
-        self.b = ProgramBuilder(file)
+        self.b = ProgramBuilder(file, always)
         self.hidden = self.b.buffer("hidden", self.config.hidden)
 
     def embed_tokens(self) -> None:
         """Begin the residual stream: tokens, and where there are such, places and segments."""
         addend = self.b.buffer("addend", self.config.hidden)
         self.b.embed(self.hidden, "token_embd.weight")
-        if self.b.has("position_embd.weight"):
+        if self.b.has_optional("position_embd.weight"):
             self._check_positions()
             self.b.embed(addend, "position_embd.weight", by="position")
             self.b.add(self.hidden, addend, self.hidden)
-        if self.b.has("token_types.weight"):
+        if self.b.has_optional("token_types.weight"):
             self.b.embed(addend, "token_types.weight", by="segment")
             self.b.add(self.hidden, addend, self.hidden)
         self.norm_hidden("token_embd_norm")
@@ -129,10 +130,11 @@ def finish_encoder(
     b.begin_states()
     state = hidden
     if pooling.scores_pairs and pooling.kind == "mean":
-        if score_activation != "gelu" or not b.has("cls.norm.weight"):
+        if score_activation != "gelu" or not b.has_optional("cls.norm.weight"):
             raise ModelLoadError(
                 str(file.path), f"{file.architecture} makes no scores of means as Caudal knows it"
             )
+        b.has_optional("cls.output.bias")
         pooling = replace(pooling, score_head=ScoreHead.read(file, hidden.width, eps))
         b.leave_out("cls.")
     elif pooling.scores_pairs:
@@ -140,7 +142,7 @@ def finish_encoder(
         state = b.buffer("score", 1)
         b.linear(hidden, "cls", pooled)
         b.activate(pooled, score_activation)
-        if b.has("cls.norm.weight"):
+        if b.has_optional("cls.norm.weight"):
             b.layer_norm(pooled, "cls.norm", pooled, eps=eps)
         b.linear(pooled, "cls.output", state)
     else:

@@ -34,7 +34,13 @@ def build(file: ModelFile) -> Program:
     """The program."""
     decoder = Decoder(file)
     config, b = decoder.config, decoder.b
-    attention = GemmaAttention(file, decoder, global_every=_GLOBAL_EVERY, proportional=False)
+    attention = GemmaAttention(
+        file,
+        decoder,
+        global_every=_GLOBAL_EVERY,
+        proportional=False,
+        keys_as_values=False,
+    )
     deviations = _deviations(file, config.layers)
     decoder.embed_tokens(scale=config.hidden**0.5)
     own = own_embeddings(file, decoder)

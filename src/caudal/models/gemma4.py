@@ -27,7 +27,13 @@ def build(file: ModelFile) -> Program:
     decoder = Decoder(file)
     config = decoder.config
     experts = ExpertsConfig.from_gguf(file) if file.get_int("gemma4.expert_count", 0) else None
-    attention = GemmaAttention(file, decoder, global_every=_GLOBAL_EVERY, proportional=True)
+    attention = GemmaAttention(
+        file,
+        decoder,
+        global_every=_GLOBAL_EVERY,
+        proportional=True,
+        keys_as_values=True,
+    )
     decoder.embed_tokens(scale=config.hidden**0.5)
     own = own_embeddings(file, decoder)
     for layer in attention.layers():

@@ -26,16 +26,24 @@ class GemmaAttention:
         decoder: It, in the making.
         global_every: Where the file doesn't say, one layer in so many sees all tokens.
         proportional: Whether the file has divisors of the pairs of layers that see all.
+        keys_as_values: Whether values may be the keys: of a kind of layers of which none has any.
 
     Raises:
         ModelLoadError: The file's keys don't make sense together.
     """
 
     def __init__(
-        self, file: ModelFile, decoder: Decoder, *, global_every: int, proportional: bool
+        self,
+        file: ModelFile,
+        decoder: Decoder,
+        *,
+        global_every: int,
+        proportional: bool,
+        keys_as_values: bool,
     ) -> None:
         config, prefix = decoder.config, file.architecture
         self._decoder = decoder
+        self._keys_as_values = keys_as_values
         self._local = decoder.window_layers(global_every=global_every)
         self._window = positive(file, f"{prefix}.attention.sliding_window")
         self._kv_heads = decoder.per_layer("attention.head_count_kv", config.heads)
@@ -118,7 +126,7 @@ class GemmaAttention:
 
     def _has_values(self, layer: Layer) -> bool:
         """Whether a layer has values of its own: as all of its kind have, or none."""
-        return layer.b.has(layer.tensor("attn_v.weight")) or any(
+        return not self._keys_as_values or any(
             layer.b.has(f"blk.{index}.attn_v.weight")
             for index in range(self._keep)
             if self._local[index] == self._local[layer.index]

@@ -15,18 +15,17 @@ from caudal.models.program import Program
 def build(file: ModelFile) -> Program:
     """The program."""
     experts = ExpertsConfig.from_gguf(file, scoring="sigmoid")
-    decoder = Decoder(file)
+    decoder = Decoder(file, always=(SELECTION_BIAS,))
     rope = decoder.rope(interleaved=False)
     decoder.embed_tokens()
     for layer in decoder.layers():
         heads = layer.project(layer.norm("attn_norm"))
-        if decoder.b.has(layer.tensor("attn_q_norm.weight")):
+        if decoder.b.has_optional(layer.tensor("attn_q_norm.weight")):
             layer.norm_heads(heads)
         layer.rotate(heads, rope)
         layer.add(layer.attend(heads), "attn_output")
         normed = layer.norm("post_attention_norm")
         if experts.in_layer(layer.index):
-            layer.b.require(layer.tensor(SELECTION_BIAS))
             add_routed(layer, normed, experts)
         else:
             layer.add(layer.gated_mlp(normed, "silu"), "ffn_down")

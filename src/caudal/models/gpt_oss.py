@@ -14,13 +14,23 @@ from caudal.models.program import Program
 from caudal.models.rope import rope_table
 
 _GLOBAL_EVERY = 2
-_BIASED = ("ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
+_BIASED = (
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_qkv",
+    "attn_output",
+    "ffn_gate_inp",
+    "ffn_gate_exps",
+    "ffn_up_exps",
+    "ffn_down_exps",
+)
 
 
 def build(file: ModelFile) -> Program:
     """The program."""
     experts = ExpertsConfig.from_gguf(file, scoring="softmax_of_chosen", normalise=False)
-    decoder = Decoder(file)
+    decoder = Decoder(file, always=[f"{name}.bias" for name in _BIASED])
     config = decoder.config
     rope = rope_table(
         file,
@@ -33,8 +43,6 @@ def build(file: ModelFile) -> Program:
     local = decoder.window_layers(global_every=_GLOBAL_EVERY)
     decoder.embed_tokens()
     for layer in decoder.layers():
-        for name in _BIASED:
-            layer.b.require(layer.tensor(f"{name}.bias"))
         heads = layer.project(layer.norm("attn_norm"))
         layer.rotate(heads, rope)
         attended = layer.attend(

@@ -104,8 +104,10 @@ class Layer:
             self.b.linear(x, fused, k, first_row=q.width)
             self.b.linear(x, fused, v, first_row=q.width + k.width)
         else:
-            for name, out in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
-                self.b.linear(x, self.tensor(name), out)
+            outs = {self.tensor("attn_q"): q, self.tensor("attn_k"): k, self.tensor("attn_v"): v}
+            self.b.require_all_or_none([f"{name}.bias" for name in outs])
+            for name, out in outs.items():
+                self.b.linear(x, name, out)
         return Heads(q, k, v, self.head_dim)
 
     def project_gated(self, x: Buffer) -> tuple[Heads, Buffer]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
-from caudal.models.experts import ExpertsConfig, add_routed
+from caudal.models.experts import SELECTION_BIAS, ExpertsConfig, add_routed
 from caudal.models.hyperparameters import positive
 from caudal.models.layer import Layer
 from caudal.models.program import Buffer, Program
@@ -23,7 +23,7 @@ def build(file: ModelFile) -> Program:
     """The program."""
     arch = file.architecture
     experts = ExpertsConfig.from_gguf(file, scoring="sigmoid") if arch == EXPERTS else None
-    decoder = Decoder(file)
+    decoder = Decoder(file, always=(SELECTION_BIAS,))
     rope = decoder.rope(interleaved=False)
     taps = positive(file, f"{arch}.shortconv.l_cache")
     kv_heads = decoder.per_layer("attention.head_count_kv")

@@ -14,7 +14,7 @@ from caudal.models.program import Program
 def build(file: ModelFile) -> Program:
     """The program."""
     experts = ExpertsConfig.from_gguf(file, scoring="sigmoid")
-    decoder = Decoder(file)
+    decoder = Decoder(file, always=(SELECTION_BIAS,))
     rope = decoder.rope(interleaved=False)
     decoder.embed_tokens()
     for layer in decoder.layers():
@@ -22,6 +22,5 @@ def build(file: ModelFile) -> Program:
         layer.norm_heads(heads, together=True)
         layer.rotate(heads, rope)
         layer.add(layer.attend(heads), "attn_output")
-        layer.b.require(layer.tensor(SELECTION_BIAS))
         add_routed(layer, layer.norm("ffn_norm"), experts)
     return decoder.finish()

@@ -12,11 +12,12 @@ from caudal.models.hyperparameters import positive, positive_number
 from caudal.models.program import Program
 
 _GLOBAL_EVERY = 3
+_ALWAYS = ("cls.norm.weight", "cls.output.bias")
 
 
 def build(file: ModelFile) -> Program:
     """The program."""
-    encoder = Encoder(file)
+    encoder = Encoder(file, always=_ALWAYS)
     b, hidden, arch, eps = encoder.b, encoder.hidden, file.architecture, encoder.config.eps
     window = positive(file, f"{arch}.attention.sliding_window")
     every = positive(file, f"{arch}.attention.sliding_window_pattern", _GLOBAL_EVERY)

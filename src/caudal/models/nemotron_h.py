@@ -30,7 +30,7 @@ _ACTIVATION: ActivationName = "relu_squared"
 def build(file: ModelFile) -> Program:
     """The program."""
     arch = file.architecture
-    decoder = Decoder(file)
+    decoder = Decoder(file, always=(SELECTION_BIAS,))
     kv_heads = decoder.per_layer("attention.head_count_kv")
     widths = decoder.per_layer("feed_forward_length")
     space = StateSpace.from_gguf(file)
@@ -64,7 +64,6 @@ def build(file: ModelFile) -> Program:
 def _add_experts(layer: Layer, x: Buffer, experts: ExpertsConfig, latent_width: int) -> None:
     """Add experts to the residual stream: those chosen, on a latent if there is one, and all's."""
     b = layer.b
-    b.require(layer.tensor(SELECTION_BIAS))
     logits = route(layer, x, experts)
     inside = None
     if experts.shared_feed_forward:

@@ -4,6 +4,7 @@ with experts in every so many layers (arXiv 2502.07972), whose other layers have
 
 from __future__ import annotations
 
+from caudal.formats import embedding_keys
 from caudal.formats.model_file import ModelFile
 from caudal.models.encoder import Encoder
 from caudal.models.experts import ExpertsConfig, add_experts, route
@@ -15,15 +16,22 @@ SHARED_BIAS = "ffn_exps.bias"
 """Of a folder's experts together; GGUF files leave it out."""
 
 
+_ALWAYS = (
+    "token_types.weight",
+    *(f"{norm}.bias" for norm in ("token_embd_norm", "attn_output_norm", "layer_output_norm")),
+)
+
+
 def build(file: ModelFile) -> Program:
     """The program."""
-    encoder = Encoder(file)
+    encoder = Encoder(file, always=_ALWAYS)
     b, hidden, arch = encoder.b, encoder.hidden, file.architecture
     rope = encoder.rope(positive_number(file, f"{arch}.rope.freq_base", 10000.0))
     experts, every = None, 0
     if arch == WITH_EXPERTS:
         experts = ExpertsConfig.from_gguf(file, normalise=False)
         every = positive(file, f"{arch}.moe_every_n_layers")
+    is_gated = experts is None and embedding_keys.ACTIVATION not in file.metadata
     encoder.embed_tokens()
     for layer in encoder.layers():
         heads = layer.project(hidden)
@@ -39,7 +47,7 @@ def build(file: ModelFile) -> Program:
             b.add(hidden, routed, hidden)
             if b.has(layer.tensor(SHARED_BIAS)):
                 b.shift_by(hidden, layer.tensor(SHARED_BIAS))
-        elif b.has(layer.tensor("ffn_gate.weight")):
+        elif is_gated:
             layer.add(layer.gated_mlp(hidden, "silu"), "ffn_down")
         else:
             layer.add(layer.mlp(hidden, encoder.config.activation), "ffn_down")

@@ -6,10 +6,12 @@ from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
 from caudal.models.program import Program
 
+BIASES = ("attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_qkv.bias")
+
 
 def build(file: ModelFile) -> Program:
-    """The program; the biases are picked up from the file."""
-    decoder = Decoder(file)
+    """The program."""
+    decoder = Decoder(file, always=BIASES)
     rope = decoder.rope(interleaved=False)
     decoder.embed_tokens()
     for layer in decoder.layers():

@@ -6,12 +6,13 @@ from caudal.formats.model_file import ModelFile
 from caudal.models.decoder import Decoder
 from caudal.models.experts import ExpertsConfig, add_routed
 from caudal.models.program import Program
+from caudal.models.qwen2 import BIASES
 
 
 def build(file: ModelFile) -> Program:
-    """The program; the biases are picked up from the file."""
+    """The program."""
     experts = ExpertsConfig.from_gguf(file, normalise=False)
-    decoder = Decoder(file)
+    decoder = Decoder(file, always=BIASES)
     rope = decoder.rope(interleaved=False)
     decoder.embed_tokens()
     for layer in decoder.layers():

@@ -7,13 +7,25 @@ from caudal.models.decoder import Decoder
 from caudal.models.hyperparameters import positive
 from caudal.models.program import Program
 
+_BIASED = (
+    "attn_norm",
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_qkv",
+    "attn_output",
+    "ffn_norm",
+    "ffn_up",
+    "ffn_down",
+    "output_norm",
+)
+
 
 def build(file: ModelFile) -> Program:
     """The program; a window that the file names holds for all layers."""
     key = "starcoder2.attention.sliding_window"
     window = positive(file, key) if file.get_int(key, 0) else None
-    decoder = Decoder(file, norms="layer")
-    decoder.b.require("output_norm.bias")
+    decoder = Decoder(file, norms="layer", always=[f"{name}.bias" for name in _BIASED])
     rope = decoder.rope(interleaved=False)
     decoder.embed_tokens()
     for layer in decoder.layers():

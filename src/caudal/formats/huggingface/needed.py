@@ -24,7 +24,7 @@ def biases(*modules: str) -> Needed:
 
 def declared_biases(config: Config) -> Needed:
     """Those that `attention_bias` and `mlp_bias` stand for in most families."""
-    attention = ("attn_q", "attn_k", "attn_v", "attn_output")
+    attention = ("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output")
     return {
         **biases_if(config, "attention_bias", attention),
         **biases_if(config, "mlp_bias", ("ffn_gate", "ffn_up", "ffn_down")),

@@ -26,6 +26,7 @@ class ProgramBuilder(
 
     Args:
         file: The model; read for the names and shapes of its tensors only.
+        always: See `UsedTensors`.
     """
 
     def begin_states(self) -> None:
@@ -51,6 +52,16 @@ class ProgramBuilder(
             ModelLoadError: It lacks it.
         """
         self._tensors.shape_of(name)
+
+    def require_all_or_none(self, names: Sequence[str]) -> None:
+        """Refuse a file that has some of these tensors, but not all.
+
+        Raises:
+            ModelLoadError: It lacks one.
+        """
+        if any(self.has(name) for name in names):
+            for name in names:
+                self.require(name)
 
     def rows(self, name: str) -> int:
         """How many rows a matrix has.

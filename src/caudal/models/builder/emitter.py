@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from caudal.formats.tensor_file import TensorFile
@@ -23,10 +24,11 @@ class Emitter:
 
     Args:
         file: The model.
+        always: See `UsedTensors`.
     """
 
-    def __init__(self, file: TensorFile) -> None:
-        self._tensors = tensors_of(file)
+    def __init__(self, file: TensorFile, always: Collection[str] = ()) -> None:
+        self._tensors = tensors_of(file, always)
         self._buffers: dict[tuple[str, int], Buffer] = {}
         self._layers: list[Emitted] = []
         self._states: list[Emitted] = []

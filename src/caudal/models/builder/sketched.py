@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from caudal.formats.sketched_model import SketchedModel
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.builder.tensors import UsedTensors
@@ -13,10 +15,11 @@ class SketchedTensors(UsedTensors):
 
     Args:
         file: The sketch.
+        always: See `UsedTensors`.
     """
 
-    def __init__(self, file: SketchedModel) -> None:
-        super().__init__(file)
+    def __init__(self, file: SketchedModel, always: Collection[str] = ()) -> None:
+        super().__init__(file, always)
         self._sketch = file
 
     def has(self, name: str) -> bool:
@@ -47,6 +50,8 @@ class SketchedTensors(UsedTensors):
         return super().vector(name, length)
 
 
-def tensors_of(file: TensorFile) -> UsedTensors:
-    """What checks the tensors of a file, or of a sketch of one."""
-    return SketchedTensors(file) if isinstance(file, SketchedModel) else UsedTensors(file)
+def tensors_of(file: TensorFile, always: Collection[str] = ()) -> UsedTensors:
+    """What checks the tensors of a file, or of a sketch of one; for `always` see `UsedTensors`."""
+    if isinstance(file, SketchedModel):
+        return SketchedTensors(file, always)
+    return UsedTensors(file, always)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from caudal.errors import ModelLoadError
 from caudal.formats.tensor_file import TensorFile
 from caudal.models.program import VectorName
@@ -14,10 +16,13 @@ class UsedTensors:
 
     Args:
         file: The model; read for the names and shapes of its tensors, and for few numbers.
+        always: Tensors that every file of the family has beside what they belong to, though
+            operations take up what there is; those of layers without `blk.N.`.
     """
 
-    def __init__(self, file: TensorFile) -> None:
+    def __init__(self, file: TensorFile, always: Collection[str] = ()) -> None:
         self._file = file
+        self._always = frozenset(always)
         self._used: set[str] = set()
         self._without: set[str] = set()  # tensors that other files have
         self._parts: dict[str, list[tuple[int, int]]] = {}  # of tensors used by parts: their rows
@@ -28,9 +33,12 @@ class UsedTensors:
 
     def has_optional(self, name: str) -> bool:
         """Whether the file has a tensor that a family may have: in all its layers, or in none."""
-        if not self.has(name):
-            self._without.add(name)
-        return self.has(name)
+        if self.has(name):
+            return True
+        if _kind(name) in self._always:
+            raise ModelLoadError(str(self._file.path), f"tensor {name} is missing")
+        self._without.add(name)
+        return False
 
     def leave_out(self, prefix: str) -> None:
         """Take no notice of tensors whose names begin with this."""

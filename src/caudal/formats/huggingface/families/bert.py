@@ -94,6 +94,8 @@ FAMILY = Family(
         "ffn_down",
         "layer_output_norm",
         "token_embd_norm",
+        "cls",
+        "cls.output",
     ),
 )
 

@@ -24,6 +24,10 @@ def _keys(config: Config) -> Keys:
     }
 
 
+def _norms_heads(config: Config) -> bool:
+    return config.get("use_qk_norm", bool, False)
+
+
 FAMILY = Family(
     model_types=("glm4_moe",),
     architecture="glm4moe",
@@ -43,9 +47,9 @@ FAMILY = Family(
     needed=lambda config: {
         **SELECTION,
         **biases_if(config, "attention_bias", ("attn_q", "attn_k", "attn_v")),
+        **({"attn_output.weight": "attn_q_norm.weight"} if _norms_heads(config) else {}),
     },
     lacks=lambda config, _layer, name: (
-        name in ("attn_q_norm.weight", "attn_k_norm.weight")
-        and not config.get("use_qk_norm", bool, False)
+        name in ("attn_q_norm.weight", "attn_k_norm.weight") and not _norms_heads(config)
     ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.family import ATTENTION, Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys, local_layers, window_keys
-from caudal.formats.huggingface.needed import biases, biases_if
+from caudal.formats.huggingface.needed import biases
 from caudal.formats.huggingface.rows import Reordered, Rows, made_of_floats, mapped, transposed
 from caudal.formats.huggingface.tensor_rules import Found, chained, swapped
 
@@ -21,6 +21,7 @@ _GATE, _UP, _DOWN = "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"
 
 def _keys(config: Config) -> Keys:
     config.require("hidden_act", SILU, "silu")
+    config.require("attention_bias", (True,), True)
     config.require("swiglu_alpha", (1.702,), 1.702)
     config.require("swiglu_limit", (7.0,), 7.0)
     layers = config.positive("num_hidden_layers")
@@ -88,13 +89,7 @@ FAMILY = Family(
         "num_experts_per_tok": 4,
         "rope_theta": 150000.0,
     },
-    needed=lambda config: {
-        **biases("ffn_gate_inp", _GATE, _UP, _DOWN),
-        **biases_if(
-            config,
-            "attention_bias",
-            ("attn_q", "attn_k", "attn_v", "attn_output"),
-            default=True,
-        ),
-    },
+    needed=lambda _config: biases(
+        "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate_inp", _GATE, _UP, _DOWN
+    ),
 )

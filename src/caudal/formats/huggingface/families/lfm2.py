@@ -36,6 +36,7 @@ def _keys(config: Config) -> Keys:
 
 
 def _keys_with_experts(config: Config) -> Keys:
+    config.require("use_expert_bias", (True,), True)
     return {
         **_hybrid_keys(config),
         **expert_keys(config),
@@ -121,6 +122,6 @@ EXPERTS_FAMILY = replace(
     },
     needed=lambda config: {
         **biases_if(config, "conv_bias", _CONVOLUTION),
-        **(SELECTION if config.get("use_expert_bias", bool, True) else {}),
+        **SELECTION,
     },
 )

@@ -8,6 +8,7 @@ from caudal.formats import embedding_keys
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import encoder_activation
+from caudal.formats.huggingface.needed import Needed, biases, biases_if
 from caudal.formats.huggingface.rope_keys import FULL, SLIDING, rope_parameters
 from caudal.formats.huggingface.rows import Rows
 from caudal.formats.huggingface.sentence_keys import scores_pairs
@@ -68,6 +69,18 @@ def _of_head(name: str) -> Rule:
     return rule
 
 
+def _needed(config: Config) -> Needed:
+    norms = ("attn_norm", "ffn_norm", "token_embd_norm", "output_norm", "cls.norm")
+    return {
+        **biases("cls.output"),
+        "cls.weight": "cls.norm.weight",
+        **biases_if(config, "attention_bias", ("attn_qkv", "attn_output")),
+        **biases_if(config, "mlp_bias", ("ffn_up", "ffn_down")),
+        **biases_if(config, "norm_bias", norms),
+        **biases_if(config, "classifier_bias", ("cls",)),
+    }
+
+
 FAMILY = Family(
     model_types=("modernbert",),
     architecture="modern-bert",
@@ -94,6 +107,7 @@ FAMILY = Family(
     },
     left_out=("decoder", "rotary_emb"),
     is_encoder=lambda _config: True,
+    needed=_needed,
     # What ModernBertConfig takes for keys that files leave out.
     defaults={
         "hidden_size": 768,

@@ -11,6 +11,7 @@ from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
 from caudal.formats.huggingface.keys import encoder_activation
+from caudal.formats.huggingface.needed import Needed, biases, biases_if
 from caudal.formats.huggingface.rope_keys import rope_parameters
 from caudal.formats.huggingface.rows import Rows, reshaped, transposed
 from caudal.formats.huggingface.tensor_rules import Found
@@ -35,7 +36,8 @@ def _keys(config: Config) -> Keys:
     ):
         config.require(key, (allowed,), allowed)
     config.require("rotary_emb_scale_base", (None,), None)
-    config.require("activation_function", ("swiglu", "gelu"), "gelu")
+    gated = () if _has_experts(config) else ("swiglu",)
+    config.require("activation_function", ("gelu", *gated), "gelu")
     # Longer inputs were not trained on: positions are stretched for them, which isn't computed.
     trained = config.positive("max_trained_positions", _TRAINED_POSITIONS)
     keys: dict[str, MetadataValue] = {
@@ -82,6 +84,22 @@ def _own_keys(config: Config) -> Keys:
     if config.get("activation_function", str, "swiglu") == "swiglu":
         return {}
     return {embedding_keys.ACTIVATION: encoder_activation(config, "activation_function")}
+
+
+def _needed(config: Config) -> Needed:
+    """Biases; of matrices, those that older files say there are, which newer ones have none of."""
+    needed = {
+        **biases("token_embd_norm", "attn_output_norm", "layer_output_norm"),
+        "token_embd.weight": "token_types.weight",
+    }
+    if "n_embd" not in config:
+        return needed
+    return {
+        **needed,
+        **biases_if(config, "qkv_proj_bias", ("attn_qkv", "attn_output"), default=True),
+        **biases_if(config, "mlp_fc1_bias", ("ffn_up", "ffn_gate"), default=True),
+        **biases_if(config, "mlp_fc2_bias", ("ffn_down",), default=True),
+    }
 
 
 def _up(found: Found) -> Mapping[str, Rows]:
@@ -134,4 +152,5 @@ FAMILY = Family(
     },
     left_out=("embeddings.position_ids", "pooler", "cls", "rotary_emb"),
     is_encoder=lambda _config: True,
+    needed=_needed,
 )

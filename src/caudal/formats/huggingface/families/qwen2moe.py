@@ -12,11 +12,12 @@ from caudal.formats.huggingface.family import (
     Keys,
 )
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys, refuse_windows
-from caudal.formats.huggingface.needed import biases_if
+from caudal.formats.huggingface.needed import biases
 
 
 def _keys(config: Config) -> Keys:
     config.require("hidden_act", SILU, "silu")
+    config.require("qkv_bias", (True,), True)
     refuse_windows(config)
     return {**decoder_keys(config), **expert_keys(config)}
 
@@ -32,7 +33,5 @@ FAMILY = Family(
         **SHARED_EXPERT,
     },
     defaults={"norm_topk_prob": False},
-    needed=lambda config: biases_if(
-        config, "qkv_bias", ("attn_q", "attn_k", "attn_v"), default=True
-    ),
+    needed=lambda _config: biases("attn_q", "attn_k", "attn_v"),
 )
