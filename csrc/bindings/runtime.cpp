@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -22,6 +23,7 @@ namespace caudal {
 namespace {
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using WritableBytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -286,6 +288,28 @@ class PyExecutor {
 
     void unload_adapter(int32_t index) { executor_.unload_adapter(index); }
 
+    std::vector<size_t> block_bytes() const { return executor_.block_bytes(); }
+
+    // Copies blocks of a kind, one behind the other, to `out`.
+    void read_blocks(size_t kind, const std::vector<int64_t>& blocks, const WritableBytes& out) {
+        std::span<std::byte> left = {reinterpret_cast<std::byte*>(out.data()), out.size()};
+        const nb::gil_scoped_release release;
+        for (const std::span<std::byte> block : blocks_of(kind, blocks, left.size())) {
+            std::memcpy(left.data(), block.data(), block.size());
+            left = left.subspan(block.size());
+        }
+    }
+
+    // The other way round.
+    void write_blocks(size_t kind, const std::vector<int64_t>& blocks, const Bytes& data) {
+        std::span<const std::byte> left = as_bytes(data);
+        const nb::gil_scoped_release release;
+        for (const std::span<std::byte> block : blocks_of(kind, blocks, left.size())) {
+            std::memcpy(block.data(), left.data(), block.size());
+            left = left.subspan(block.size());
+        }
+    }
+
     // Runs a batch for its cost: [(stage, work seconds, wait seconds, bytes, operations, calls), …]
     nb::list profile(PyBatch& batch) {
         std::map<std::string, StageTimes> times;
@@ -331,6 +355,18 @@ class PyExecutor {
     }
 
   private:
+    // The bytes of blocks, `total` all together.
+    std::vector<std::span<std::byte>> blocks_of(size_t kind, const std::vector<int64_t>& blocks,
+                                                size_t total) {
+        std::vector<std::span<std::byte>> found;
+        size_t bytes = 0;
+        for (const int64_t block : blocks) {
+            bytes += found.emplace_back(executor_.block(kind, block)).size();
+        }
+        if (bytes != total) throw std::invalid_argument("blocks have another number of bytes");
+        return found;
+    }
+
     static nb::ndarray<nb::numpy, double, nb::ndim<1>> to_array(std::vector<double> values) {
         auto owned = std::make_unique<std::vector<double>>(std::move(values));
         std::vector<double>& kept = *owned;
@@ -411,6 +447,9 @@ void bind_runtime(nb::module_& module) {
              "weight_memory"_a)
         .def("load_adapter", &PyExecutor::load_adapter, "changes"_a)
         .def("unload_adapter", &PyExecutor::unload_adapter, "index"_a)
+        .def_prop_ro("block_bytes", &PyExecutor::block_bytes)
+        .def("read_blocks", &PyExecutor::read_blocks, "kind"_a, "blocks"_a, "out"_a)
+        .def("write_blocks", &PyExecutor::write_blocks, "kind"_a, "blocks"_a, "data"_a)
         .def("execute", &PyExecutor::execute, "batch"_a)
         .def("profile", &PyExecutor::profile, "batch"_a)
         .def("rest", &PyExecutor::rest);

@@ -386,4 +386,19 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows,
     }
 }
 
+std::span<std::byte> Executor::block(size_t kind, int64_t index) {
+    const bool is_slot = kind == kv_.size() && slots_.num_slots() > 0;
+    if (kind >= kv_.size() && !is_slot) throw std::out_of_range("there is no such pool");
+    const int64_t count = is_slot ? slots_.num_slots() : kv_[kind].num_blocks();
+    if (index < 0 || index >= count) throw std::out_of_range("there is no such block");
+    return is_slot ? slots_.slot(index) : kv_[kind].block(index);
+}
+
+std::vector<size_t> Executor::block_bytes() const {
+    std::vector<size_t> bytes;
+    for (size_t pool = 0; pool < kv_.size(); ++pool) bytes.push_back(kv_[pool].block_bytes());
+    if (slots_.num_slots() > 0) bytes.push_back(slots_.slot_bytes());
+    return bytes;
+}
+
 }  // namespace caudal

@@ -62,6 +62,13 @@ class Executor {
     // Gives an adapter's memory back. Throws std::out_of_range if there is none of this index.
     void unload_adapter(int32_t index);
 
+    // What a block holds, of a kind: pools in their order, and behind them the slots for states.
+    // Throws std::out_of_range where there is no such kind or block. What the bytes mean is the
+    // kernels' business; they make sense wherever the same model's were computed in the same way.
+    std::span<std::byte> block(size_t kind, int64_t index);
+    // Bytes of a block of each kind that there is.
+    std::vector<size_t> block_bytes() const;
+
   private:
     // The buffers of a plan, for up to so many rows.
     struct Storage {

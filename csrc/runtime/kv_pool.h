@@ -3,7 +3,9 @@
 // and blocks in use share huge pages whatever the number of layers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/token_ops.h"
@@ -29,6 +31,11 @@ class KVPool {
     KVPool(KVPool&&) = default;
 
     int64_t num_blocks() const { return num_blocks_; }
+    // All that a block holds, whatever it means.
+    std::span<std::byte> block(int64_t index) {
+        return memory_.bytes().subspan(block_bytes_ * static_cast<size_t>(index), block_bytes_);
+    }
+    size_t block_bytes() const { return block_bytes_; }
     const KVLayer& layer(int64_t index) const { return layers_.at(static_cast<size_t>(index)); }
 
     // Copies a whole block of every layer. Both ids must be below `num_blocks`.

@@ -2,6 +2,7 @@
 // float32.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,6 +19,11 @@ class StatePool {
     StatePool& operator=(const StatePool&) = delete;
 
     int64_t num_slots() const { return num_slots_; }
+    // All that a slot holds.
+    std::span<std::byte> slot(int64_t index) {
+        return memory_.bytes().subspan(slot_bytes() * static_cast<size_t>(index), slot_bytes());
+    }
+    size_t slot_bytes() const { return slot_floats_ * sizeof(float); }
     // A layer's state in a slot; the slot must be below `num_slots`. It begins a cache line.
     std::span<float> state(int64_t slot, int64_t layer);
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from caudal.backends.executor import (
     Batch,
+    Bytes,
     Executor,
     ExecutorInfo,
     LoadedAdapter,
@@ -110,6 +111,7 @@ class FakeExecutor(Executor):
         accepted: Proposed tokens that were drawn in their places, so far.
         rejected: Proposed tokens that were not.
         closed: Whether `close` was called.
+        model: What tells it from others, whose blocks it can't take.
     """
 
     num_blocks: int = 64
@@ -125,6 +127,7 @@ class FakeExecutor(Executor):
     windows: Sequence[WindowPool] = ()
     num_slots: int = 0
     adapters: dict[int, Adapter] = field(default_factory=dict)
+    model: str = "fake"
 
     def __post_init__(self) -> None:
         counts = [self.num_blocks, *(pool.num_blocks for pool in self.windows)]
@@ -148,6 +151,7 @@ class FakeExecutor(Executor):
             EXECUTOR_FACTS,
             self.windows,
             self.num_slots,
+            self._block_bytes(),
         )
 
     def launch(self, batch: Batch) -> None:
@@ -196,6 +200,48 @@ class FakeExecutor(Executor):
     def unload_adapter(self, index: int) -> None:
         _demand(self._launched is None, "an adapter is unloaded while an iteration runs")
         del self.adapters[index]
+
+    def fingerprint(self) -> bytes:
+        return f"{self.model} {self.block_size} {self.vocab_size} {self.windows}".encode()
+
+    def read_blocks(self, kind: int, blocks: Sequence[int], out: Bytes) -> None:
+        _demand(self._launched is None, "blocks are read while an iteration runs")
+        data = b"".join(self._bytes_of(kind, block) for block in blocks)
+        if len(data) != len(out):
+            raise ValueError("blocks have another number of bytes")
+        out[:] = np.frombuffer(data, np.uint8)
+
+    def write_blocks(self, kind: int, blocks: Sequence[int], data: Bytes | bytes) -> None:
+        _demand(self._launched is None, "blocks are written while an iteration runs")
+        size = self._block_bytes()[kind]
+        if len(data) != size * len(blocks):
+            raise ValueError("blocks have another number of bytes")
+        for place, block in enumerate(blocks):
+            numbers = np.frombuffer(data, np.int64, size // 8, place * size).tolist()
+            if kind == len(self.pools):
+                owner, count, *tokens = numbers
+                self.states[block] = tokens[:count] if count >= 0 else None
+                self.state_owners[block] = _ADAPTERS[owner]
+            else:
+                self.pools[kind][block] = numbers[: self.block_size]
+                self.owners[kind][block] = [_ADAPTERS[i] for i in numbers[self.block_size :]]
+
+    def _block_bytes(self) -> tuple[int, ...]:
+        pools = [16 * self.block_size] * len(self.pools)
+        slot = 8 * (2 + self.num_blocks * self.block_size)
+        return (*pools, slot) if self.num_slots else tuple(pools)
+
+    def _bytes_of(self, kind: int, block: int) -> bytes:
+        """A block's tokens and whose they are; or a slot's adapter, and how many tokens it saw."""
+        if kind == len(self.pools):
+            seen = self.states[block]
+            numbers = [_number_of(self.state_owners[block]), *([-1] if seen is None else [])]
+            numbers += [] if seen is None else [len(seen), *seen]
+            numbers += [0] * (self._block_bytes()[kind] // 8 - len(numbers))
+        else:
+            owners = self.owners[kind][block]
+            numbers = [*self.pools[kind][block], *map(_number_of, owners)]
+        return np.array(numbers, np.int64).tobytes()
 
     def close(self) -> None:
         self.closed = True
@@ -418,6 +464,16 @@ def expected_output(
         if token in stop:
             break
     return output
+
+
+_ADAPTERS: list[Adapter | None] = [None]
+"""All whose number some bytes have."""
+
+
+def _number_of(adapter: Adapter | None) -> int:
+    if adapter not in _ADAPTERS:
+        _ADAPTERS.append(adapter)
+    return _ADAPTERS.index(adapter)
 
 
 def _as_launched(batch: Batch) -> Batch:

@@ -20,6 +20,9 @@ from caudal.backends.facts import ExecutorFacts
 from caudal.formats.lora.adapter import Adapter
 from caudal.sampling_params import SamplingParams
 
+Bytes = NDArray[np.uint8]
+"""Memory, shape (bytes,), in one piece."""
+
 
 @dataclass(slots=True)
 class SamplingRow:
@@ -238,6 +241,8 @@ class ExecutorInfo:
         facts: What is worth showing of it.
         windows: The pools for layers with windows, shortest first.
         num_slots: Slots for the states of recurrent layers; 0 where the model has none.
+        block_bytes: Bytes of a block, by *kind*: of the main pool, of each pool for a window, and
+            at last of a slot, where there are any.
     """
 
     num_blocks: int
@@ -246,6 +251,7 @@ class ExecutorInfo:
     facts: ExecutorFacts
     windows: Sequence[WindowPool] = ()
     num_slots: int = 0
+    block_bytes: Sequence[int] = ()
 
 
 class Executor(Protocol):
@@ -302,6 +308,30 @@ class Executor(Protocol):
         Raises:
             KeyError: There is no adapter of this number.
         """
+        ...
+
+    def fingerprint(self) -> bytes:
+        """What the bytes of blocks are made of: the model, to the last weight, and how it computes.
+
+        With the same fingerprint the same tokens have the same bytes, in another process too, but
+        for adapters, which aren't part of it. It may take a moment to make.
+        """
+
+    def read_blocks(self, kind: int, blocks: Sequence[int], out: Bytes) -> None:
+        """Copy blocks, one behind the other. Called between iterations.
+
+        Args:
+            kind: Of which kind; see `ExecutorInfo.block_bytes`.
+            blocks: Their ids.
+            out: Where to; as many bytes as they have.
+
+        Raises:
+            IndexError, ValueError: There is no such kind or block, or the bytes aren't so many.
+        """
+        ...
+
+    def write_blocks(self, kind: int, blocks: Sequence[int], data: Bytes | bytes) -> None:
+        """Let blocks be what was read of others. Called between iterations; see `read_blocks`."""
         ...
 
     def close(self) -> None:

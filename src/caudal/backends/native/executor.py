@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from caudal import _native
 from caudal.backends.executor import (
     Batch,
+    Bytes,
     Executor,
     ExecutorInfo,
     LoadedAdapter,
@@ -145,6 +148,10 @@ class NativeExecutor(Executor):
             raise ModelLoadError(
                 str(file.path), "there is not enough memory for the weights and the KV pool"
             ) from error
+        self._options = options
+        self._program = program
+        self._weights_digest = loaded.digest
+        self._fingerprint: bytes | None = None
         self._adapter_places = AdapterPlaces(program, loaded.numbers)
         disk_bytes, disk_rate = _disk_reads(program, loaded, options.weight_memory)
         self.keeping = loaded.keeping
@@ -156,6 +163,7 @@ class NativeExecutor(Executor):
             vocab_size=program.vocab_size,
             num_slots=options.num_slots,
             windows=tuple(map(WindowPool, options.window_blocks, program.windows)),
+            block_bytes=tuple(self._opened().block_bytes),
             facts=ExecutorFacts(
                 backend="native",
                 instruction_set=_native.instruction_set(),
@@ -230,6 +238,29 @@ class NativeExecutor(Executor):
             self._opened().unload_adapter(index)
         except IndexError:
             raise KeyError(index) from None
+
+    def fingerprint(self) -> bytes:
+        """See `Executor.fingerprint`.
+
+        That is of the library, the program and the weights: another version of the kernels may
+        compute other bits, and a setting that changes keys (of RoPE, say) changes the program.
+        """
+        if self._fingerprint is None:
+            options = self._options
+            facts = f"{_native.instruction_set()} {options.kv_type} {options.activations}"
+            digest = hashlib.sha256(Path(_native.__file__).read_bytes())
+            for part in (facts.encode(), repr(self._program).encode(), self._weights_digest):
+                digest.update(hashlib.sha256(part).digest())
+            self._fingerprint = digest.digest()
+        return self._fingerprint
+
+    def read_blocks(self, kind: int, blocks: Sequence[int], out: Bytes) -> None:
+        """See `Executor.read_blocks`."""
+        self._opened().read_blocks(kind, blocks, out)
+
+    def write_blocks(self, kind: int, blocks: Sequence[int], data: Bytes | bytes) -> None:
+        """See `Executor.write_blocks`."""
+        self._opened().write_blocks(kind, blocks, data)
 
     def close(self) -> None:
         """Release threads and memory."""

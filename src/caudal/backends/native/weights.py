@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -128,12 +129,14 @@ class LoadedWeights:
         sizes: Packed bytes of each matrix, or of all experts' matrices of a name.
         mapped: The file that they are mapped from; None where they are held in memory.
         keeping: What writes them to the disk once it is started; None where that is of no use.
+        digest: Of all of them: other weights have another.
     """
 
     numbers: dict[TensorName, int]
     sizes: dict[TensorName, int]
     mapped: Path | None
     keeping: KeepingThread | None
+    digest: bytes
 
 
 def load_weights(
@@ -164,7 +167,8 @@ def load_weights(
     loading = _Loading(program, file, weights, kept, progress or (lambda share: None))
     path = loading.map() if mapped else None
     keeping = loading.hold() if path is None else None
-    return LoadedWeights(loading.numbers, loading.announced.sizes, path, keeping)
+    sizes = loading.announced.sizes
+    return LoadedWeights(loading.numbers, sizes, path, keeping, loading.digest())
 
 
 class _Loading:
@@ -182,8 +186,10 @@ class _Loading:
         self._progress = progress
         self.announced = announce(program, file, weights)
         self._source_bytes = sum(matrix.source_bytes for matrix in self.announced.matrices)
+        self._vectors = hashlib.sha256()
+        self._mapped_checksums: Sequence[int] = ()
         self.numbers = self.announced.numbers | {
-            name: _add_vector(weights, file, name) for name in program.vectors
+            name: self._add_vector(name) for name in program.vectors
         }
 
     def map(self) -> Path | None:
@@ -196,6 +202,7 @@ class _Loading:
                 with packed:
                     self._weights.map_image(packed.descriptor, packed.offset)
                     if self._is_as_packed():
+                        self._mapped_checksums = packed.checksums
                         self._progress(1.0)
                         return packed.path
                     _discard(packed)
@@ -221,6 +228,25 @@ class _Loading:
         return KeepingThread(
             self._weights, self._kept, self.announced.contents, str(self._file.path)
         )
+
+    def digest(self) -> bytes:
+        """Of all that is there by now."""
+        checksums = self._mapped_checksums or self._weights.checksums
+        digest = hashlib.sha256(self._vectors.digest())
+        digest.update(self.announced.contents.encode())
+        digest.update(struct.pack(f"<{len(checksums)}Q", *checksums))
+        return digest.digest()
+
+    def _add_vector(self, name: VectorName) -> int:
+        tensor = self._file.tensors[name.tensor]
+        first, end = vector_elements(self._file, name)
+        begin, after = (
+            index // tensor.type.block_elements * tensor.type.block_bytes for index in (first, end)
+        )
+        data = self._file.tensor_bytes(name.tensor)[begin:after]
+        self._vectors.update(f"{name} {tensor.type} {len(data)}\n".encode())
+        self._vectors.update(data.tobytes())
+        return self._weights.add_vector(tensor.type, data, end - first)
 
     def _find(self) -> PackedFile | None:
         return None if self._kept is None else self._kept.find(self.announced.contents)
@@ -308,16 +334,6 @@ class _Loading:
             if not self._weights.has_rows(matrix.number, first, rows):
                 return False
         return True
-
-
-def _add_vector(weights: _native.Weights, file: TensorFile, name: VectorName) -> int:
-    tensor = file.tensors[name.tensor]
-    first, end = vector_elements(file, name)
-    begin, after = (
-        index // tensor.type.block_elements * tensor.type.block_bytes for index in (first, end)
-    )
-    data = file.tensor_bytes(name.tensor)[begin:after]
-    return weights.add_vector(tensor.type, data, end - first)
 
 
 def vector_elements(file: TensorFile, name: VectorName) -> tuple[int, int]:
