@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from caudal.errors import ParameterError
 from caudal.structured_outputs import StructuredOutputsParams
@@ -58,6 +58,8 @@ class SamplingParams:
         structured_outputs: A form that the answer must have. Until it has, neither
             end-of-sequence nor `min_tokens` matter: a complete answer ends at once, and one cut
             short by `max_tokens` is a prefix of a complete one.
+        speculative: `off`: no tokens are guessed for this request; None: as the engine does. The
+            answer is the same.
     """
 
     n: int = 1
@@ -83,6 +85,7 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     structured_outputs: StructuredOutputsParams | None = None
+    speculative: Literal["off"] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):  # vLLM and OpenAI take a bare string too
@@ -128,6 +131,10 @@ class SamplingParams:
         self._validate_stop()
         self._validate_logit_bias()
         self._validate_token_rules()
+        if self.speculative not in (None, "off"):
+            raise ParameterError(
+                "speculative", f'speculative must be "off" or null, not {self.speculative!r:.80}.'
+            )
         if not isinstance(self.structured_outputs, StructuredOutputsParams | None):
             raise ParameterError(
                 "structured_outputs",

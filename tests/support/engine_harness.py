@@ -9,6 +9,8 @@ from typing import Any
 from caudal.backends.executor import WindowPool
 from caudal.engine.checkpoints import Checkpoints
 from caudal.engine.config import EngineConfig
+from caudal.engine.drafting.proposer import Proposer
+from caudal.engine.drafting.speculation import Speculation
 from caudal.engine.engine import Engine
 from caudal.engine.nodes import Node
 from caudal.engine.request import FinishReason, Generate, Pool, Request, SequenceUpdate
@@ -45,6 +47,7 @@ class Harness:
     Args:
         num_blocks, block_size, vocab_size, num_slots: The fake executor's.
         windows: Its pools for windows: blocks, and the window.
+        proposer: What guesses tokens; some are guessed by default then.
         config: Fields of `EngineConfig`.
     """
 
@@ -56,9 +59,12 @@ class Harness:
         vocab_size: int = 50,
         windows: Sequence[tuple[int, int]] = (),
         num_slots: int = 0,
+        proposer: Proposer | None = None,
         **config: Any,
     ) -> None:
         config.setdefault("max_model_len", min(100, num_blocks * block_size))
+        if proposer is not None:
+            config.setdefault("speculative", Speculation())
         config.setdefault("embedding_queue_delay", 0.0)  # the clock stands still
         config.setdefault("checkpoints", Checkpoints(interval=2 * block_size, margin=2, worth=4))
         self.executor = FakeExecutor(
@@ -76,6 +82,7 @@ class Harness:
             frozenset({EOS}),
             self.grammars,
             clock=self.clock,
+            proposer=proposer,
         )
         self.sources: list[str] = []
         self.requests: dict[str, Request] = {}

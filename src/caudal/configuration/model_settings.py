@@ -240,6 +240,19 @@ class SchedulingTable:
         "never",
         metavar="SECONDS",
     )
+    speculative: str = setting(
+        "off",
+        "Guess tokens and compute several at once, where that pays; answers are the same: `ngram` "
+        "looks up what followed the same text before, `draft:MODEL` asks a smaller model, `mtp` "
+        "the model's own heads.",
+        metavar="ngram|draft:MODEL|mtp|off",
+    )
+    speculative_config: str | None = setting(
+        None,
+        "The same as JSON, with vLLM's names: method, model, num_speculative_tokens, "
+        "prompt_lookup_max, prompt_lookup_min.",
+        metavar="JSON",
+    )
     embedding_batch_size: int | None = setting(
         None,
         "Inputs to embed that make a batch worth starting at once.",

@@ -11,6 +11,11 @@ from caudal.configuration.chat_template_file import read_chat_template
 from caudal.configuration.effective import EffectiveSettings, GivenModel
 from caudal.configuration.problems import Problems
 from caudal.engine.config import MOST_TOKENS, EngineConfig
+from caudal.engine.drafting.speculation import (
+    Speculation,
+    speculation_of,
+    speculation_of_config,
+)
 from caudal.errors import ParameterError
 from caudal.fleet.catalogue import Catalogue, GivenModels, StoredModels, given_offer
 from caudal.fleet.durations import FOREVER
@@ -144,6 +149,7 @@ def _load_options(settings: EffectiveSettings, problems: Problems, *, of_one: bo
             batching=given.batching,
             chat_template=template,
             generation_config=given.generation_config,
+            speculative=_speculation(settings),
             for_all=not of_one or (length is not None and length.kind == "environment"),
             **{name: getattr(given, name) for name in ENGINE_OPTIONS},
         )
@@ -154,6 +160,25 @@ def _load_options(settings: EffectiveSettings, problems: Problems, *, of_one: bo
     except ParameterError as error:
         raise settings.error(error.param, str(error).removesuffix(".")) from error
     return options
+
+
+def _speculation(settings: EffectiveSettings) -> Speculation | None:
+    """How tokens are guessed.
+
+    Raises:
+        ConfigurationError: It makes no sense, or is said twice.
+    """
+    given = settings.values
+    config = given.speculative_config
+    name = "speculative" if config is None else "speculative_config"
+    if config is not None and "speculative" in settings.origins:
+        raise settings.error(name, "goes without `speculative`, which says the same")
+    try:
+        return (
+            speculation_of(given.speculative) if config is None else speculation_of_config(config)
+        )
+    except ParameterError as error:
+        raise settings.error(name, str(error).removesuffix(".").partition(": ")[2]) from error
 
 
 def catalogue_of(

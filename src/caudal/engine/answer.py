@@ -16,13 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 
 from caudal.backends.executor import SampledToken
+from caudal.engine.drafting.speculation import MAX_PROPOSED
 from caudal.engine.request import FinishReason
 from caudal.engine.sequence import Sequence
-
-MAX_PROPOSED = 32
-"""Tokens of a sequence proposed at once. Each takes a row of logits, which may cost more than all
-else: a whole page of them would hold up everyone else's next token.
-"""
 
 
 def grow(

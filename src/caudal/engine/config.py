@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from caudal.engine.checkpoints import CHECKPOINTS, Checkpoints
+from caudal.engine.drafting.speculation import Speculation
 from caudal.errors import ParameterError
 
 MOST_SEQS = 4096
@@ -50,6 +51,7 @@ class EngineConfig:
             batch starts as soon as so many wait.
         embedding_queue_delay: It starts anyway once the oldest has waited so many seconds.
         checkpoints: Where prompts can be taken up again by models with windows or states.
+        speculative: How tokens are guessed, to be computed several at once; None: not at all.
 
     Raises:
         ParameterError: Names the field and what it may be.
@@ -72,6 +74,7 @@ class EngineConfig:
     embedding_batch_size: int = 8
     embedding_queue_delay: float = 0.002
     checkpoints: Checkpoints = CHECKPOINTS
+    speculative: Speculation | None = None
 
     def __post_init__(self) -> None:
         _at_least("max_model_len", self.max_model_len, 2)

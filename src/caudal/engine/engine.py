@@ -19,6 +19,8 @@ from caudal.engine.checks import check_request, max_output_tokens
 from caudal.engine.config import EngineConfig
 from caudal.engine.counters import BatchCounts, Counters
 from caudal.engine.deadlines import Deadlines
+from caudal.engine.drafting.drafting import Drafting
+from caudal.engine.drafting.proposer import Proposer
 from caudal.engine.grammar import Grammar, Grammars, MatcherError, NoGrammars
 from caudal.engine.iteration import IterationRunner
 from caudal.engine.live import LiveRequests
@@ -45,6 +47,8 @@ class Engine:
         clock: Seconds that never go back; tests pass their own.
         turns: Whose turn it is to compute; None: nobody else computes.
         suppressed_token_ids: Tokens that no answer has, whatever a request says.
+        proposer: What guesses tokens where `EngineConfig.speculative` says `draft` or `mtp`. The
+            engine owns it and closes it.
 
     Attributes:
         adapters: Those of the executor; they are loaded and unloaded between iterations.
@@ -64,6 +68,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         turns: Turns | None = None,
         suppressed_token_ids: frozenset[int] = frozenset(),
+        proposer: Proposer | None = None,
     ) -> None:
         info = executor.info
         self.config = config
@@ -98,12 +103,16 @@ class Engine:
         self._counters = Counters(clock())
         self._scheduler = Scheduler(config, self._memory)
         self.adapters = Adapters(executor)
-        self._live = LiveRequests(self._scheduler, self._counters, self.adapters, clock)
+        self._drafting = Drafting(config.speculative, proposer)
+        self._live = LiveRequests(
+            self._scheduler, self._counters, self.adapters, self._drafting, clock
+        )
         self._runner = IterationRunner(
             executor,
             self._memory,
             self._scheduler,
             self._live,
+            self._drafting,
             self._counters,
             clock,
             self._turns,
@@ -260,6 +269,7 @@ class Engine:
             after = self._counters.retry_after(self._scheduler.num_new, now)
             missed = Missed(limit, after)
             self._live.stop(group, FinishReason.TIMEOUT, error=what, missed=missed)
+        self._drafting.draft(self._scheduler.answering, self._scheduler.room_for_guesses)
         self._runner.run(self._scheduler.schedule(now))
         return self._live.take_updates()
 
@@ -324,4 +334,5 @@ class Engine:
         try:
             self.cancel_all()
         finally:
+            self._drafting.close()
             self._executor.close()

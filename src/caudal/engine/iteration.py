@@ -10,6 +10,7 @@ from caudal.backends.executor import Batch, Executor, SampledToken, SequenceStep
 from caudal.engine.answer import grow
 from caudal.engine.checks import check_result
 from caudal.engine.counters import Counters
+from caudal.engine.drafting.drafting import Drafting
 from caudal.engine.grammar import MatcherError
 from caudal.engine.live import LiveRequests
 from caudal.engine.memory import Memory
@@ -30,6 +31,7 @@ class IterationRunner:
         memory: Where what sequences have computed lives.
         scheduler: Told of sequences that fork.
         live: Told of tokens and ends.
+        drafting: Told which guesses were right.
         counters: Count batches and failures.
         clock: The engine's.
         turns: Whose turn it is to compute.
@@ -41,6 +43,7 @@ class IterationRunner:
         memory: Memory,
         scheduler: Scheduler,
         live: LiveRequests,
+        drafting: Drafting,
         counters: Counters,
         clock: Callable[[], float],
         turns: Turns,
@@ -49,6 +52,7 @@ class IterationRunner:
         self._memory = memory
         self._scheduler = scheduler
         self._live = live
+        self._drafting = drafting
         self._counters = counters
         self._clock = clock
         self._turns = turns
@@ -162,6 +166,8 @@ class IterationRunner:
         """Let an answer go on by the tokens that count of those drawn in a step."""
         if seq.group.first_token is None:
             seq.group.first_token = now
+        if seq.draft:
+            self._judge(seq, step, drawn)
         try:
             tokens, reason, stop_token = grow(seq, drawn)
         except MatcherError as error:
@@ -179,6 +185,17 @@ class IterationRunner:
         if self._has_more_kinds:
             self._memory.slide(seq.memory)
         self._live.report(seq, tokens, now)
+
+    def _judge(self, seq: Sequence, step: SequenceStep, drawn: SequenceOf[SampledToken]) -> None:
+        """See which of a sequence's guesses were right; what is left of them is void."""
+        guesses = step.tokens[len(step.tokens) - step.proposed :]
+        right = 0
+        for sampled, guess in zip(drawn, guesses, strict=False):
+            if sampled.token != guess:
+                break
+            right += 1
+        seq.draft = []
+        self._drafting.learn(seq, step.proposed, right)
 
     def _publish(self, seq: Sequence) -> None:
         group = seq.group

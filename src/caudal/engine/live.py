@@ -8,6 +8,7 @@ from collections.abc import Sequence as SequenceOf
 from caudal.backends.executor import SampledToken
 from caudal.engine.adapters import Adapters
 from caudal.engine.counters import Counters
+from caudal.engine.drafting.drafting import Drafting
 from caudal.engine.request import FinishReason, Missed, SequenceUpdate
 from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence, SequenceGroup
@@ -20,6 +21,7 @@ class LiveRequests:
         scheduler: Holds their sequences; told of every end.
         counters: Count every end and every token.
         adapters: Told of every request's end.
+        drafting: Told of every sequence's end.
         clock: The engine's.
     """
 
@@ -28,11 +30,13 @@ class LiveRequests:
         scheduler: Scheduler,
         counters: Counters,
         adapters: Adapters,
+        drafting: Drafting,
         clock: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
         self._counters = counters
         self._adapters = adapters
+        self._drafting = drafting
         self._clock = clock
         self._groups: dict[str, SequenceGroup] = {}
         self._updates: list[SequenceUpdate] = []
@@ -87,6 +91,7 @@ class LiveRequests:
             keep: Leave what it computed in the prefix cache.
         """
         self._scheduler.end(seq, keep=keep)
+        self._drafting.ended(seq)
         self._counters.generated_tokens += len(tokens)
         for index in seq.branches:
             update = seq.group.update(index, now, tokens, reason, stop_token, error, missed)

@@ -38,10 +38,13 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     Attributes:
         params: Sampling parameters.
         thinking: Bounds the model's thinking.
+        prediction: Tokens that the client thinks the answer will have; it gets the model's own all
+            the same, and sooner where they are.
     """
 
     params: SamplingParams
     thinking: ThinkingLimit | None = None
+    prediction: Sequence[int] = ()
 
     @property
     def num_sequences(self) -> int:

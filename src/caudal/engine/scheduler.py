@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as SequenceOf
 
-from caudal.engine.answer import MAX_PROPOSED
 from caudal.engine.config import EngineConfig
+from caudal.engine.drafting.speculation import MAX_PROPOSED
 from caudal.engine.lane import Lane, generating_lane, pooling_lane
 from caudal.engine.lost_prefixes import POSITIONS, find_lost
 from caudal.engine.memory import Memory
@@ -32,6 +32,9 @@ WORTHWHILE_SHARE = 8
 BACKGROUND_SHARE = 16
 """Prompts in the background get 1/16 of an iteration's tokens while anything else runs: what
 somebody waits for comes with the iterations, and these take the longer the more they compute."""
+
+GUESSES_SHARE = 4
+"""Guesses get 1/4 of an iteration's tokens at most while prompts are computed or could start."""
 
 URGENT_SECONDS = 5.0
 """So long after anything else they still do: more of it may come, which then has to wait for the
@@ -65,6 +68,23 @@ class Scheduler:
     def running(self) -> list[Sequence]:
         """All that run."""
         return [seq for lane in self._lanes.values() for seq in lane.running]
+
+    @property
+    def answering(self) -> SequenceOf[Sequence]:
+        """Those that run and generate."""
+        return self._lanes[Generate].running
+
+    @property
+    def room_for_guesses(self) -> int:
+        """Most tokens of an iteration that may be guesses, beside one for each that decodes.
+
+        Prompts that are there leave them a part only.
+        """
+        lane = self._lanes[Generate]
+        room = max(0, self._config.max_num_batched_tokens - self.num_running)
+        if lane.prefilling or (len(lane.waiting) and lane.num_free > 0):
+            room //= GUESSES_SHARE
+        return room
 
     @property
     def num_free(self) -> int:
@@ -149,6 +169,7 @@ class Scheduler:
             self._urgent_at = now
         lanes = self._lanes.values()
         for lane in lanes:
+            spare = self.room_for_guesses if lane.decodes else 0
             lane.prefilling.clear()
             if lane.waiting.tenants.several:
                 lane.waiting.tenants.settle(lane.running)
@@ -157,10 +178,13 @@ class Scheduler:
                 seq.planned = 0
                 if seq.status is not Status.RUNNING:
                     continue
-                if not decodes or seq.draft or len(seq.tokens) - seq.memory.length > 1:
+                if not decodes or len(seq.tokens) - seq.memory.length > 1:
                     lane.prefilling.append(seq)
-                elif self._extend(seq, 1, now):
-                    budget -= 1
+                    continue
+                guesses = min(len(seq.draft), spare) if seq.draft else 0
+                if self._extend(seq, 1 + guesses, now):
+                    budget -= seq.planned
+                    spare -= seq.planned - 1
         eager = [lane for lane in lanes if lane.prefilling or len(lane.waiting)]
         behind: list[Lane] = []
         if self._num_background:

@@ -58,6 +58,8 @@ class SequenceGroup:
         first_token: When its first token was there.
         lost: What its prompt lost by breaking its own prefix, where it did.
         pooling: What it pools; None where it generates.
+        prediction: What its client thinks that the answer will be.
+        speculates: Whether tokens may be guessed for it.
     """
 
     __slots__ = (
@@ -80,6 +82,7 @@ class SequenceGroup:
         "pooled",
         "pooled_tokens",
         "pooling",
+        "prediction",
         "prompt",
         "prompt_scores",
         "request",
@@ -88,6 +91,7 @@ class SequenceGroup:
         "seed",
         "sequences",
         "space",
+        "speculates",
         "submitted",
     )
 
@@ -109,6 +113,8 @@ class SequenceGroup:
         self.request = request
         self.params = params = work.params if isinstance(work, Generate) else None
         self.pooling = work if isinstance(work, Pool) else None
+        self.prediction = work.prediction if isinstance(work, Generate) else ()
+        self.speculates = params is not None and params.speculative != "off"
         self.prompt = list(request.prompt)
         self.space = Space.of(request.cache_salt, request.adapter)
         self.adapter = adapter

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
+from caudal.engine.drafting.speculation import with_speculation
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
 from caudal.library.answers import Answers, Chat, continuation
@@ -47,7 +48,8 @@ class LLM:
         reasoning_parser: How it marks its reasoning, as for `caudal serve`.
         lora: Adapters that prompts may be answered with: by name, the path of a GGUF file or of a
             folder of PEFT's.
-        options: Fields of `LoadOptions`, e.g. `max_model_len=4096`.
+        options: Fields of `LoadOptions`, e.g. `max_model_len=4096`. `speculative` may be text, as
+            for `caudal serve`, and `speculative_config` the dictionary that vLLM takes.
 
     Raises:
         ModelNotFoundError: There is no such model.
@@ -72,7 +74,7 @@ class LLM:
         # The queue's bound protects servers; here it is the caller who waits.
         loaded = load_model(
             os.fspath(model),
-            LoadOptions(**{"max_queue": 2**31} | options),
+            LoadOptions(**{"max_queue": 2**31} | with_speculation(options)),
             adapters={name: os.fspath(path) for name, path in (lora or {}).items()},
         )
         self._service = ModelService(

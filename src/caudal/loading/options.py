@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from caudal.backends.backend import BackendOptions
 from caudal.backends.registry import find_backend
 from caudal.engine.config import Batching, ScheduleOrder
+from caudal.engine.drafting.speculation import Speculation
 from caudal.errors import ParameterError
 
 GenerationConfig = Literal["auto", "none"]
@@ -53,6 +54,7 @@ class LoadOptions(BackendOptions):
         request_timeout: See `EngineConfig`.
         embedding_batch_size: See `EngineConfig`.
         embedding_queue_delay: See `EngineConfig`.
+        speculative: See `EngineConfig`.
         packed_size: Most bytes of packed weights on the disk, those of all models together; 0 keeps
             none. Default: half of what is free there.
         chat_template: A template, Jinja's or Go's, to use instead of the model's.
@@ -78,6 +80,7 @@ class LoadOptions(BackendOptions):
     request_timeout: float | None = None
     embedding_batch_size: int | None = None
     embedding_queue_delay: float | None = None
+    speculative: Speculation | None = None
     packed_size: int | None = None
     chat_template: str | None = None
     generation_config: GenerationConfig = "auto"
@@ -132,6 +135,10 @@ class LoadOptions(BackendOptions):
                 raise ParameterError(
                     name, f"{name} must be {options}, not {getattr(self, name)!r}."
                 )
+        if not isinstance(self.speculative, Speculation | None):
+            raise ParameterError(
+                "speculative", f"speculative must be a Speculation, not {self.speculative!r:.80}."
+            )
         find_backend(self.backend).check_options(self)
 
     def for_engine(self) -> dict[str, Any]:

@@ -90,6 +90,7 @@ def _engine_config(program: Program, options: LoadOptions) -> EngineConfig:
         schedule=options.schedule,
         batching=options.batching,
         encoder=program.is_encoder,
+        speculative=None if program.is_encoder else options.speculative,
         **chosen,
     )
 

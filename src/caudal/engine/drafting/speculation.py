@@ -1,0 +1,150 @@
+"""How an engine guesses: plain data, and how users write it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from caudal.errors import ParameterError
+
+MAX_PROPOSED = 32
+"""Tokens of a sequence proposed at once. Each takes a row of logits, which may cost more than all
+else: a whole page of them would hold up everyone else's next token.
+"""
+
+SpeculationMethod = Literal["ngram", "draft", "mtp"]
+
+FIELDS = ("method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
+"""Those of vLLM's `--speculative-config` that mean something here."""
+
+_BOUNDS = ("prompt_lookup_max", "prompt_lookup_min")
+
+LONGEST_LOOKUP = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """What makes guesses, and how long they are. Names are vLLM's.
+
+    Attributes:
+        method: `ngram`: what followed the same text before, in the request's own or in what is
+            cached; `draft`: a smaller model; `mtp`: the model's own heads.
+        model: `draft`: the model, by a name as for `caudal pull`.
+        num_speculative_tokens: Most tokens guessed at once. Fewer are where it pays more.
+        prompt_lookup_max: `ngram`: tokens of the text's end that are compared at most, to choose
+            between places.
+        prompt_lookup_min: `ngram`: tokens that must be the same at least.
+
+    Raises:
+        ParameterError: Names the field and what it may be.
+    """
+
+    method: SpeculationMethod = "ngram"
+    model: str | None = None
+    num_speculative_tokens: int = MAX_PROPOSED
+    prompt_lookup_max: int = 16
+    prompt_lookup_min: int = 3
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(SpeculationMethod):
+            raise _error(
+                f"method must be one of {', '.join(get_args(SpeculationMethod))}, "
+                f"not {self.method!r:.80}"
+            )
+        if (self.model is not None) != (self.method == "draft"):
+            raise _error(
+                "a draft needs a model, e.g. draft:smollm2"
+                if self.model is None
+                else f"a model goes with the method draft, not {self.method}"
+            )
+        if not isinstance(self.model, str | None) or self.model == "":
+            raise _error("model must be a model's name")
+        for name, most in (
+            ("num_speculative_tokens", MAX_PROPOSED),
+            ("prompt_lookup_max", LONGEST_LOOKUP),
+            ("prompt_lookup_min", LONGEST_LOOKUP),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise _error(f"{name} must be an integer from 1 to {most}, but is {value!r:.80}")
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise _error("prompt_lookup_min must not exceed prompt_lookup_max")
+
+    def __str__(self) -> str:
+        return self.method if self.model is None else f"{self.method}:{self.model}"
+
+
+def speculation_of(text: str) -> Speculation | None:
+    """What a user means by `ngram`, `draft:MODEL` or `mtp`; None by `off`.
+
+    Raises:
+        ParameterError: Nothing.
+    """
+    method, _, model = text.partition(":")
+    match method:
+        case "off" if text == method:
+            return None
+        case "ngram" | "mtp" if text == method:
+            return Speculation(method=method)
+        case "draft":
+            return Speculation(method="draft", model=model or None)
+    raise _error(f"must be ngram, draft:MODEL, mtp or off, not {text!r:.80}")
+
+
+def speculation_of_config(config: str | Mapping[str, Any]) -> Speculation:
+    """What is meant by vLLM's `--speculative-config`, JSON or what that says.
+
+    There a number of tokens is guessed in every iteration; here it is the most.
+
+    Raises:
+        ParameterError: It is no JSON object; a field is unknown, or makes no sense.
+    """
+    if isinstance(config, str):
+        try:
+            config = json.loads(config)
+        except (ValueError, RecursionError) as error:
+            raise _error('must be JSON, e.g. {"method": "ngram"}') from error
+    if not isinstance(config, Mapping):
+        raise _error('must be a JSON object, e.g. {"method": "ngram"}')
+    for name in config:
+        if name not in FIELDS:
+            raise _error(f"has no field {name!r:.80}; there are {', '.join(FIELDS)}")
+    fields = {name: value for name, value in config.items() if value is not None}
+    model = fields.get("model")
+    method = fields.get("method")
+    if method is None:  # as vLLM finds it out
+        method = "draft" if model is not None and model not in ("ngram", "[ngram]") else "ngram"
+    elif method == "draft_model":
+        method = "draft"
+    elif isinstance(method, str) and method.endswith("_mtp"):
+        method = "mtp"
+    if method == "ngram" and model in ("ngram", "[ngram]"):
+        del fields["model"]
+    for given, other in (_BOUNDS, _BOUNDS[::-1]):  # one bound is the other, too
+        if given in fields:
+            fields.setdefault(other, fields[given])
+    return Speculation(**{**fields, "method": method})
+
+
+def with_speculation(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with a `Speculation` for what is said in either of the two ways.
+
+    Raises:
+        ParameterError: It makes no sense, or is said twice.
+    """
+    made = dict(options)
+    config = made.pop("speculative_config", None)
+    said = made.get("speculative")
+    if config is not None:
+        if said is not None:
+            raise _error("say either speculative or speculative_config")
+        made["speculative"] = speculation_of_config(config)
+    elif isinstance(said, str):
+        made["speculative"] = speculation_of(said)
+    return made
+
+
+def _error(what: str) -> ParameterError:
+    return ParameterError("speculative", f"speculative: {what}.")
