@@ -38,6 +38,25 @@ def test_modules_say_how_a_model_that_generates_embeds(
 
 
 @pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prompts": {"query": 1}}, "prompts must be up to 256 texts"),
+        ({"default_prompt_name": "query"}, "default_prompt_name is 'query', which prompts doesn't"),
+    ],
+)
+def test_prompts_that_make_no_sense_are_refused(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    modules = [{"type": "x.Transformer"}, {"type": "x.Pooling", "path": "1_Pooling"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    with pytest.raises(ModelLoadError, match=message):
+        SentenceModules.read(ModelFolder.scan(tmp_path))
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (

@@ -1,4 +1,4 @@
-"""XLM-RoBERTa whole: text in, scores of pairs out, as its tokenizer and its positions have it."""
+"""XLM-RoBERTa whole: text in, scores of pairs or vectors out, as its files have it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from caudal.errors import ModelLoadError
+from caudal.errors import ModelLoadError, ParameterError
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.service.embedding import Embedder
-from caudal.service.work import ScoreWork
+from caudal.service.work import EmbedWork, ScoreWork
 from references.encoders import RecordedEncoder, vectors, write_encoder
 from support.unigram_vocabulary import BOS, EOS, tokenizer_json
 
@@ -49,6 +49,40 @@ def test_pairs_have_two_separators_and_no_segments(tmp_path: Path) -> None:
     assert pair.second_segment is None
     [[alone]] = vectors(folder, [pair.tokens])
     assert 1 / (1 + math.exp(-alone)) == pytest.approx(score, abs=1e-6)
+
+
+def test_what_a_model_was_trained_to_read_before_texts_is_put_there(tmp_path: Path) -> None:
+    folder = write_encoder(RecordedEncoder.read("xlm_roberta"), tmp_path / "it")
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
+    prompts = {"query": "query: ", "passage": "passage: ", "Clustering": "task: "}
+    settings = {"prompts": prompts, "default_prompt_name": "passage"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    model = load_model(str(folder), LoadOptions(threads=2))
+    engine = model.start_engine()
+    embedder = Embedder.of(model, engine)
+
+    async def read(name: str | None) -> list[int]:
+        work = EmbedWork(inputs=["Caudal"], show_token_ids=True, prompt_name=name)
+        [result] = await embedder.embed(work)
+        return list(result.token_ids)
+
+    async def run() -> None:
+        try:
+            for name, text in ((None, "passage: "), ("query", "query: "), ("Clustering", "task: ")):
+                assert await read(name) == model.tokenizer.encode(f"{text}Caudal")
+            with pytest.raises(ParameterError, match="it has: query, passage, Clustering"):
+                await read("title")
+        finally:
+            await engine.shutdown()
+
+    asyncio.run(run())
+    of_type = embedder.pooling.prompts.of_type
+    assert [of_type(each) for each in ("search_query", "document", "clustering", "image")] == [
+        "query",
+        "passage",
+        "Clustering",
+        None,
+    ]
 
 
 def test_positions_that_padding_leaves_none_of_are_refused(tmp_path: Path) -> None:

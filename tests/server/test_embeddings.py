@@ -125,6 +125,11 @@ def test_vectors_are_of_length_one_where_that_is_asked_for(hello: RunningServer)
 
     plain = vector()
     assert vector(normalize=False) == plain
+    unknown = hello.http.post(
+        "/v1/embeddings", json={"model": "fake", "input": "x", "prompt_name": "query"}
+    )
+    assert unknown.status_code == 400
+    assert unknown.json()["error"]["param"] == "prompt_name"
     length = sum(value * value for value in plain) ** 0.5
     assert vector(normalize=True) == pytest.approx([value / length for value in plain])
     assert length != pytest.approx(1)

@@ -12,6 +12,15 @@ DIMENSIONS = "caudal.embedding.dimensions"
 DENSE = "caudal.embedding.dense"
 """What follows each linear layer on the states, `dense_2`, `dense_3`, …: `identity` or `tanh`."""
 
+PROMPT_NAMES = "caudal.embedding.prompt_names"
+"""Names of what comes before texts."""
+
+PROMPTS = "caudal.embedding.prompts"
+"""What that is, in the same order."""
+
+DEFAULT_PROMPT = "caudal.embedding.default_prompt"
+"""The name of what comes before texts of which nothing is said."""
+
 SIGMOID = "caudal.score.sigmoid"
 """Whether scores of pairs go through a sigmoid."""
 

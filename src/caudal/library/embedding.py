@@ -21,6 +21,7 @@ async def embed_all(
     *,
     dimensions: int | None,
     truncate: int | None,
+    prompt_name: str | None,
     show_progress: bool,
 ) -> list[Embedding]:
     """Embed prompts.
@@ -31,6 +32,7 @@ async def embed_all(
         adapters: The adapter of each, by name.
         dimensions: See `LLM.embed`.
         truncate: Likewise.
+        prompt_name: Likewise.
         show_progress: Likewise.
 
     Returns:
@@ -53,6 +55,7 @@ async def embed_all(
                 truncate=truncate,
                 dimensions=dimensions,
                 show_token_ids=True,
+                prompt_name=prompt_name,
             )
             try:
                 results = await service.embed(work, context, on_done=advance)

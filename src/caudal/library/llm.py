@@ -291,6 +291,7 @@ class LLM:
         *,
         dimensions: int | None = None,
         truncate_prompt_tokens: int | None = None,
+        prompt_name: str | None = None,
         use_tqdm: bool = True,
         lora: Lora = None,
     ) -> list[EmbeddingRequestOutput]:
@@ -301,6 +302,8 @@ class LLM:
             dimensions: Cut the vectors to this size, where the model was trained for it.
             truncate_prompt_tokens: Read only the first so many tokens; -1: as many as the model
                 reads. Without it, a prompt that is too long is an error.
+            prompt_name: What comes before each text: one of the prompts that the model was trained
+                with, e.g. `query`, by its name; None: its default.
             use_tqdm: Show a progress bar on stderr, where that is a terminal.
             lora: As for `generate`.
 
@@ -322,6 +325,7 @@ class LLM:
             adapters,
             dimensions=dimensions,
             truncate=truncate_prompt_tokens,
+            prompt_name=prompt_name,
             show_progress=use_tqdm,
         )
         return [

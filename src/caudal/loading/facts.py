@@ -79,4 +79,5 @@ def embedding_text(pooling: Pooling, width: int) -> str:
     if pooling.scores_pairs:
         return "scores pairs"
     normalised = ", normalised" if pooling.normalize else ""
-    return f"{pooling.kind}{normalised}, {width} dimensions"
+    prompts = f"; prompts {', '.join(pooling.prompts.texts)}" if pooling.prompts.texts else ""
+    return f"{pooling.kind}{normalised}, {width} dimensions{prompts}"

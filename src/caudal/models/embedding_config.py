@@ -7,6 +7,7 @@ from typing import Literal
 from caudal.errors import ModelLoadError
 from caudal.formats import embedding_keys
 from caudal.formats.model_file import ModelFile
+from caudal.models.embedding_prompts import NO_PROMPTS, EmbeddingPrompts
 from caudal.models.pooling import POOLING_TYPES, Pooling, PoolingKind
 
 DenseActivation = Literal["identity", "tanh"]
@@ -68,7 +69,23 @@ def _pooling(file: ModelFile, kind: PoolingKind) -> Pooling:
         kind=kind,
         normalize=file.get_bool(embedding_keys.NORMALIZE, True),
         dimensions=() if dimensions is None else tuple(int(size) for size in dimensions),
+        prompts=_prompts(file),
     )
+
+
+def _prompts(file: ModelFile) -> EmbeddingPrompts:
+    names = file.get_strings(embedding_keys.PROMPT_NAMES, None)
+    if names is None:
+        return NO_PROMPTS
+    texts = file.get_strings(embedding_keys.PROMPTS)
+    default = file.get_str(embedding_keys.DEFAULT_PROMPT, None)
+    if len(texts) != len(names) or default not in (None, *names):
+        raise ModelLoadError(
+            str(file.path),
+            f"{embedding_keys.PROMPT_NAMES} has {len(names)} names for {len(texts)} prompts, and "
+            f"{embedding_keys.DEFAULT_PROMPT} is {default!r:.50}",
+        )
+    return EmbeddingPrompts(dict(zip(names, texts, strict=True)), default)
 
 
 def dense_activations(file: ModelFile) -> list[DenseActivation]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caudal.errors import ParameterError, RequestFailedError
+from caudal.models.embedding_prompts import NO_PROMPTS, EmbeddingPrompts
 
 PoolingKind = Literal["mean", "cls", "last"]
 """Which states count: all tokens' mean, or the first or last token's alone."""
@@ -30,6 +31,7 @@ class Pooling:
         scores_pairs: Whether the vector has one component, which says how well the two texts of a
             pair belong together (a cross-encoder): no embedding then.
         score_sigmoid: Whether that component goes through a sigmoid to become the score.
+        prompts: What comes before texts.
         score_head: What makes that component of the pooled states, where the program doesn't.
     """
 
@@ -38,6 +40,7 @@ class Pooling:
     dimensions: tuple[int, ...] = ()
     scores_pairs: bool = False
     score_sigmoid: bool = True
+    prompts: EmbeddingPrompts = NO_PROMPTS
     score_head: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
 
     def check_dimensions(self, dimensions: int | None, width: int) -> None:

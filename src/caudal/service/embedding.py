@@ -281,11 +281,13 @@ class Embedder:
         ]
 
     def _encode_all(self, work: EmbedWork) -> list[PoolInput]:
-        inputs = []
+        inputs, before = [], self.pooling.prompts.before(work.prompt_name)
         for index, each in enumerate(work.inputs):
             field = f"input[{index}]" if len(work.inputs) > 1 else "input"
             if isinstance(each, str):
-                tokens: Sequence[int] = self.encode(each, truncate=work.truncate, field=field)
+                tokens: Sequence[int] = self.encode(
+                    before + each if each else each, truncate=work.truncate, field=field
+                )
             else:
                 tokens = self.check_tokens(each, truncate=work.truncate, field=field)
             inputs.append(PoolInput(tokens))

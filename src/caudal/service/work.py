@@ -96,6 +96,7 @@ class EmbedWork:
         dimensions: Cut the vectors to this size, where the model was trained for it.
         normalize: Whether vectors have length 1; None: as the model's should.
         show_token_ids: Tell the inputs' token ids, as they were read.
+        prompt_name: Which of the model's prompts comes before each text; None: its default.
     """
 
     inputs: Sequence[str | Sequence[int]]
@@ -103,6 +104,7 @@ class EmbedWork:
     dimensions: int | None = None
     normalize: bool | None = None
     show_token_ids: bool = False
+    prompt_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from caudal.formats.model_folder import CONFIG, ModelFolder
 
 _MODULES = "modules.json"
 _SETTINGS = "sentence_bert_config.json"
+_PROMPTS = "config_sentence_transformers.json"
 _MOST_DENSE = 8
+_MOST_PROMPTS, _LONGEST_PROMPT = 256, 4096
 
 _POOLING_TYPES: dict[str, int | None] = {
     "mean_tokens": 1,
@@ -39,6 +41,8 @@ class SentenceModules:
         dense: Folders of linear layers on the states, in order, each with what follows it.
         max_length: Longest input, where a file says so.
         lowercase: Text is put in lower case before the tokenizer sees it.
+        prompts: What comes before texts, by name.
+        default_prompt: The name of what comes before texts of which nothing is said.
     """
 
     pooling_type: int | None = None
@@ -46,6 +50,8 @@ class SentenceModules:
     dense: Mapping[str, str]
     max_length: int | None = None
     lowercase: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
 
     @classmethod
     def read(cls, folder: ModelFolder) -> SentenceModules:
@@ -86,12 +92,15 @@ class SentenceModules:
             if "max_seq_length" in settings:
                 max_length = settings.positive("max_seq_length")
             lowercase = settings.get("do_lower_case", bool, False)
+        prompts, default_prompt = _prompts(folder, f"{paths[1]}/{CONFIG}")
         return cls(
             pooling_type=pooling_type,
             normalize="Normalize" in kinds,
             dense=dense,
             max_length=max_length,
             lowercase=lowercase,
+            prompts=prompts,
+            default_prompt=default_prompt,
         )
 
 
@@ -119,6 +128,11 @@ def embedding_metadata(
         keys[embedding_keys.DENSE] = list(modules.dense.values())
     if modules.lowercase and is_encoder:
         keys[embedding_keys.LOWERCASE] = True
+    if modules.prompts:
+        keys[embedding_keys.PROMPT_NAMES] = list(modules.prompts)
+        keys[embedding_keys.PROMPTS] = list(modules.prompts.values())
+    if modules.default_prompt is not None:
+        keys[embedding_keys.DEFAULT_PROMPT] = modules.default_prompt
     sizes = config.get("matryoshka_dimensions", list, [])
     if not all(type(size) is int and 0 < size < 2**31 for size in sizes):
         raise config.error("matryoshka_dimensions must be a list of sizes")
@@ -138,6 +152,33 @@ def _score_activation(content: Mapping[str, Any]) -> str:
     newer = content.get("sentence_transformers")
     name = newer.get("activation_fn") if isinstance(newer, dict) else None
     return str(name or content.get("sbert_ce_default_activation_function") or "Sigmoid")
+
+
+def _prompts(folder: ModelFolder, pooling: str) -> tuple[Mapping[str, str], str | None]:
+    """What comes before texts, by name, and the name of what does where nothing is said.
+
+    Models whose embeddings leave out the prompt's own tokens (INSTRUCTOR) are as if they had none:
+    which tokens those are isn't known any more where states are added up.
+    """
+    if _PROMPTS not in folder or not folder.read_object(pooling).get("include_prompt", bool, True):
+        return {}, None
+    settings = folder.read_object(_PROMPTS)
+    prompts = settings.get("prompts", dict, {})
+    texts = (*prompts, *prompts.values())
+    if len(prompts) > _MOST_PROMPTS or not all(
+        isinstance(text, str) and len(text) <= _LONGEST_PROMPT for text in texts
+    ):
+        raise ModelLoadError(
+            settings.source,
+            f"prompts must be up to {_MOST_PROMPTS} texts of up to {_LONGEST_PROMPT} letters, by "
+            "name",
+        )
+    default = settings.get("default_prompt_name", str, None)
+    if default is not None and default not in prompts:
+        raise ModelLoadError(
+            settings.source, f"default_prompt_name is {default!r:.50}, which prompts doesn't have"
+        )
+    return prompts, default
 
 
 def _pooling_type(folder: ModelFolder, name: str) -> int:

@@ -53,6 +53,16 @@ class PoolingFields(RequesterFields):
 class EmbeddingRequest(PoolingFields, SaltedFields):
     """Body of `POST /v1/embeddings`."""
 
+    input_type: str | None = Field(
+        None,
+        description="What the texts are: query or document (also passage, search_query, "
+        "search_document), or a name of the model's own. Words that it was trained to read before "
+        "such texts come before them.",
+    )
+    prompt_name: str | None = Field(
+        None, description="TEI's: the name of one of the model's prompts, before input_type."
+    )
+
     input: Any = Field(
         description="A string, a list of strings, token ids, or a list of token id lists.",
         json_schema_extra=TEXTS_OR_TOKENS,
@@ -83,11 +93,17 @@ async def create_embeddings(
 ) -> Response:
     """Turn each input into a vector, whose direction says what it is about."""
     body = asked.body
+    prompt_name = body.prompt_name
+    if prompt_name is None and body.input_type is not None:
+        prompt_name = asked.model.facts.loaded.pooling.prompts.of_type(body.input_type)
+        if prompt_name is None:
+            asked.note_ignored(["input_type"])
     work = EmbedWork(
         inputs=body.inputs(),
         truncate=body.truncation,
         dimensions=body.dimensions,
         normalize=body.normalize,
+        prompt_name=prompt_name,
     )
 
     async def answer() -> Response:
