@@ -278,6 +278,7 @@ def test_options_reach_the_loader(served: dict[str, Any]):
         "--preferred-batch-size 5 --max-queue-delay 0.2 --ageing 3 --first-token-timeout 20 "
         "--request-timeout 90.5 --embedding-batch-size 3 --embedding-queue-delay 0.1 "
         "--max-queue 7 --threads 2 --activations f32 --api-key sesame --strict-fields "
+        "--normalise-prompts pi --normalise-prompts claude-code "
         "--served-model-name a --served-model-name b"
     )
     result = CliRunner().invoke(app, arguments.split())
@@ -304,6 +305,7 @@ def test_options_reach_the_loader(served: dict[str, Any]):
     )
     assert served["access"].api_key == "sesame"
     assert served["strict_fields"] is True
+    assert served["normalise_prompts"] == ["pi", "claude-code"]
     assert '"model": "a"' in result.stdout
     assert "Authorization: Bearer" in result.stdout
 

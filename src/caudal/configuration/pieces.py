@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from caudal.batches.options import BatchOptions
+from caudal.chat.prompt_presets import chosen
 from caudal.configuration.effective import EffectiveSettings, GivenModel
 from caudal.configuration.key_sources import ConfiguredKeys, configured_keys, key_sources
 from caudal.configuration.models import ModelOptions, given_models, model_options
@@ -47,6 +48,7 @@ class Pieces:
         ollama: Where Ollama would listen, where that is to be the server's too.
         certificates: What connections are encrypted with; None: they aren't.
         root_path: The path below which a proxy has the server; empty for none.
+        normalise_prompts: Presets by which conversations are normalised.
     """
 
     access: Access
@@ -59,6 +61,7 @@ class Pieces:
     ollama: OllamaHost | None
     certificates: Certificates | None
     root_path: str
+    normalise_prompts: Sequence[str]
 
 
 def pieces_of(settings: EffectiveSettings) -> Pieces:
@@ -80,11 +83,13 @@ def pieces_of(settings: EffectiveSettings) -> Pieces:
         keys = configured_keys(settings)
         hosts = [settings.values.host, *([] if place is None else [place.host])]
         access = access_of(settings, hosts, keys)
-    certificates, root_path = None, ""
+    certificates, root_path, presets = None, "", list[str]()
     with problems:
         certificates = certificates_of(settings)
     with problems:
         root_path = root_path_of(settings)
+    with problems.of(partial(settings.error, "normalise_prompts")):
+        presets += chosen(settings.values.normalise_prompts)
     with problems:
         routes = routes_of(settings)
     with problems:
@@ -106,6 +111,7 @@ def pieces_of(settings: EffectiveSettings) -> Pieces:
         ollama=place,
         certificates=certificates,
         root_path=root_path,
+        normalise_prompts=presets,
     )
 
 

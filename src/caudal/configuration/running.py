@@ -143,6 +143,7 @@ def run_server(
         traces=traces,
         certificates=certificates,
         log_prompts=given.log_prompts,
+        normalise_prompts=made.normalise_prompts,
         root_path=made.root_path,
         vllm_metrics=given.vllm_metrics,
         on_ready=lambda: on_ready(running),

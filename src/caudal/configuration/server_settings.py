@@ -99,6 +99,14 @@ class ServerTable:
         "Refuse fields that would have no effect, and answers longer than the context has room "
         "for; by default the former are named in x-caudal-ignored, the latter end there.",
     )
+    normalise_prompts: tuple[str, ...] = setting(
+        (),
+        "An agent (claude-code, opencode, pi, openclaw; all) from whose system prompts is taken "
+        "what would keep the rest from being found in the prefix cache: hashes, countdowns; or "
+        "moved behind it: dates, folders. Repeat it for more.",
+        "none",
+        metavar="PRESET",
+    )
     allow_request_templates: bool = setting(
         False,
         "Requests may bring a `chat_template` of their own, which is run in a separate process, "

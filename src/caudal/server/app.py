@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -24,13 +24,14 @@ from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
 from caudal.server.gates import BodyLimit, ReadinessGate
 from caudal.server.hosts import HostCheck
-from caudal.server.ignored import IgnoredFields, IgnoredHeader
+from caudal.server.ignored import IgnoredFields
 from caudal.server.limits import ServerLimits
 from caudal.server.llama_cpp import about as llama_cpp_about
 from caudal.server.llama_cpp import adapters as llama_cpp_adapters
 from caudal.server.llama_cpp import completion as llama_cpp_completion
 from caudal.server.llama_cpp import loading as llama_cpp_loading
 from caudal.server.metrics import scraped
+from caudal.server.normalised import NormalisedPrompts
 from caudal.server.ollama import about as ollama_about
 from caudal.server.ollama import blobs as ollama_blobs
 from caudal.server.ollama import changes as ollama_changes
@@ -73,6 +74,7 @@ from caudal.server.records import ASKED_METHOD, Records, RecordSink
 from caudal.server.request_ids import RequestIds
 from caudal.server.request_log import RequestLog
 from caudal.server.revoking import Revocable, Revocation
+from caudal.server.said import SaidHeaders
 from caudal.server.served_store import ServedStore
 from caudal.server.server_metrics import ServerMetrics
 from caudal.server.streaming import SERVER_SEND
@@ -167,6 +169,7 @@ def create_app(
     sinks: Iterable[RecordSink] = (),
     vllm_metrics: bool = False,
     log_prompts: bool = False,
+    normalise_prompts: Sequence[str] = (),
     root_path: str = "",
     batch_home: BatchHome | None = None,
     draining: Draining | None = None,
@@ -184,6 +187,7 @@ def create_app(
         sinks: Who is told of requests that have ended; `app.state.records` takes more.
         vllm_metrics: `/metrics` has models' figures under vLLM's names, too.
         log_prompts: Whether prompts and answers go to the log.
+        normalise_prompts: Presets by which conversations are normalised.
         root_path: Below which path a proxy has it, for URLs in answers.
         batch_home: Where files and batches are kept; None: nowhere. Whoever serves the application
             starts and stops what then is at `state.batches`.
@@ -210,6 +214,7 @@ def create_app(
     app.state.limits = limits
     app.state.records = records
     app.state.log_prompts = log_prompts
+    app.state.normalise_prompts = normalise_prompts
     app.state.strict_fields = strict_fields
     app.state.allow_runtime_lora = allow_runtime_lora
     app.state.store = store
@@ -221,6 +226,7 @@ def create_app(
     records.add(counts)
     records.add(RequestLog())
     app.state.ignored_fields = IgnoredFields(counts.registry)
+    app.state.normalised_prompts = NormalisedPrompts(counts.registry)
     app.state.responses = ResponsesState(seal=ReasoningSeal(access.api_key or ""))
 
     # Before the others: these are asked for all the time.
@@ -267,7 +273,7 @@ def create_app(
         revocation = Revocation(keys)
         records.add(revocation)
         app.add_middleware(Revocable, revocation=revocation)
-    app.add_middleware(IgnoredHeader)
+    app.add_middleware(SaidHeaders)
     app.add_middleware(ModelsOfRequests)
     app.add_middleware(
         BodyLimit,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fastapi import Depends, Request
@@ -20,6 +21,7 @@ from caudal.server.cors import is_of_foreign_page
 from caudal.server.field_names import field_names, set_field_names
 from caudal.server.ignored import note_ignored
 from caudal.server.limits import ServerLimits
+from caudal.server.normalised import NormalisedPrompts
 from caudal.server.quotas import take
 from caudal.server.records import record_of
 from caudal.server.streaming import run_until_disconnect
@@ -30,6 +32,7 @@ from caudal.service.adapted import AdaptedService
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.models import Found, Lease, Models
 from caudal.service.naming import FieldNames
+from caudal.service.normalising import NormalisingService
 from caudal.service.observed import ObservedService
 from caudal.service.service import Service
 
@@ -151,6 +154,10 @@ class AskReader(BodyReader[B]):
         if adapter is not None:
             found.name, found.service = adapter.name, AdaptedService(found.service, adapter)
         found.service = ObservedService(found, record, log_prompts=request.app.state.log_prompts)
+        if presets := request.app.state.normalise_prompts:
+            counts: NormalisedPrompts = request.app.state.normalised_prompts
+            note = partial(counts.note, request)
+            found.service = NormalisingService(found.service, presets, note)
         return Asked(request, body, found, context)
 
     async def _find(

@@ -26,7 +26,8 @@ _REQUEST_HEADERS = re.compile(
 """What pages may send: keys, ids, and what the official clients say of themselves."""
 
 _EXPOSED = (
-    b"x-request-id, request-id, x-caudal-ignored, x-caudal-model, x-caudal-limit, retry-after"
+    b"x-request-id, request-id, x-caudal-ignored, x-caudal-normalised, x-caudal-model"
+    b", x-caudal-limit, retry-after"
     b", x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests"
     b", x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
     b", anthropic-ratelimit-requests-limit, anthropic-ratelimit-requests-remaining"

@@ -9,7 +9,7 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import FrameType
 
 import uvicorn
@@ -199,6 +199,7 @@ def serve(
     traces: Traces | None = None,
     certificates: Certificates | None = None,
     log_prompts: bool = False,
+    normalise_prompts: Sequence[str] = (),
     root_path: str = "",
     vllm_metrics: bool = False,
     batch_home: BatchHome | None = None,
@@ -224,6 +225,7 @@ def serve(
         audit_log: Told of all requests; closed at the end.
         traces: Likewise.
         log_prompts: See `create_app`.
+        normalise_prompts: See `create_app`.
         root_path: See `create_app`.
         certificates: What connections are encrypted with; None: they aren't.
         batch_home: See `create_app`.
@@ -247,6 +249,7 @@ def serve(
         batch_home=batch_home,
         sinks=[sink for sink in (audit_log, traces) if sink is not None],
         log_prompts=log_prompts,
+        normalise_prompts=normalise_prompts,
         root_path=root_path,
         draining=draining,
     )

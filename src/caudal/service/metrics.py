@@ -130,7 +130,8 @@ class ServiceMetrics:
         logger.info(
             "a prompt breaks its own prefix: at token %d it has %d tokens where one before it had "
             "%d others, so that %d behind them are computed anew though they are cached (said once "
-            "for each place; caudal_prefix_lost_tokens_total counts all)",
+            "for each place; caudal_prefix_lost_tokens_total counts all, and --normalise-prompts "
+            "may help)",
             lost.position,
             lost.differing,
             lost.cached,
