@@ -119,16 +119,17 @@ TOOLS = [Tool(name="weather"), Tool(name="now")]
 ASK = Message(role="user", content="Hi")
 
 
-def test_what_was_read_is_written_the_same_when_it_is_sent_back(tmp_path: Path):
+@pytest.mark.parametrize("said", ["", ANSWERS + NEXT])
+def test_what_was_read_is_written_the_same_when_it_is_sent_back(tmp_path: Path, said: str):
     chat, _ = MODELS["muse"].load(tmp_path)
-    text = THINKS + CALLS + NEXT + CALLS_NOW
+    text = THINKS + said + CALLS + NEXT + CALLS_NOW
     read = answer_of(events_of(new_parser("muse_glimmer"), [text]))
     calls = [
         ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in read.tool_calls
     ]
     messages = [
         ASK,
-        Message(role="assistant", reasoning=read.reasoning, tool_calls=calls),
+        Message(role="assistant", content=read.content, reasoning=read.reasoning, tool_calls=calls),
         *(Message(role="tool", content="4", tool_call_id=call.id) for call in calls),
     ]
     prompt = chat.render(Conversation(messages=messages, tools=TOOLS))

@@ -83,6 +83,14 @@ TABLE = {
         template("{% for call in m.tool_calls %}" + CALLS + "{% endfor %}"),
         "assistant:<weather><now>;tool:Noon;tool:Rain;",
     ),
+    "writes text that doesn't end the turn": (
+        template(
+            "{% for call in m.tool_calls %}" + CALLS + "{% else %}"
+            "{{ '[' ~ m.reasoning_content ~ ']' ~ m.content }}"
+            "{{ '…' if m.get('end_turn') is false }}{% endfor %}"
+        ),
+        "assistant:[Hm]Let me see.…;assistant:<weather><now>;tool:Noon;tool:Rain;",
+    ),
     "takes results with calls": (
         template(
             "{{ m.content }}{% for call in m.tool_calls %}" + CALLS + "{% endfor %}"

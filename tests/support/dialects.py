@@ -114,7 +114,8 @@ MODELS = {
         "+ '</atem:parameter>\n' }}{% endfor %}"
         "{{ '</atem:invoke>\n</atem:function_calls>' }}"
         "{{ '<|eot|>' if loop.last else '<|eom|>' }}"
-        "{% else %}{{ to + 'user<|message|>' + m.content + '<|eot|>' }}{% endfor %}{% endif %}"
+        "{% else %}{{ to + 'user<|message|>' + m.content }}"
+        "{{ '<|eom|>' if m.get('end_turn') is false else '<|eot|>' }}{% endfor %}{% endif %}"
         "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}",
     ),
     "pythonic": SmallModel(

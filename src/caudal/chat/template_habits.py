@@ -41,6 +41,8 @@ class TemplateHabits:
         several_calls: It writes all calls of one message.
         text_beside_calls: It writes text and calls of one message in this order, or leaves the text
             out; else it refuses them together, or puts the text behind the calls.
+        text_before_calls: It leaves out text beside calls, but writes a message before them that
+            has the text and doesn't end the turn (`end_turn`).
         thought_before_calls: It writes an assistant's thoughts, where calls follow them.
         results_beside_calls: Results are to be part of the message that called
             (`tool_responses`), and not messages of their own.
@@ -52,6 +54,7 @@ class TemplateHabits:
     calls_beside_text: bool = True
     several_calls: bool = True
     text_beside_calls: bool = True
+    text_before_calls: bool = False
     thought_before_calls: bool = True
     results_beside_calls: bool = False
     thinking_parts: bool = False
@@ -92,12 +95,14 @@ def learn_habits(template: ChatTemplate) -> TemplateHabits:
     two = probe.ask(calls=2)
     thought = probe.ask(calls=1, thought=_THOUGHT)
     beside = probe.ask(calls=1, text=_TEXT, thought=_THOUGHT)
+    leaves_out = beside is not None and _TEXT not in beside
     return replace(
         habits,
         calls_beside_text=beside is None or _TEXT not in beside or _FIRST in beside,
         several_calls=two is not None and _in_order(two, _FIRST, _SECOND, *_RESULTS),
         text_beside_calls=beside is not None
         and (_TEXT not in beside or _in_order(beside, _TEXT, _FIRST)),
+        text_before_calls=leaves_out and _looks_up("end_turn", sources),
         thought_before_calls=thought is not None and _in_order(thought, _THOUGHT, _FIRST),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from caudal.chat.calls.formats import ToolFormat
@@ -50,10 +51,27 @@ def template_messages(
         has_developer="developer" in sources,
         short_ids=_SHORT_IDS in sources,
     )
+    if habits.text_before_calls:
+        messages = _text_before_calls(messages)
     if not habits.several_calls:
         messages = _one_call_each(messages)
     objects = [made.object_of(message) for message in messages]
+    if habits.text_before_calls:
+        for before, following in pairwise(objects):
+            if before["role"] == "assistant" and "tool_calls" in following:
+                before["end_turn"] = False
     return _with_results(messages, objects) if habits.results_beside_calls else objects
+
+
+def _text_before_calls(messages: Sequence[Message]) -> list[Message]:
+    """The messages, with one of its own for text that comes with calls, before these."""
+    apart: list[Message] = []
+    for message in messages:
+        if message.tool_calls and text_of(message):
+            apart.append(replace(message, tool_calls=()))
+            message = replace(message, content=None, reasoning=None)
+        apart.append(message)
+    return apart
 
 
 def _one_call_each(messages: Sequence[Message]) -> list[Message]:
