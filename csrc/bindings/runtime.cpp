@@ -33,11 +33,14 @@ std::span<const std::byte> as_bytes(const Bytes& bytes) {
     return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
 
-// Weights with the threads that pack and later run them.
+// Weights with the threads that pack and later run them: a team of their own, or that of others,
+// which are then never packed or run at the same time.
 class PyWeights {
   public:
-    explicit PyWeights(int threads)
-        : kernels_(select_kernels()), threads_(threads), weights_(kernels_, threads_) {}
+    PyWeights(int threads, const PyWeights* beside)
+        : kernels_(select_kernels()),
+          threads_(beside == nullptr ? std::make_shared<ThreadTeam>(threads) : beside->threads_),
+          weights_(kernels_, *threads_) {}
 
     int add_matrix(uint32_t type, int64_t rows, int64_t cols) {
         return weights_.add_matrix(static_cast<TensorType>(type), rows, cols);
@@ -106,14 +109,14 @@ class PyWeights {
     }
 
     const KernelTable& kernels() const { return kernels_; }
-    ThreadTeam& threads() { return threads_; }
+    ThreadTeam& threads() { return *threads_; }
     const Weights& weights() const { return weights_; }
 
   private:
     static constexpr size_t kAlignment = 64;
 
     const KernelTable& kernels_;
-    ThreadTeam threads_;
+    std::shared_ptr<ThreadTeam> threads_;
     Weights weights_;
 };
 
@@ -404,7 +407,7 @@ void bind_runtime(nb::module_& module) {
         "Number of the layout of packed weights that the kernels on this machine read.");
 
     nb::class_<PyWeights>(module, "Weights")
-        .def(nb::init<int>(), "threads"_a)
+        .def(nb::init<int, const PyWeights*>(), "threads"_a, "beside"_a.none() = nb::none())
         .def("add_matrix", &PyWeights::add_matrix, "type"_a, "rows"_a, "cols"_a)
         .def("hold_image", &PyWeights::hold_image)
         .def("map_image", &PyWeights::map_image, "descriptor"_a, "offset"_a)

@@ -102,6 +102,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             is_encoder=False, tasks=frozenset(("generate",)), context_length=512
         )
         yield SimpleNamespace(
+            draft=None,
+            draft_memory=None,
             files=SimpleNamespace(
                 program=program, weights=SimpleNamespace(architecture="llama", tensors={})
             ),

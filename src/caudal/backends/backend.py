@@ -248,6 +248,7 @@ class Backend(Protocol):
         plan: MemoryPlan,
         progress: Callable[[float], None] | None = None,
         kept: PackedModel | None = None,
+        beside: Executor | None = None,
     ) -> Executor:
         """Load the weights and set the memory aside.
 
@@ -257,6 +258,8 @@ class Backend(Protocol):
             plan: What `plan` made of it.
             progress: Called with the share of weights loaded so far, 0 to 1.
             kept: Where packed weights may be kept for the next time; None: nowhere.
+            beside: An executor of this backend with which it shares what computes: one of them
+                runs at a time, and the other costs it nothing meanwhile.
 
         Raises:
             ModelLoadError: A tensor can't be used, or memory doesn't suffice.

@@ -118,6 +118,13 @@ def _about_one(served: Service) -> dict[str, str]:
             )
     else:
         lines["longest input"] = f"{loaded.max_model_len} tokens"
+    draft = loaded.draft
+    if draft is not None:
+        kept = draft.memory.bytes
+        lines["draft model"] = (
+            f"{draft.model}: {draft.tensors_text}; {format_bytes(draft.weight_bytes)} of weights"
+            f"{', mapped' if draft.weights_mapped else ''}, {format_bytes(kept)} for sequences"
+        )
     return lines
 
 

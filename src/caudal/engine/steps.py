@@ -91,25 +91,63 @@ def _rows(seq: Sequence) -> list[SamplingRow]:
 
 def _rows_along(seq: Sequence, proposed: SequenceOf[int]) -> list[SamplingRow]:
     """A row for each proposed token, and one behind them, as far as the grammar goes on."""
-    matcher = None if seq.matcher is None else seq.matcher.fork()
+    ahead = RowsAhead(seq)
     rows: list[SamplingRow] = []
-    for place in range(len(proposed) + 1):
-        allowed = None
-        if matcher is not None:
-            try:
-                if place:
-                    matcher.accept(proposed[place - 1 : place])
-                if matcher.complete:
-                    break
-                allowed = matcher.allowed()
-            except MatcherError:
-                if rows:
-                    break  # it is asked again where it comes to that
-                raise
-            if _only_end_is_left(allowed, seq, len(seq.output) + place):
-                break
-        rows.append(_row(seq, seq.index, allowed, proposed[:place]))
+    for token in (*proposed, None):
+        row = ahead.row()
+        if row is None:
+            break
+        rows.append(row)
+        if token is None or not ahead.take(token):
+            break
     return rows
+
+
+class RowsAhead:
+    """How to draw the tokens that follow a sequence's last, each taken for granted for the next.
+
+    Args:
+        seq: The sequence, which stays as it is.
+    """
+
+    __slots__ = ("_matcher", "_seq", "_taken")
+
+    def __init__(self, seq: Sequence) -> None:
+        self._seq = seq
+        self._matcher = None if seq.matcher is None else seq.matcher.fork()
+        self._taken: list[int] = []
+
+    def row(self) -> SamplingRow | None:
+        """How to draw the next one; None where the grammar goes on no further.
+
+        Raises:
+            MatcherError: The matcher can't go on, and nothing has been taken for granted yet:
+                where something has, it is asked again where it comes to that.
+        """
+        seq, taken = self._seq, self._taken
+        allowed = None
+        if self._matcher is not None:
+            try:
+                if self._matcher.complete:
+                    return None
+                allowed = self._matcher.allowed()
+            except MatcherError:
+                if taken:
+                    return None
+                raise
+            if _only_end_is_left(allowed, seq, len(seq.output) + len(taken)):
+                return None
+        return _row(seq, seq.index, allowed, taken.copy())
+
+    def take(self, token: int) -> bool:
+        """Take a token for granted; returns whether the grammar allows it."""
+        if self._matcher is not None:
+            try:
+                self._matcher.accept([token])
+            except MatcherError:
+                return False
+        self._taken.append(token)
+        return True
 
 
 def _row(
@@ -126,12 +164,10 @@ def _row(
     group = seq.group
     params = group.params
     assert params is not None, "what pools draws no tokens"
-    output: SequenceOf[int] = seq.output
-    if proposed:
-        output = [*output, *proposed]
-    length = len(output)
+    length = len(seq.output) + len(proposed)
     banned = group.banned_after(length)
     if group.needs_history:
+        output = [*seq.output, *proposed] if proposed else seq.output
         return SamplingRow(params, group.seed, index, length, group.prompt, output, banned, allowed)
     return SamplingRow(params, group.seed, index, length, (), (), banned, allowed)
 

@@ -14,6 +14,34 @@ from caudal.sampling_params import NO_RECOMMENDATION, RecommendedSampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftFacts:
+    """A draft model, which guesses what another is going to say.
+
+    Attributes:
+        model: Its name or path, as the user gave it.
+        architecture: The model family.
+        matrices: How many matrices have each tensor type, most frequent first.
+        max_model_len: Most tokens of a sequence that it guesses for.
+        weight_bytes: Memory that its weights take.
+        weights_mapped: Whether that is memory of a mapped file.
+        memory: What there is of each kind of memory for it.
+    """
+
+    model: str
+    architecture: str
+    matrices: Mapping[str, int]
+    max_model_len: int
+    weight_bytes: int
+    weights_mapped: bool
+    memory: MemoryKinds
+
+    @property
+    def tensors_text(self) -> str:
+        """E.g. `Q4_1 x210, Q8_0 x1`."""
+        return tensors_text(self.matrices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """A loaded model, and what runs it.
 
@@ -37,6 +65,7 @@ class ModelFacts:
         weights_hash: SHA-256 of its file, or of the list of those of several; None where the store
             doesn't know it.
         chat_template_hash: SHA-256 of the chat template; None like `chat_template`.
+        draft: The draft model that guesses for it, where it has one.
     """
 
     model: str
@@ -57,11 +86,12 @@ class ModelFacts:
     package: PackageFacts | None = None
     weights_hash: str | None = None
     chat_template_hash: str | None = None
+    draft: DraftFacts | None = None
 
     @property
     def tensors_text(self) -> str:
         """E.g. `Q4_1 x210, Q8_0 x1`."""
-        return ", ".join(f"{name} x{count}" for name, count in self.matrices.items())
+        return tensors_text(self.matrices)
 
     @property
     def tokenizer_text(self) -> str:
@@ -72,6 +102,11 @@ class ModelFacts:
     def embedding_text(self) -> str:
         """E.g. `mean, normalised, 384 dimensions`."""
         return embedding_text(self.pooling, self.embedding_width)
+
+
+def tensors_text(matrices: Mapping[str, int]) -> str:
+    """How many matrices have each tensor type."""
+    return ", ".join(f"{name} x{count}" for name, count in matrices.items())
 
 
 def embedding_text(pooling: Pooling, width: int) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from caudal.backends.backend import MemoryPlan
 from caudal.backends.executor import Executor
 from caudal.backends.registry import find_backend
 from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.config import EngineConfig
 from caudal.engine.engine import Engine
 from caudal.engine.turns import Turns
+from caudal.errors import ParameterError
 from caudal.formats.chat_template import ChatTemplate
 from caudal.formats.lora.adapter import Adapter
 from caudal.formats.lora.base import AdapterBase
@@ -21,6 +24,7 @@ from caudal.formats.tokenizer import Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
 from caudal.loading.adapters import NO_ADAPTERS, AdapterPaths, load_adapter, own_adapter
+from caudal.loading.draft import LoadedDraft, PlannedDraft, plan_draft, share_memory
 from caudal.loading.facts import ModelFacts
 from caudal.loading.files import ModelFiles, open_model
 from caudal.loading.options import LoadOptions
@@ -30,6 +34,8 @@ from caudal.models.program import Program, Task
 from caudal.store import Store, StoredModel
 from caudal.store.package import NO_PACKAGE, Package
 from caudal.store.packed import PackedModel
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,7 @@ class LoadedModel:
         adapters: Those that it begins with, by name.
         package: What came with its weights.
         ends: Tokens that end an answer by the package's word, besides the tokenizer's.
+        draft: The draft model that guesses for it, where it has one.
     """
 
     name: str
@@ -65,6 +72,7 @@ class LoadedModel:
     adapters: Mapping[str, Adapter] = field(default_factory=dict)
     package: Package = NO_PACKAGE
     ends: frozenset[int] = frozenset()
+    draft: LoadedDraft | None = None
 
     @property
     def tasks(self) -> frozenset[Task]:
@@ -80,6 +88,12 @@ class LoadedModel:
         """Read an adapter for it; see `load_adapter`."""
         return load_adapter(name, path, self.adapter_base)
 
+    def close(self) -> None:
+        """Give memory back, where no engine is started. Safe to call twice."""
+        self.executor.close()
+        if self.draft is not None:
+            self.draft.executor.close()
+
     def start_engine(self, turns: Turns | None = None) -> AsyncEngine:
         """Start the one engine that runs this model; shutting it down closes the executor.
 
@@ -90,13 +104,15 @@ class LoadedModel:
             ModelLoadError: The executor can't have an adapter.
         """
         grammars = RequestGrammars(self.tokenizer, self.grammars)
+        ends = self.tokenizer.eos_ids | self.ends
         engine = Engine(
             self.executor,
             self.engine_config,
-            self.tokenizer.eos_ids | self.ends,
+            ends,
             grammars,
             turns=turns,
             suppressed_token_ids=self.tokenizer.suppressed_ids,
+            proposer=None if self.draft is None else self.draft.proposer(ends, turns),
         )
         for name, adapter in self.adapters.items():
             engine.adapters.load(name, adapter)
@@ -117,6 +133,8 @@ class PlannedModel:
         stored: Where it is, and what came with it.
         choices: What its package says of how it runs.
         kept: Where its packed weights may be kept.
+        draft: The draft model that guesses for it, where it has one.
+        draft_memory: What that takes where nobody says otherwise.
     """
 
     name: str
@@ -128,6 +146,8 @@ class PlannedModel:
     stored: StoredModel
     choices: PackagedChoices
     kept: PackedModel | None
+    draft: PlannedDraft | None = None
+    draft_memory: MemoryPlan | None = None
 
     def load(
         self, memory: int | None = None, progress: Callable[[float], None] | None = None
@@ -143,11 +163,22 @@ class PlannedModel:
             ModelLoadError: The file can't be used.
             ParameterError: So much memory doesn't suffice.
         """
-        backend, files, run = find_backend(self.options.backend), self.files, self.run
+        backend, files = find_backend(self.options.backend), self.files
+        run, draft_memory = self.run, self.draft_memory
         if memory is not None and not files.program.is_encoder:
-            options = replace(self.options, kv_memory=memory)
-            run = plan_run(files.weights, files.program, options, backend, self.choices.context)
+            options, context = replace(self.options, kv_memory=memory), self.choices.context
+            if self.draft is None:
+                run = plan_run(files.weights, files.program, options, backend, context)
+            else:
+                run, draft_memory = share_memory(files, run, self.draft, options, backend, context)
         executor = backend.open(files.weights, files.program, run.memory, progress, self.kept)
+        draft = None
+        if self.draft is not None and draft_memory is not None:
+            try:
+                draft = self.draft.load(draft_memory, run, backend, executor)
+            except BaseException:
+                executor.close()
+                raise
         return LoadedModel(
             name=self.name,
             path=self.path,
@@ -157,11 +188,12 @@ class PlannedModel:
             program=files.program,
             executor=executor,
             engine_config=run.engine,
-            facts=self._facts(run, executor),
+            facts=replace(self._facts(run, executor), draft=None if draft is None else draft.facts),
             adapter_base=files.adapter_base,
             adapters=self.adapters,
             package=self.stored.package,
             ends=self.choices.ends(files.tokenizer),
+            draft=draft,
         )
 
     def _facts(self, plan: RunPlan, executor: Executor) -> ModelFacts:
@@ -230,14 +262,32 @@ def plan_model(
         chat_template=options.chat_template,
         served_length=options.max_model_len or choices.context,
     )
-    with opened as files:
+    with contextlib.ExitStack() as stack:
+        files = stack.enter_context(opened)
         own = own_adapter(stored, files.adapter_base)
+        run = plan_run(files.weights, files.program, options, backend, choices.context)
+        draft, draft_memory = None, None
+        guesses = options.speculative
+        if guesses is not None and guesses.model is not None and not files.program.is_encoder:
+            try:
+                draft = stack.enter_context(
+                    plan_draft(guesses.model, files, run, options, backend, store)
+                )
+                run, draft_memory = share_memory(
+                    files, run, draft, options, backend, choices.context
+                )
+            except ParameterError as error:
+                if not options.for_all:
+                    raise
+                logger.warning("%s runs without a draft model: %s", name, error)
+                options, draft = replace(options, speculative=None), None
+                run = plan_run(files.weights, files.program, options, backend, choices.context)
         yield PlannedModel(
             name=name,
             path=stored.path,
             options=options,
             files=files,
-            run=plan_run(files.weights, files.program, options, backend, choices.context),
+            run=run,
             stored=stored,
             choices=choices,
             kept=kept,
@@ -246,6 +296,8 @@ def plan_model(
                 each: load_adapter(each, path, files.adapter_base)
                 for each, path in adapters.items()
             },
+            draft=draft,
+            draft_memory=draft_memory,
         )
 
 

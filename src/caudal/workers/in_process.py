@@ -70,19 +70,23 @@ class OpenFiles:
         self._planned = planned
         self._stack = stack
         program, run = planned.files.program, planned.run
+        plans = [run.memory]
+        if planned.draft_memory is not None:
+            plans.append(planned.draft_memory)
         self.plan = ModelPlan(
             names=model.names or (model.name,),
             architecture=planned.files.weights.architecture,
             tasks=program.tasks,
             max_model_len=run.engine.max_model_len,
             context_length=program.context_length,
-            weights=run.memory.weights.held,
-            mapped=run.memory.weights.bytes - run.memory.weights.held,
+            weights=sum(plan.weights.held for plan in plans),
+            mapped=sum(plan.weights.bytes - plan.weights.held for plan in plans),
             kinds=None if program.is_encoder else run.memory.kinds,
-            least=run.memory.least,
-            workspace=run.memory.workspace,
+            least=run.memory.least + (0 if planned.draft is None else planned.draft.need),
+            workspace=sum(plan.workspace for plan in plans),
             process=taken,
             adapters=sum(adapter.nbytes for adapter in planned.adapters.values()),
+            draft=None if planned.draft_memory is None else planned.draft_memory.kinds,
         )
 
     def load(
@@ -108,11 +112,16 @@ class OpenFiles:
         """What the model holds, now that it runs."""
         facts = service.facts.loaded
         own = self._planned.adapters.get(OWN_ADAPTER)
+        draft = facts.draft
+        weights = [(facts.executor.weight_bytes, facts.executor.weights_mapped)]
+        if draft is not None:
+            weights.append((draft.weight_bytes, draft.weights_mapped))
+        kinds = [facts.memory, None if draft is None else draft.memory]
         return ModelMemory(
-            weights=(0 if facts.executor.weights_mapped else facts.executor.weight_bytes)
+            weights=sum(size for size, mapped in weights if not mapped)
             + (0 if own is None else own.nbytes),
-            mapped=facts.executor.weight_bytes if facts.executor.weights_mapped else 0,
-            sequences=0 if facts.memory is None else facts.memory.bytes,
+            mapped=sum(size for size, mapped in weights if mapped),
+            sequences=sum(each.bytes for each in kinds if each is not None),
             workspace=self.plan.workspace,
             process=self.plan.process,
         )
@@ -135,7 +144,7 @@ def _parts(loaded: LoadedModel, model: ModelSource, turns: Turns | None) -> Serv
             turns=turns,
         )
     except BaseException:
-        loaded.executor.close()
+        loaded.close()
         raise
 
 

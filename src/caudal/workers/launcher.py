@@ -73,6 +73,8 @@ class ModelPlan:
         workspace: Bytes of what an iteration computes with.
         process: Bytes that its process has taken before; 0 where it is in this one.
         adapters: Bytes of the adapters that it begins with, as they are read: about what they take.
+        draft: What there will be of each kind for its draft model; None where it has none, whose
+            weights and workspace are in those above otherwise.
     """
 
     names: tuple[str, ...]
@@ -87,11 +89,12 @@ class ModelPlan:
     workspace: int
     process: int
     adapters: int = 0
+    draft: MemoryKinds | None = None
 
     @property
     def memory(self) -> int:
         """Bytes that it takes for sequences where nobody says otherwise."""
-        return 0 if self.kinds is None else self.kinds.bytes
+        return sum(kinds.bytes for kinds in (self.kinds, self.draft) if kinds is not None)
 
     @property
     def fixed(self) -> int:

@@ -16,6 +16,7 @@ from caudal.backends.backend import (
     WeightMemory,
     WindowKV,
 )
+from caudal.backends.executor import Executor
 from caudal.backends.native.costs import SHARE_OF_OTHERS, weight_costs, workspace_bytes
 from caudal.backends.native.executor import (
     BLOCK_SIZE,
@@ -100,6 +101,7 @@ class NativeBackend:
         plan: MemoryPlan,
         progress: Callable[[float], None] | None = None,
         kept: PackedModel | None = None,
+        beside: Executor | None = None,
     ) -> NativeExecutor:
         """Pack the weights, or find them packed; see `Backend.open`."""
         available = available_memory()
@@ -116,7 +118,9 @@ class NativeBackend:
             map_weights=plan.weights.mapped or _is_mapped(plan, available),
             weight_memory=max(0, memory - plan.kinds.bytes - plan.workspace),
         )
-        return NativeExecutor(weights, program, options, progress, kept)
+        if not isinstance(beside, NativeExecutor | None):
+            raise TypeError("an executor of another backend has other threads")
+        return NativeExecutor(weights, program, options, progress, kept, beside)
 
 
 def _affordable(sizes: KindSizes, limits: RunLimits, context_length: int) -> Division:

@@ -102,6 +102,7 @@ class NativeExecutor(Executor):
         options: Sizes and switches.
         progress: Called with the share of weights packed so far, 0 to 1.
         kept: Where packed weights may be kept.
+        beside: An executor whose threads it has, too; the two never run at once.
 
     Attributes:
         native_seconds: How long iterations have run in the native library, all together.
@@ -118,11 +119,12 @@ class NativeExecutor(Executor):
         options: NativeOptions,
         progress: Callable[[float], None] | None = None,
         kept: PackedModel | None = None,
+        beside: NativeExecutor | None = None,
     ) -> None:
         self.native_seconds = 0.0
         self._launched: tuple[_native.Batch, Sequence[SequenceStep]] | None = None
         try:
-            weights = _native.Weights(options.threads)
+            weights = _native.Weights(options.threads, None if beside is None else beside._weights)
             loaded = load_weights(
                 program,
                 file,
@@ -152,6 +154,7 @@ class NativeExecutor(Executor):
         self._program = program
         self._weights_digest = loaded.digest
         self._fingerprint: bytes | None = None
+        self._weights: _native.Weights | None = weights
         self._adapter_places = AdapterPlaces(program, loaded.numbers)
         disk_bytes, disk_rate = _disk_reads(program, loaded, options.weight_memory)
         self.keeping = loaded.keeping
@@ -266,7 +269,7 @@ class NativeExecutor(Executor):
         """Release threads and memory."""
         if self.keeping is not None:
             self.keeping.stop()
-        self.keeping = self._executor = None
+        self.keeping = self._executor = self._weights = None
 
     def _opened(self) -> _native.Executor:
         if self._executor is None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 from itertools import count
 
 from caudal.engine.drafting.lookup import Lookup
 from caudal.engine.drafting.proposer import Asked, Proposer
 from caudal.engine.drafting.speculation import Speculation
 from caudal.engine.sequence import Sequence
+from caudal.engine.steps import RowsAhead
 from caudal.errors import ParameterError
 
 logger = logging.getLogger(__name__)
@@ -127,4 +129,5 @@ class Drafting:
             seed=group.seed,
             stream=seq.index,
             adapter=group.adapter,
+            ahead=partial(RowsAhead, seq),
         )

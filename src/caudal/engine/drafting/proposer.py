@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from caudal.engine.space import Space
+from caudal.engine.steps import RowsAhead
 from caudal.sampling_params import SamplingParams
 
 
@@ -26,6 +27,7 @@ class Asked:
             model will is right more often where tokens are sampled.
         stream: Likewise.
         adapter: The executor's number of the adapter that it is computed with, or None.
+        ahead: Says how the tokens that follow will be drawn, one behind the other.
         most: Most tokens to guess this time, one at least.
     """
 
@@ -38,11 +40,19 @@ class Asked:
     seed: int
     stream: int
     adapter: int | None
+    ahead: Callable[[], RowsAhead]
     most: int = 1
 
 
 class Proposer(Protocol):
-    """Guesses what comes next. Called from the engine's thread, between iterations."""
+    """Guesses what comes next. Called from the engine's thread, between iterations.
+
+    Attributes:
+        pass_seconds: What another guess for all sequences of an iteration has taken of late; 0
+            where guesses cost next to nothing.
+    """
+
+    pass_seconds: float = 0.0
 
     def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int]]:
         """Guess at what follows the tokens of sequences, all that may be guessed for at once.
@@ -65,3 +75,8 @@ class Proposer(Protocol):
 
     def close(self) -> None:
         """Release threads and memory. Safe to call twice."""
+
+
+def recent(mean: float, seconds: float) -> float:
+    """A mean of times that follows the latest, with another one; 0 is none yet."""
+    return seconds if mean == 0.0 else mean + (seconds - mean) / 8

@@ -21,6 +21,10 @@ FIELDS = ("method", "model", "num_speculative_tokens", "prompt_lookup_max", "pro
 
 _BOUNDS = ("prompt_lookup_max", "prompt_lookup_min")
 
+COMPUTED = 5
+"""Tokens that a draft model, or the model itself, guesses at once where nobody says how many: each
+of them is computed, one after the other."""
+
 LONGEST_LOOKUP = 64
 
 
@@ -86,10 +90,12 @@ def speculation_of(text: str) -> Speculation | None:
     match method:
         case "off" if text == method:
             return None
-        case "ngram" | "mtp" if text == method:
+        case "ngram" if text == method:
             return Speculation(method=method)
+        case "mtp" if text == method:
+            return Speculation(method=method, num_speculative_tokens=COMPUTED)
         case "draft":
-            return Speculation(method="draft", model=model or None)
+            return Speculation(method="draft", model=model or None, num_speculative_tokens=COMPUTED)
     raise _error(f"must be ngram, draft:MODEL, mtp or off, not {text!r:.80}")
 
 
@@ -122,6 +128,8 @@ def speculation_of_config(config: str | Mapping[str, Any]) -> Speculation:
         method = "mtp"
     if method == "ngram" and model in ("ngram", "[ngram]"):
         del fields["model"]
+    if method in ("draft", "mtp"):
+        fields.setdefault("num_speculative_tokens", COMPUTED)
     for given, other in (_BOUNDS, _BOUNDS[::-1]):  # one bound is the other, too
         if given in fields:
             fields.setdefault(other, fields[given])

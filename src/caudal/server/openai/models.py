@@ -137,6 +137,12 @@ def _texts(facts: ServedFacts) -> dict[str, str]:
         if memory.states is not None:
             texts["state_slots"] = str(memory.states.num_slots)
             texts["state_bytes"] = str(memory.states.bytes)
+    if loaded.draft is not None:
+        texts |= {
+            "draft_model": loaded.draft.model,
+            "draft_weight_bytes": str(loaded.draft.weight_bytes),
+            "draft_kv_bytes": str(loaded.draft.memory.bytes),
+        }
     if facts.tool_parser is not None:
         texts["tool_parser"] = facts.tool_parser
     if facts.reasoning_parser is not None:

@@ -1,0 +1,360 @@
+"""A smaller model guesses what a larger one is going to say (Leviathan et al., arXiv 2211.17192).
+
+What counts is what the larger one draws itself; guesses only save it iterations. The draft model
+follows sequences that decode, with keys, values and states of its own in a memory like the
+engine's, prefix cache included: so it computes what is common to several sequences once, and what
+it has of a conversation is there at its next turn. It guesses for all of them in one batch, place
+by place. A guess is drawn as the larger model's token will be: with the
+same parameters, mask and random number. Where the two models agree on the distribution they agree
+on the token, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, replace
+
+from caudal.backends.executor import Batch, Executor, SamplingRow, SequenceStep, StateSlots
+from caudal.engine.drafting.proposer import Asked, Proposer, recent
+from caudal.engine.grammar import MatcherError
+from caudal.engine.memory import Memory
+from caudal.engine.nodes import Match
+from caudal.engine.radix import common_prefix
+from caudal.engine.steps import RowsAhead, place_step
+from caudal.engine.tables import SequenceMemory
+from caudal.engine.turns import NoTurns, Turns
+
+
+class _Followed:
+    """What the draft model has of a sequence.
+
+    Attributes:
+        asked: The sequence.
+        memory: Its keys, values and states, of the certain tokens and of those computed behind.
+        certain: Tokens that were the sequence's own when they were computed.
+        guesses: The latest that were made behind them; all but the last of them may be computed.
+    """
+
+    __slots__ = ("asked", "certain", "guesses", "memory")
+
+    def __init__(self, asked: Asked, memory: SequenceMemory) -> None:
+        self.asked = asked
+        self.memory = memory
+        self.certain = memory.length
+        self.guesses: list[int] = []
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A sequence in a round of guesses.
+
+    Attributes:
+        asked: The sequence.
+        followed: What the draft model has of it.
+        rows: How guesses are drawn.
+    """
+
+    asked: Asked
+    followed: _Followed
+    rows: RowsAhead
+
+
+class DraftModel(Proposer):
+    """Guesses (see `Proposer`) by a smaller model of the same vocabulary.
+
+    Args:
+        executor: Runs it. The draft model owns it and closes it.
+        max_model_len: Most tokens of a sequence that it can compute.
+        max_tokens: Most tokens that it computes at once, so that prompts it has yet to compute
+            don't hold up everyone else's next token.
+        prefix_cache: Keep what it has computed of sequences for those that start the same.
+        eos_token_ids: Tokens that end an answer unless a request ignores them.
+        turns: Whose turn it is to compute; None: nobody else computes.
+        clock: Seconds that never go back.
+
+    Attributes:
+        pass_seconds: See `Proposer`.
+        memory: Where what it has computed lives.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        max_model_len: int,
+        max_tokens: int,
+        prefix_cache: bool = True,
+        eos_token_ids: frozenset[int] = frozenset(),
+        turns: Turns | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        info = executor.info
+        self._executor = executor
+        self._max_model_len = max_model_len
+        self._max_tokens = max_tokens
+        self._eos_token_ids = eos_token_ids
+        self._turns = NoTurns() if turns is None else turns
+        self._clock = clock
+        self.memory = Memory(
+            info.num_blocks,
+            info.block_size,
+            prefix_cache=prefix_cache,
+            windows=info.windows,
+            num_slots=info.num_slots,
+        )
+        self._followed: dict[int, _Followed] = {}  # who was asked for last comes last
+
+    def propose(self, asked: SequenceOf[Asked]) -> list[list[int]]:
+        """Guess what follows sequences; see `Proposer.propose`.
+
+        There are no guesses for a sequence of which the draft model hasn't computed all yet, or has
+        no room for.
+        """
+        guesses: list[list[int]] = [[] for _ in asked]
+        self._turns.take()
+        try:
+            turns = self._catch_up(asked, guesses)
+            first = True
+            while turns:
+                began = self._clock()
+                turns = self._go_on(turns, first=first)
+                self.pass_seconds = recent(self.pass_seconds, self._clock() - began)
+                first = False
+        except Exception:
+            for each in asked:
+                self._drop(each.number, keep=False)
+            raise
+        finally:
+            if self._turns.give_back():
+                self._executor.rest()
+        return guesses
+
+    def ended(self, number: int) -> None:
+        """A sequence has ended, or waits again: what it has here is given back, to the cache."""
+        self._drop(number, keep=True)
+
+    def close(self) -> None:
+        """Close the executor. Safe to call twice."""
+        self._executor.close()
+
+    def _catch_up(self, asked: SequenceOf[Asked], guesses: list[list[int]]) -> list[_Turn]:
+        """Compute what sequences have got, and draw the first guess for those it is all of.
+
+        Those that lack the fewest tokens go first: prompts have what is left.
+
+        Args:
+            asked: The sequences.
+            guesses: Those for each, to be added to.
+
+        Returns:
+            The sequences that have a first guess and may have another.
+        """
+        left = self._max_tokens
+        asking = {each.number for each in asked}
+        steps: list[tuple[_Followed, SequenceStep]] = []
+        drawing: list[_Turn | None] = []
+        for place in sorted(range(len(asked)), key=lambda place: self._lacking(asked[place])):
+            each = asked[place]
+            length = len(each.tokens)
+            if left <= 0 or length >= self._max_model_len:
+                continue
+            followed = self._follow(each)
+            if followed.certain == length:  # it is asked again, and hasn't gone on
+                guesses[place] += followed.guesses[: each.most]
+                continue
+            held = followed.memory
+            count = self._extend(each, held, min(left, length - held.length), asking)
+            if not count:
+                continue
+            left -= count
+            end = held.length + count
+            step = SequenceStep(each.tokens[held.length : end], held.length, held.blocks)
+            turn = None
+            if end == length:
+                rows = each.ahead()
+                row = _row_of(rows)
+                if row is not None:
+                    step.samples = (row,)
+                    turn = _Turn(each, followed, rows)
+                    followed.guesses = guesses[place]
+            steps.append((followed, step))
+            drawing.append(turn)
+        drawn = self._run(steps)
+        turns: list[_Turn] = []
+        for turn, (followed, step), token in zip(drawing, steps, drawn, strict=True):
+            held, each = followed.memory, followed.asked
+            held.length += len(step.tokens)
+            followed.certain = held.length
+            self.memory.settle(held)
+            if step.context < each.prompt:  # answers are kept once they have ended
+                self.memory.publish(held, each.space, each.tokens, each.prompt)
+            self.memory.slide(held)
+            if turn is not None and self._take(turn, token):
+                turns.append(turn)
+        return turns
+
+    def _go_on(self, turns: list[_Turn], *, first: bool) -> list[_Turn]:
+        """Compute the latest guesses, and draw the next ones.
+
+        Returns:
+            The sequences that may have another.
+        """
+        steps: list[tuple[_Followed, SequenceStep]] = []
+        going: list[_Turn] = []
+        asking = {turn.asked.number for turn in turns}
+        for turn in turns:
+            followed = turn.followed
+            held = followed.memory
+            row = _row_of(turn.rows)
+            if row is None:
+                continue
+            if first:
+                # One that has no room has the one guess that it has.
+                end = followed.certain + self._most(turn.asked) - 1
+                if not self._finds_room(held, end, asking, proposes=True):
+                    continue
+            step = SequenceStep(followed.guesses[-1:], held.length, held.blocks, (row,))
+            steps.append((followed, step))
+            going.append(turn)
+        turns = []
+        for turn, token in zip(going, self._run(steps), strict=True):
+            held = turn.followed.memory
+            held.length += 1
+            self.memory.settle(held, proposed=True)
+            if self._take(turn, token):
+                turns.append(turn)
+        return turns
+
+    def _most(self, asked: Asked) -> int:
+        """Most guesses for a sequence: all but the last are computed, too."""
+        return min(asked.most, self._max_model_len - len(asked.tokens) + 1)
+
+    def _take(self, turn: _Turn, token: int | None) -> bool:
+        """Note a guess; returns whether another may follow it."""
+        if token is None:
+            return False
+        guesses, asked = turn.followed.guesses, turn.asked
+        guesses.append(token)
+        if token in self._eos_token_ids and not asked.params.ignore_eos:
+            return False
+        return len(guesses) < self._most(asked) and turn.rows.take(token)
+
+    def _run(self, steps: SequenceOf[tuple[_Followed, SequenceStep]]) -> list[int | None]:
+        """Run steps, and return what was drawn in each; None where that was nothing."""
+        if not steps:
+            return []
+        copies = []
+        for followed, step in steps:
+            held = followed.memory
+            if held.copy is not None:
+                copies.append(held.copy)
+            if self.memory.has_more_kinds:
+                place_step(step, held)
+                if step.state is not None and held.length > followed.certain:
+                    # Behind the first guess: the sequence keeps the state before it.
+                    step.state = StateSlots(held.next_slot, held.next_slot)
+        window_copies = [
+            [table.copy for table in tables if table.copy is not None]
+            for tables in zip(*(followed.memory.windows for followed, _ in steps), strict=True)
+        ]
+        batch = Batch(
+            [step for _, step in steps], copies, window_copies if any(window_copies) else ()
+        )
+        results = self._executor.execute(batch)
+        if len(results) != len(steps):
+            raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
+        return [result.samples[0].token if result.samples else None for result in results]
+
+    def _lacking(self, asked: Asked) -> int:
+        """Tokens of a sequence that are still to be computed, as far as is known."""
+        followed = self._followed.get(asked.number)
+        return len(asked.tokens) - (0 if followed is None else followed.certain)
+
+    def _follow(self, asked: Asked) -> _Followed:
+        """What there is of a sequence, whose tokens are all its own."""
+        cache = self.memory.cache
+        followed = self._followed.pop(asked.number, None)
+        if followed is None:
+            match = Match()
+            if cache is not None:
+                match = cache.match(asked.space, asked.tokens, len(asked.tokens) - 1)
+            followed = _Followed(asked, self.memory.open(match))
+        else:
+            self._agree(followed)
+        self._followed[asked.number] = followed
+        return followed
+
+    def _agree(self, followed: _Followed) -> None:
+        """Let go of guesses that weren't drawn."""
+        held, certain, tokens = followed.memory, followed.certain, followed.asked.tokens
+        if len(tokens) == certain:
+            return  # it hasn't gone on
+        agreeing = 0
+        if held.length > certain:
+            new = tokens[certain : held.length]
+            agreeing = common_prefix(new, followed.guesses)
+            self.memory.trim(held, certain + agreeing, certain)
+            self.memory.slide(held)
+        followed.certain = held.length
+        # Where it has come by guesses, but not behind them all, the others still stand.
+        followed.guesses = followed.guesses[agreeing:] if held.length == len(tokens) else []
+
+    def _drop(self, number: int, *, keep: bool) -> None:
+        """Give back what there is of a sequence.
+
+        Args:
+            number: The sequence's.
+            keep: Leave it in the cache.
+        """
+        followed = self._followed.pop(number, None)
+        if followed is None:
+            return
+        held, asked = followed.memory, followed.asked
+        if keep:
+            self._agree(followed)
+        if held.length > followed.certain:  # nobody knows yet whether they are right
+            self.memory.trim(held, followed.certain, followed.certain)
+        self.memory.close(held, asked.space, asked.tokens, asked.prompt, keep=keep)
+
+    def _extend(self, asked: Asked, held: SequenceMemory, count: int, asking: set[int]) -> int:
+        """Find room for as many of a sequence's next tokens as are computed at once.
+
+        Returns:
+            How many; 0 where there is no room.
+        """
+        memory = self.memory
+        if memory.has_more_kinds:
+            cut = memory.next_cut(held, asked.prompt)
+            if cut is not None:
+                count = min(count, cut - held.length)
+            count = memory.affordable(held, count, len(asking))
+        if self._finds_room(held, held.length + count, asking):
+            return count
+        self._drop(asked.number, keep=True)  # there will be again when others have ended
+        return 0
+
+    def _finds_room(
+        self, held: SequenceMemory, length: int, asking: set[int], *, proposes: bool = False
+    ) -> bool:
+        """Take what tokens up to `length` need, if need be of sequences that nobody asks for now,
+        those first that were asked for the longest time ago.
+        """
+        while not self.memory.extend(held, length, proposes=proposes):
+            idle = next((number for number in self._followed if number not in asking), None)
+            if idle is None:
+                return False
+            self._drop(idle, keep=True)
+        return True
+
+
+def _row_of(rows: RowsAhead) -> SamplingRow | None:
+    """How to draw the next guess: without its log-probability, for which nobody asks."""
+    try:
+        row = rows.row()
+    except MatcherError:  # which ends the sequence, but isn't said here
+        return None
+    if row is not None and row.params.logprobs is not None:
+        row.params = replace(row.params, logprobs=None)
+    return row
