@@ -6,7 +6,8 @@ is computed by the same program from either. On the way, each step in a file of 
 
     config.json ─ config.py ──► families/*.py: keys ───────────────────────┐
     *.safetensors ─ checkpoint.py ─► methods.py: what they stand for ─►    ├─► model.py
-                    families/*.py: names and layouts (tensor_rules.py) ────┘
+                    families/*.py: names (name_tables.py) and layouts      │
+                    (tensor_rules.py) of tensors (renamed_tensors.py) ─────┘
     modules.json … ─ sentence_keys.py: how embeddings are made ────────────┘
 
 A family has a file in families/, with its table of keys and its table of names.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from caudal.errors import ModelLoadError
@@ -12,112 +11,22 @@ from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.checkpoint import Checkpoint
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.methods import Method
+from caudal.formats.huggingface.name_tables import DECODER, Table
 from caudal.formats.huggingface.needed import Needed, declared_biases, first_lacking
+from caudal.formats.huggingface.renamed_tensors import Renaming, Tensors, with_float_vectors
 from caudal.formats.huggingface.rope_keys import check_divided
-from caudal.formats.huggingface.rows import Joined, Rows, in_order, mapped
-from caudal.formats.huggingface.tensor_rules import Found, Rule, one_plus, permuted_heads, split
+from caudal.formats.huggingface.rows import Rows
+from caudal.formats.huggingface.tensor_names import (
+    NOT_TEXT,
+    Place,
+    first_of,
+    layers_ahead,
+    without_prefix,
+)
+from caudal.formats.huggingface.tensor_rules import Found, Rule
 from caudal.formats.model_folder import CONFIG
-from caudal.formats.tensor_types import TensorType
 
 Keys = Mapping[str, MetadataValue]
-Table = Mapping[str, str | Rule]
-"""From names without prefixes (`self_attn.q_proj`, or `A_log` of a tensor that is no module's) to
-llama.cpp's, or to rules. A number of an expert is `*`: `mlp.experts.*.up_proj`; tensors that differ
-in it alone are stacked."""
-
-# What comes before names in models of text alone, and of more; the longest first.
-_PREFIXES = (
-    "model.language_model.",
-    "language_model.model.",
-    "language_model.backbone.",
-    "language_model.",
-    "backbone.",
-    "model.",
-    "bert.",
-    "roberta.",
-)
-_KINDS = {"gamma": "weight", "beta": "bias"}
-"""What older files call the parts of a norm."""
-_MAX_EXPERTS = 4096
-_AHEAD = ("eh_proj", "enorm", "hnorm")
-"""Modules of layers that predict tokens further ahead: what joins a state and an embedding."""
-_STACKS = ("experts", "norms", "altup_projections", "altup_unembed_projections")
-"""Lists of modules, by number, whose tensors are stacked."""
-
-NOT_TEXT = (
-    "vision_tower",
-    "vision_model",
-    "visual",
-    "multi_modal_projector",
-    "mm_projector",
-    "audio_tower",
-    "embed_vision",
-    "embed_audio",
-    "patch_merger",
-    "vision_language_adapter",
-    "vision_adapter",
-    "vision_embedder",
-    "vision_projection",
-)
-"""Modules of models of more than text, which are left out: text is what is loaded."""
-
-MLP: Table = {
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-EXPERTS: Table = {
-    "mlp.gate": "ffn_gate_inp",
-    "mlp.experts.*.gate_proj": "ffn_gate_exps",
-    "mlp.experts.*.up_proj": "ffn_up_exps",
-    "mlp.experts.*.down_proj": "ffn_down_exps",
-    "mlp.experts.gate_up_proj": split("ffn_gate_exps.weight", "ffn_up_exps.weight"),
-    "mlp.experts.down_proj": "ffn_down_exps.weight",
-}
-SHARED_EXPERT: Table = {
-    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_expert.up_proj": "ffn_up_shexp",
-    "mlp.shared_expert.down_proj": "ffn_down_shexp",
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-}
-SHARED_EXPERTS: Table = {
-    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_experts.up_proj": "ffn_up_shexp",
-    "mlp.shared_experts.down_proj": "ffn_down_shexp",
-}
-ATTENTION: Table = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-}
-NORMS: Table = {
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
-"""Names that most families share."""
-
-PERMUTED_ATTENTION: Table = {
-    **ATTENTION,
-    "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
-    "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
-}
-"""Attention whose RoPE pairs halves of a head here, and neighbours in llama.cpp's files."""
-
-GEMMA_NORMS: Table = {
-    "input_layernorm": one_plus("attn_norm"),
-    "post_attention_layernorm": one_plus("post_attention_norm"),
-    "pre_feedforward_layernorm": one_plus("ffn_norm"),
-    "post_feedforward_layernorm": one_plus("post_ffw_norm"),
-}
-"""Norms before and behind both halves of a layer, with weights relative to 1."""
-
-DECODER: Table = {
-    "embed_tokens": "token_embd",
-    "norm": "output_norm",
-    "lm_head": "output",
-}
-"""Names outside of layers that most families share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,79 +94,73 @@ class Family:
         """All tensors by llama.cpp's names.
 
         Raises:
-            ModelLoadError: A tensor is of no known name, type or shape; or an expert is missing.
+            ModelLoadError: A tensor is of no known name, type or shape; or one is missing.
         """
-        result: dict[str, Rows] = {}
-        origins: dict[str, str] = {}
-        experts: dict[str, dict[int, Rows]] = defaultdict(dict)
-        left_out: set[str] = set()
+        renaming = Renaming(checkpoint)
         tied = config.get("tie_word_embeddings", bool, self.tied)
-        names = list(method.names(checkpoint))
-        ahead = _layers_ahead(config, (self._place(_without_prefix(name)) for name in names))
-
-        def add(new: str, rows: Rows, name: str) -> None:
-            if new in result:
-                raise checkpoint_error(checkpoint, name, f"and {origins[new]} are both {new}")
-            result[new] = rows
-            origins[new] = name
-
-        for name in names:
-            plain = _without_prefix(name)
-            outside = _first_of(plain, NOT_TEXT)
-            if outside is not None:
-                left_out.add(outside)
-                continue
-            place = self._place(plain)
-            if place.layer is not None and place.layer in ahead:
-                continue
-            if _first_of(place.name, self.left_out) is not None:
-                continue
-            if tied and place.layer is None and plain.startswith("lm_head."):
-                continue
-            entry, kind = self._entry(place)
-            if entry is None:
-                raise checkpoint_error(
-                    checkpoint,
-                    name,
-                    f"is not part of a {self.architecture} model as Caudal knows it",
-                )
-            rows = method.rows(checkpoint, name)
-            if not rows.shape or 0 in rows.shape:
-                raise checkpoint_error(checkpoint, name, f"has the shape {list(rows.shape)}")
-            found = Found(config, place.layer, kind, rows)
-            try:
-                news = {found.named(entry): rows} if isinstance(entry, str) else entry(found)
-            except ValueError as error:
-                raise checkpoint_error(checkpoint, name, str(error)) from error
-            for new, made in news.items():
-                full = new if place.layer is None else f"blk.{place.layer}.{new}"
-                if place.expert is None:
-                    add(full, made, name)
-                elif place.expert in experts[full]:
-                    raise checkpoint_error(checkpoint, name, f"and another are both {full}")
-                else:
-                    experts[full][place.expert] = made
-        for full, parts in experts.items():
-            add(full, _stacked(checkpoint, full, parts), parts[min(parts)].name)
+        names = {name: without_prefix(name) for name in method.names(checkpoint)}
+        left_out = {first_of(plain, NOT_TEXT) for plain in names.values()}
+        places = {
+            name: self._place(plain)
+            for name, plain in names.items()
+            if first_of(plain, NOT_TEXT) is None
+        }
+        ahead = layers_ahead(config, places.values())
+        for name, place in places.items():
+            is_of_head = place.layer is None and place.name.startswith("lm_head.")
+            if (
+                (place.layer is None or place.layer not in ahead)
+                and first_of(place.name, self.left_out) is None
+                and not (tied and is_of_head)
+            ):
+                self._rename(name, place, config, checkpoint, method, renaming)
+        result = renaming.finish()
         for full, rows in self.made(config).items():
-            add(full, rows, "config.json's")
+            renaming.add(full, rows, "config.json's")
         check_divided(config, result)
-        if not tied and not self.is_encoder(config) and "output.weight" not in result:
+        self._check_complete(config, checkpoint, result, tied=tied)
+        return Tensors(with_float_vectors(result), tuple(sorted(filter(None, left_out))))
+
+    def _rename(
+        self,
+        name: str,
+        place: Place,
+        config: Config,
+        checkpoint: Checkpoint,
+        method: Method,
+        renaming: Renaming,
+    ) -> None:
+        """Add what becomes of a tensor."""
+        entry, kind = self._entry(place)
+        if entry is None:
+            raise renaming.error(
+                name, f"is not part of a {self.architecture} model as Caudal knows it"
+            )
+        rows = method.rows(checkpoint, name)
+        if not rows.shape or 0 in rows.shape:
+            raise renaming.error(name, f"has the shape {list(rows.shape)}")
+        found = Found(config, place.layer, kind, rows)
+        try:
+            news = {found.named(entry): rows} if isinstance(entry, str) else entry(found)
+        except ValueError as error:
+            raise renaming.error(name, str(error)) from error
+        for new, made in news.items():
+            full = new if place.layer is None else f"blk.{place.layer}.{new}"
+            renaming.add(full, made, name, expert=place.expert)
+
+    def _check_complete(
+        self, config: Config, checkpoint: Checkpoint, tensors: Mapping[str, Rows], *, tied: bool
+    ) -> None:
+        """Refuse a checkpoint that lacks what config.json says is there."""
+        if not tied and not self.is_encoder(config) and "output.weight" not in tensors:
             raise ModelLoadError(
                 checkpoint.source, "tensor lm_head.weight is missing, and not tied to the embedding"
             )
-        lacking = first_lacking(self.needed(config), result)
+        lacking = first_lacking(self.needed(config), tensors)
         if lacking is not None:
             raise ModelLoadError(
                 checkpoint.source, f"tensor {lacking} is missing, which {CONFIG} says is there"
             )
-        # As converters do: vectors are float32, whatever the matrices are.
-        plain_vectors = {
-            full: mapped(rows, lambda values: values)
-            for full, rows in result.items()
-            if len(rows.shape) == 1 and rows.type in (TensorType.F16, TensorType.BF16)
-        }
-        return Tensors({**result, **plain_vectors}, tuple(sorted(left_out)))
 
     def declares(self, config: Config) -> Callable[[str], bool]:
         """Whether a model has a tensor that programs look for and may do without, by its full name.
@@ -284,40 +187,18 @@ class Family:
 
     def locate(self, name: str) -> Located:
         """What the tables have for a checkpoint's tensor."""
-        place = self._place(_without_prefix(name))
+        place = self._place(without_prefix(name))
         return Located(place.layer, place.expert, *self._entry(place))
 
-    def _place(self, plain: str) -> _Place:
-        return _Place.of(plain, self.layers)
+    def _place(self, plain: str) -> Place:
+        return Place.of(plain, self.layers)
 
-    def _entry(self, place: _Place) -> tuple[str | Rule | None, str]:
+    def _entry(self, place: Place) -> tuple[str | Rule | None, str]:
         """What the tables have for a tensor, and its kind."""
         table = self.others if place.layer is None else self.layer
         if place.name in table:
             return table[place.name], ""
-        module, _, kind = place.name.rpartition(".")
-        return table.get(module), _KINDS.get(kind, kind)
-
-
-@dataclass(frozen=True, slots=True)
-class Tensors:
-    """A checkpoint under llama.cpp's names.
-
-    Attributes:
-        rows: The tensors by name.
-        left_out: Modules that aren't loaded, because they aren't for text.
-    """
-
-    rows: Mapping[str, Rows]
-    left_out: tuple[str, ...]
-
-    def in_order(self) -> Tensors:
-        """These, with the columns of all in order."""
-        return replace(self, rows={name: in_order(rows) for name, rows in self.rows.items()})
-
-    def joined(self, more: Mapping[str, Rows]) -> Tensors:
-        """These, and more."""
-        return Tensors({**self.rows, **more}, self.left_out)
+        return table.get(place.module), place.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,87 +216,3 @@ class Located:
     expert: int | None
     entry: str | Rule | None
     kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A tensor's name taken apart: its layer, its expert (or its place in another stack), and the
-    name without either number.
-    """
-
-    layer: int | None
-    expert: int | None
-    name: str
-
-    @classmethod
-    def of(cls, plain: str, layers: Iterable[str]) -> _Place:
-        layer = expert = None
-        for prefix in layers:
-            number, _, rest = plain.removeprefix(prefix).partition(".")
-            if plain.startswith(prefix) and rest and _is_number(number):
-                layer, plain = int(number), rest
-                break
-        parts = plain.split(".")
-        at = next((at for at, part in enumerate(parts[:-1], 1) if part in _STACKS), None)
-        if at is not None and _is_number(parts[at]):
-            expert = int(parts[at])
-            parts = [*parts[:at], "*", *parts[at + 1 :]]
-        return cls(layer, expert, ".".join(parts))
-
-
-def _layers_ahead(config: Config, places: Iterable[_Place]) -> set[int]:
-    """Layers behind the others that only predict tokens further ahead, and aren't loaded.
-
-    Those are as many as config.json counts, and which have modules that no others do: tools that
-    make new files may leave the key out, and keep the tensors.
-    """
-    if "num_hidden_layers" not in config:
-        return set()
-    first = config.positive("num_hidden_layers")
-    count = config.get("num_nextn_predict_layers", int, 0)
-    return {
-        place.layer
-        for place in places
-        if place.layer is not None
-        and place.layer >= first
-        and (place.layer < first + count or _first_of(place.name, _AHEAD) is not None)
-    }
-
-
-def checkpoint_error(checkpoint: Checkpoint, name: str, reason: str) -> ModelLoadError:
-    """What to raise about a tensor, which may be one that several stored ones make up."""
-    if name in checkpoint:
-        return checkpoint.error(name, reason)
-    return ModelLoadError(checkpoint.source, f"tensor {name} {reason}")
-
-
-def _stacked(checkpoint: Checkpoint, name: str, parts: Mapping[int, Rows]) -> Rows:
-    """The experts' matrices, [experts][rows][columns]; of vectors, [experts][columns]."""
-    missing = [expert for expert in range(len(parts)) if expert not in parts]
-    if missing:
-        raise ModelLoadError(
-            checkpoint.source, f"{name}: expert {missing[0]} is missing of {len(parts)}"
-        )
-    ordered = [in_order(parts[expert]) for expert in range(len(parts))]
-    if len({(part.shape, part.type) for part in ordered}) > 1:
-        raise ModelLoadError(checkpoint.source, f"{name}: experts differ in shape or type")
-    return Joined(name, ordered, (len(ordered), *ordered[0].shape))
-
-
-def _without_prefix(name: str) -> str:
-    for prefix in _PREFIXES:
-        if name.startswith(prefix):
-            return name.removeprefix(prefix)
-    return name
-
-
-def _first_of(name: str, modules: Iterable[str]) -> str | None:
-    """Which of the modules a tensor is, or is within."""
-    for module in modules:
-        if name == module or name.startswith(f"{module}."):
-            return module
-    return None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 4

@@ -15,8 +15,8 @@ from caudal.formats.huggingface.chat_templates import chat_template_keys
 from caudal.formats.huggingface.checkpoint import Checkpoint, open_checkpoint
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families import find_family
-from caudal.formats.huggingface.family import Tensors
 from caudal.formats.huggingface.methods import find_method
+from caudal.formats.huggingface.renamed_tensors import Tensors
 from caudal.formats.huggingface.rows import ColumnNumbers, Rows, made_of_floats, mapped
 from caudal.formats.huggingface.sampling_keys import sampling_keys
 from caudal.formats.huggingface.sentence_keys import SentenceModules, embedding_metadata

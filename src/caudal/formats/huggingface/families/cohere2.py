@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, EXPERTS, MLP, SHARED_EXPERTS, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import (
     SIGMOID,
     SOFTMAX_OF_CHOSEN,
@@ -14,6 +14,7 @@ from caudal.formats.huggingface.keys import (
     local_layers,
     window_keys,
 )
+from caudal.formats.huggingface.name_tables import ATTENTION, EXPERTS, MLP, SHARED_EXPERTS
 
 _GLOBAL_EVERY = 4
 

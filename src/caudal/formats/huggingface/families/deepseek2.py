@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import EXPERTS, MLP, NORMS, SHARED_EXPERTS, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import (
     SOFTMAX,
     decoder_keys,
     deepseek_expert_keys,
     leading_dense_layers,
 )
+from caudal.formats.huggingface.name_tables import EXPERTS, MLP, NORMS, SHARED_EXPERTS
 from caudal.formats.huggingface.needed import SELECTION, Needed, biases_if
 from caudal.formats.huggingface.rope_keys import rope_parameters, yarn_multiplier_keys
 from caudal.formats.huggingface.rows import Rows

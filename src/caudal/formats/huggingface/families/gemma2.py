@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import GELU_TANH, Config
-from caudal.formats.huggingface.family import ATTENTION, GEMMA_NORMS, MLP, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, local_layers, window_keys
+from caudal.formats.huggingface.name_tables import ATTENTION, GEMMA_NORMS, MLP
 from caudal.formats.huggingface.tensor_rules import one_plus
 
 

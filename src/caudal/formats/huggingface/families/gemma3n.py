@@ -9,8 +9,9 @@ from statistics import NormalDist
 import numpy as np
 
 from caudal.formats.huggingface.config import GELU_TANH, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, local_layers, window_keys
+from caudal.formats.huggingface.name_tables import ATTENTION, MLP
 from caudal.formats.huggingface.rope_keys import SLIDING, rope_parameters
 from caudal.formats.huggingface.rows import Reordered, Rows
 from caudal.formats.huggingface.tensor_rules import Found

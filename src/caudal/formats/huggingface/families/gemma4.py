@@ -13,8 +13,9 @@ import numpy as np
 
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import GELU_TANH, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, local_layers, window_keys
+from caudal.formats.huggingface.name_tables import ATTENTION, MLP
 from caudal.formats.huggingface.needed import Needed
 from caudal.formats.huggingface.rope_keys import (
     FULL,

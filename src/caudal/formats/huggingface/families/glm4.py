@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, rotated_channels
+from caudal.formats.huggingface.name_tables import ATTENTION
 from caudal.formats.huggingface.needed import biases_if
 
 

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import (
-    ATTENTION,
-    EXPERTS,
-    MLP,
-    SHARED_EXPERTS,
-    Family,
-    Keys,
-)
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, deepseek_expert_keys, rotated_channels
+from caudal.formats.huggingface.name_tables import ATTENTION, EXPERTS, MLP, SHARED_EXPERTS
 from caudal.formats.huggingface.needed import SELECTION, biases_if
 
 

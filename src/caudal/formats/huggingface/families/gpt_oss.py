@@ -10,8 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys, local_layers, window_keys
+from caudal.formats.huggingface.name_tables import ATTENTION
 from caudal.formats.huggingface.needed import biases
 from caudal.formats.huggingface.rows import Reordered, Rows, made_of_floats, mapped, transposed
 from caudal.formats.huggingface.tensor_rules import Found, chained, swapped

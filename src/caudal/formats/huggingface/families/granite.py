@@ -8,8 +8,9 @@ import numpy as np
 
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import MLP, NORMS, PERMUTED_ATTENTION, Family, Keys, Table
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys
+from caudal.formats.huggingface.name_tables import MLP, NORMS, PERMUTED_ATTENTION, Table
 from caudal.formats.huggingface.needed import biases_if, declared_biases
 from caudal.formats.huggingface.rows import Rows
 from caudal.formats.huggingface.state_space import UNLIMITED, mamba2

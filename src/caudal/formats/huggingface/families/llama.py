@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import MLP, NORMS, PERMUTED_ATTENTION, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, head_dim
+from caudal.formats.huggingface.name_tables import MLP, NORMS, PERMUTED_ATTENTION
 from caudal.formats.huggingface.rope_keys import llama3_divisors, rope_parameters
 from caudal.formats.huggingface.rows import Rows
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.families.llama import made_divisors
-from caudal.formats.huggingface.family import ATTENTION, NORMS, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys
+from caudal.formats.huggingface.name_tables import ATTENTION, NORMS
 from caudal.formats.huggingface.rows import transposed
 from caudal.formats.huggingface.tensor_rules import chained, split, swapped
 

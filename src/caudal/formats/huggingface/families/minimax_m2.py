@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, NORMS, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import SIGMOID, decoder_keys, expert_keys, rotated_channels
+from caudal.formats.huggingface.name_tables import ATTENTION, NORMS
 from caudal.formats.huggingface.needed import SELECTION
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import NORMS, PERMUTED_ATTENTION, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys
+from caudal.formats.huggingface.name_tables import NORMS, PERMUTED_ATTENTION
 
 
 def _keys(config: Config) -> Keys:

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import GEMMA_NORMS, MLP, PERMUTED_ATTENTION, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, head_dim, local_layers, window_keys
+from caudal.formats.huggingface.name_tables import GEMMA_NORMS, MLP, PERMUTED_ATTENTION
 from caudal.formats.huggingface.rows import Rows, made_of_floats
 
 _GLOBAL_EVERY = 4

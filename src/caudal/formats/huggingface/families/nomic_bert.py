@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from caudal.formats import embedding_keys
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import encoder_activation
+from caudal.formats.huggingface.name_tables import ATTENTION, MLP
 from caudal.formats.huggingface.needed import Needed, biases, biases_if
 from caudal.formats.huggingface.rope_keys import rope_parameters
 from caudal.formats.huggingface.rows import Rows, reshaped, transposed

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys
+from caudal.formats.huggingface.name_tables import ATTENTION, MLP
 from caudal.formats.huggingface.rope_keys import FULL, SLIDING, rope_parameters
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import NORMS, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, rotated_channels
+from caudal.formats.huggingface.name_tables import NORMS
 from caudal.formats.huggingface.rope_keys import longrope_factors, rope_parameters
 from caudal.formats.huggingface.rows import Rows
 

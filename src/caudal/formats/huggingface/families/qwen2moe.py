@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import (
-    ATTENTION,
-    EXPERTS,
-    NORMS,
-    SHARED_EXPERT,
-    Family,
-    Keys,
-)
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys, refuse_windows
+from caudal.formats.huggingface.name_tables import ATTENTION, EXPERTS, NORMS, SHARED_EXPERT
 from caudal.formats.huggingface.needed import biases
 
 

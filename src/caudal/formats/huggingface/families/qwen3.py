@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, refuse_windows
+from caudal.formats.huggingface.name_tables import ATTENTION, MLP, NORMS
 from caudal.formats.huggingface.rope_keys import rope_parameters
 
 

@@ -16,16 +16,9 @@ import numpy.typing as npt
 
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import (
-    ATTENTION,
-    EXPERTS,
-    MLP,
-    SHARED_EXPERT,
-    Family,
-    Keys,
-    Table,
-)
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys, rotated_channels
+from caudal.formats.huggingface.name_tables import ATTENTION, EXPERTS, MLP, SHARED_EXPERT, Table
 from caudal.formats.huggingface.rope_keys import FULL, rope_parameters
 from caudal.formats.huggingface.rows import ColumnsReordered, Reordered, Rows, mapped, reshaped
 from caudal.formats.huggingface.tensor_rules import Found, Rule, one_plus

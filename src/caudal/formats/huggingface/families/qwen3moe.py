@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from caudal.formats.huggingface.config import SILU, Config
 from caudal.formats.huggingface.families import qwen3
-from caudal.formats.huggingface.family import ATTENTION, EXPERTS, NORMS, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, expert_keys, refuse_windows
+from caudal.formats.huggingface.name_tables import ATTENTION, EXPERTS, NORMS
 from caudal.formats.huggingface.rows import Rows, transposed
 from caudal.formats.huggingface.tensor_rules import Found, split
 

@@ -13,8 +13,9 @@ from caudal.formats.huggingface.families.qwen35 import (
     OUTSIDE,
     hybrid_keys,
 )
-from caudal.formats.huggingface.family import EXPERTS, SHARED_EXPERT, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import expert_keys
+from caudal.formats.huggingface.name_tables import EXPERTS, SHARED_EXPERT
 from caudal.formats.huggingface.rows import Reordered, Rows
 from caudal.formats.huggingface.tensor_rules import Found, negative_exp, squeezed
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import MLP, NORMS, PERMUTED_ATTENTION, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import decoder_keys, refuse_windows
+from caudal.formats.huggingface.name_tables import MLP, NORMS, PERMUTED_ATTENTION
 
 _UNROTATED_EVERY = 4
 

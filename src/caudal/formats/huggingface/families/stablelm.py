@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from caudal.formats.huggingface.config import SILU, Config
-from caudal.formats.huggingface.family import ATTENTION, MLP, NORMS, Family, Keys
+from caudal.formats.huggingface.family import Family, Keys
 from caudal.formats.huggingface.keys import layer_norm_keys, rotated_channels
+from caudal.formats.huggingface.name_tables import ATTENTION, MLP, NORMS
 from caudal.formats.huggingface.needed import Needed, biases, biases_if
 from caudal.formats.huggingface.tensor_rules import through
 

@@ -1,0 +1,70 @@
+"""Which of llama.cpp's names stand for a checkpoint's: tables that families share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from caudal.formats.huggingface.tensor_rules import Rule, one_plus, permuted_heads, split
+
+Table = Mapping[str, str | Rule]
+"""From names without prefixes (`self_attn.q_proj`, or `A_log` of a tensor that is no module's) to
+llama.cpp's, or to rules. A number of an expert is `*`: `mlp.experts.*.up_proj`; tensors that differ
+in it alone are stacked."""
+
+MLP: Table = {
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+EXPERTS: Table = {
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.*.gate_proj": "ffn_gate_exps",
+    "mlp.experts.*.up_proj": "ffn_up_exps",
+    "mlp.experts.*.down_proj": "ffn_down_exps",
+    "mlp.experts.gate_up_proj": split("ffn_gate_exps.weight", "ffn_up_exps.weight"),
+    "mlp.experts.down_proj": "ffn_down_exps.weight",
+}
+SHARED_EXPERT: Table = {
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+SHARED_EXPERTS: Table = {
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
+}
+ATTENTION: Table = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+}
+NORMS: Table = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+"""Names that most families share."""
+
+PERMUTED_ATTENTION: Table = {
+    **ATTENTION,
+    "self_attn.q_proj": permuted_heads("attn_q", "num_attention_heads"),
+    "self_attn.k_proj": permuted_heads("attn_k", "num_key_value_heads"),
+}
+"""Attention whose RoPE pairs halves of a head here, and neighbours in llama.cpp's files."""
+
+GEMMA_NORMS: Table = {
+    "input_layernorm": one_plus("attn_norm"),
+    "post_attention_layernorm": one_plus("post_attention_norm"),
+    "pre_feedforward_layernorm": one_plus("ffn_norm"),
+    "post_feedforward_layernorm": one_plus("post_ffw_norm"),
+}
+"""Norms before and behind both halves of a layer, with weights relative to 1."""
+
+DECODER: Table = {
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+}
+"""Names outside of layers that most families share."""
