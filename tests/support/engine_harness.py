@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from caudal.backends.executor import WindowPool
 from caudal.engine.checkpoints import Checkpoints
@@ -15,6 +19,9 @@ from caudal.engine.engine import Engine
 from caudal.engine.nodes import Node
 from caudal.engine.request import FinishReason, Generate, Pool, Request, SequenceUpdate
 from caudal.engine.sequence import Status
+from caudal.engine.tiers.disk import DiskTier
+from caudal.engine.tiers.second_tier import SecondTier
+from caudal.engine.tiers.store import PieceStore
 from caudal.models.pooling import PoolingKind
 from caudal.sampling_params import SamplingParams
 from support.fake_executor import (
@@ -29,6 +36,17 @@ from support.fake_grammar import FakeGrammars, SlotGrammar
 from support.tiny_adapter import tiny_adapter
 
 EOS = 0
+
+
+@contextmanager
+def stepwise_store() -> Iterator[None]:
+    """Engines that are made meanwhile have stores without threads, on disks of unknown speed."""
+    made = "caudal.engine.tiers.opening.PieceStore"
+    with (
+        patch(made, partial(PieceStore, threads=False)),
+        patch.object(DiskTier, "_measure_rate", lambda tier: float("inf")),
+    ):
+        yield
 
 
 class Clock:
@@ -76,14 +94,10 @@ class Harness:
         )
         self.clock = Clock()
         self.grammars = FakeGrammars()
-        self.engine = Engine(
-            self.executor,
-            EngineConfig(**config),
-            frozenset({EOS}),
-            self.grammars,
-            clock=self.clock,
-            proposer=proposer,
-        )
+        self.config = EngineConfig(**config)
+        self.proposer = proposer
+        self.engine = self._open()
+        self.threads = 0  # pieces that the store's threads read and write before each step
         self.sources: list[str] = []
         self.requests: dict[str, Request] = {}
         self.asked: dict[str, SlotGrammar] = {}
@@ -91,6 +105,43 @@ class Harness:
         self.ends: dict[tuple[str, int], SequenceUpdate] = {}
         self.prompt_logprobs: dict[str, Sequence[Any]] = {}
         self.updates: list[SequenceUpdate] = []
+
+    def _open(self) -> Engine:
+        with stepwise_store():
+            return Engine(
+                self.executor,
+                self.config,
+                frozenset({EOS}),
+                self.grammars,
+                clock=self.clock,
+                proposer=self.proposer,
+            )
+
+    @property
+    def tier(self) -> SecondTier:
+        """What lies behind the pools."""
+        tier = self.engine._tier
+        assert tier is not None
+        return tier
+
+    def restart(self, *, kill: bool = False) -> None:
+        """A new process with the same configuration; `kill`: the old one had no time for anything.
+
+        Nothing lives.
+        """
+        assert not self.engine.has_work
+        if not kill:
+            self.engine.close()
+        old = self.executor
+        self.executor = replace(old, adapters={}, batches=[], closed=False)
+        self.sources = []
+        self.engine = self._open()
+
+    def work_threads(self, times: int) -> None:
+        """Let the store's threads do so much."""
+        for _ in range(times):
+            if not self.tier.store.read_one() and not self.tier.store.write_one():
+                return
 
     def load_adapter(self, name: str = "adapter") -> int:
         """Load an adapter that is like no other, and return its number."""
@@ -145,6 +196,8 @@ class Harness:
 
     def step(self) -> list[SequenceUpdate]:
         """One iteration; its updates are entered in the ledger."""
+        if self.threads:
+            self.work_threads(self.threads)
         updates = self.engine.step()
         seen = Counter((update.request_id, update.index) for update in updates)
         assert not seen or max(seen.values()) == 1, "two updates of a sequence in one step"
@@ -250,6 +303,12 @@ class Harness:
             assert seq.status is Status.RUNNING
             assert id(seq) in live
             self._check_held(seq, references)
+        for recall in [] if engine._tier is None else engine._tier._recalls.values():
+            assert id(recall.seq) in live
+            for kind, table in enumerate(recall.held.tables):
+                references[kind].update(block for block in table.blocks if block >= 0)
+            if recall.held.slot >= 0:
+                references[-1][recall.held.slot] += 1
         for kind, (pool, references_of) in enumerate(zip(memory._pools, references, strict=True)):
             self._check_pool(pool, references_of)
             if memory.cache is None:

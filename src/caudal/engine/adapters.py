@@ -7,6 +7,7 @@ adapter that is gone is never taken for another's.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -39,14 +40,17 @@ class Adapters:
 
     Args:
         executor: Has them.
+        hashes: Whether `digest` is going to be asked for.
     """
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, *, hashes: bool = False) -> None:
         self._executor = executor
+        self._hashes = hashes
         self._numbers = itertools.count()
         self._offered: dict[int, EngineAdapter] = {}
         self._held: dict[int, EngineAdapter] = {}  # those that are withdrawn and in use, too
         self._users: Counter[int] = Counter()
+        self._digests: dict[int, bytes] = {}
 
     @property
     def offered(self) -> Sequence[EngineAdapter]:
@@ -72,7 +76,13 @@ class Adapters:
         loaded = self._executor.load_adapter(adapter)
         made = EngineAdapter(next(self._numbers), name, adapter.source, loaded)
         self._held[made.number] = self._offered[made.number] = made
+        if self._hashes:
+            self._digests[made.number] = _digest(adapter)
         return made
+
+    def digest(self, number: int) -> bytes:
+        """What an adapter that is or was loaded changes, hashed."""
+        return self._digests[number]
 
     def withdraw(self, number: int) -> None:
         """Let no more requests have an adapter; `settle` follows. Any thread may do this much."""
@@ -101,3 +111,13 @@ class Adapters:
         if number is not None:
             self._users[number] -= 1
             self.settle(number)
+
+
+def _digest(adapter: Adapter) -> bytes:
+    """A hash of what an adapter changes: those of the same one compute the same."""
+    digest = hashlib.sha256()
+    for name, change in sorted(adapter.matrices.items()):
+        digest.update(f"{name} {change.scale!r} {change.a.shape} {change.b.shape}\n".encode())
+        digest.update(change.a.tobytes())
+        digest.update(change.b.tobytes())
+    return digest.digest()

@@ -52,6 +52,9 @@ class EngineConfig:
         embedding_queue_delay: It starts anyway once the oldest has waited so many seconds.
         checkpoints: Where prompts can be taken up again by models with windows or states.
         speculative: How tokens are guessed, to be computed several at once; None: not at all.
+        prefix_memory: Bytes of memory beyond the KV pool for prefixes that it had to give up.
+        prefix_store: A directory for those, which outlives the process; None: there is none.
+        prefix_store_size: Most bytes that it may take; None: half of what is free there.
 
     Raises:
         ParameterError: Names the field and what it may be.
@@ -75,6 +78,15 @@ class EngineConfig:
     embedding_queue_delay: float = 0.002
     checkpoints: Checkpoints = CHECKPOINTS
     speculative: Speculation | None = None
+    prefix_memory: int = 0
+    prefix_store: str | None = None
+    prefix_store_size: int | None = None
+
+    @property
+    def keeps_prefixes(self) -> bool:
+        """Whether there is anything behind the pools that they are kept in."""
+        tiers = self.prefix_memory > 0 or self.prefix_store is not None
+        return tiers and self.prefix_cache and not self.encoder
 
     def __post_init__(self) -> None:
         _at_least("max_model_len", self.max_model_len, 2)
@@ -85,6 +97,9 @@ class EngineConfig:
                     name, f"{name} must be at most {most}, but is {getattr(self, name)}."
                 )
         _at_least("max_queue", self.max_queue, 0)
+        _at_least("prefix_memory", self.prefix_memory, 0)
+        if self.prefix_store_size is not None:
+            _at_least("prefix_store_size", self.prefix_store_size, 0)
         _at_least("preferred_batch_size", self.preferred_batch_size, 1)
         _at_least("embedding_batch_size", self.embedding_batch_size, 1)
         if self.encoder and self.max_num_batched_tokens < self.max_model_len:

@@ -30,8 +30,19 @@ from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence, SequenceGroup
 from caudal.engine.shares import share_of_queue
 from caudal.engine.stats import EngineStats, PoolUse
+from caudal.engine.tiers.opening import open_tier
+from caudal.engine.tiers.second_tier import SecondTier
 from caudal.engine.turns import NoTurns, Turns
 from caudal.errors import ParameterError, QueueFullError
+
+PROMPT_TOKENS = 32
+"""An iteration with so many tokens more than sequences says what computing prompts takes."""
+
+READING_SECONDS = 0.001
+"""So long the engine sleeps while all that it has to do waits for a prefix that is being read."""
+
+SAVING_SECONDS = 0.005
+"""So long it does while it has nothing to do but to save prefixes."""
 
 
 class Engine:
@@ -101,8 +112,11 @@ class Engine:
                     f"A pool of {pool.num_blocks} blocks doesn't hold a window of {pool.window}.",
                 )
         self._counters = Counters(clock())
-        self._scheduler = Scheduler(config, self._memory)
-        self.adapters = Adapters(executor)
+        self.adapters = Adapters(executor, hashes=config.keeps_prefixes)
+        self._tier = None
+        if config.keeps_prefixes:
+            self._tier = open_tier(executor, self._memory, self.adapters, config)
+        self._scheduler = Scheduler(config, self._memory, self._tier)
         self._drafting = Drafting(config.speculative, proposer)
         self._live = LiveRequests(
             self._scheduler, self._counters, self.adapters, self._drafting, clock
@@ -118,6 +132,8 @@ class Engine:
             self._turns,
         )
         self._arrivals = 0
+        self._stalled_at: float | None = None
+        self._has_to_save = False
         self._deadlines = Deadlines(config)
 
     @property
@@ -270,14 +286,34 @@ class Engine:
             missed = Missed(limit, after)
             self._live.stop(group, FinishReason.TIMEOUT, error=what, missed=missed)
         self._drafting.draft(self._scheduler.answering, self._scheduler.room_for_guesses)
-        self._runner.run(self._scheduler.schedule(now))
+        if self._tier is None:
+            self._runner.run(self._scheduler.schedule(now))
+        else:
+            self._step_with(self._tier, now)
         return self._live.take_updates()
+
+    def _step_with(self, tier: SecondTier, now: float) -> None:
+        """Run one iteration, with prefixes that come from beyond the pools."""
+        counters = self._counters
+        tier.advance(counters.last_batch[2])
+        planned = self._scheduler.schedule(now)
+        # Who waits for what is being read needn't be asked all the time.
+        self._stalled_at = now if not planned and tier.is_reading else None
+        iterations = counters.iterations
+        self._runner.run(planned)
+        sequences, tokens, seconds = counters.last_batch
+        if counters.iterations > iterations and tokens - sequences >= PROMPT_TOKENS:
+            tier.observe(tokens, seconds)
 
     def idle_seconds(self) -> float | None:
         """How long `step` has nothing to do: 0 for work right now, None until a submission."""
         if self._live.has_updates:
             return 0.0
+        if self._tier is not None and not len(self._live):
+            return SAVING_SECONDS if self._has_to_save else None
         now = self._clock()
+        if self._stalled_at is not None and now - self._stalled_at < READING_SECONDS:
+            return READING_SECONDS
         seconds = self._scheduler.seconds_until_due(now)
         due = self._deadlines.earliest
         if seconds is None or due is None:
@@ -287,6 +323,8 @@ class Engine:
     def rest(self) -> None:
         """Tell others that take turns not to wait for the next iteration: nothing asks for one."""
         self._turns.leave()
+        if self._tier is not None:
+            self._has_to_save = self._tier.save()
 
     def batches(self) -> BatchCounts:
         """What batches have been like. Safe to call from other threads."""
@@ -327,12 +365,15 @@ class Engine:
             last_batch_tokens=tokens,
             last_batch_seconds=seconds,
             adapters=self.adapters.users,
+            tiers=None if self._tier is None else self._tier.stats(),
         )
 
     def close(self) -> None:
         """End everything that lives and close the executor. Safe to call twice."""
         try:
             self.cancel_all()
+            if self._tier is not None:
+                self._tier.close()
         finally:
             self._drafting.close()
             self._executor.close()

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from caudal.backends.executor import WindowPool, blocks_of_window
 from caudal.engine.checkpoints import CHECKPOINTS, Checkpoints
 from caudal.engine.kv import BlockPool
 from caudal.engine.nodes import Match, Node
-from caudal.engine.radix import MAIN, RadixCache
+from caudal.engine.radix import MAIN, RadixCache, oldest_needed
 from caudal.engine.space import Space
 from caudal.engine.tables import GONE, BlockTable, SequenceMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """A place in memory of which the tree has nothing to put there.
+
+    Attributes:
+        kind: The kind; see `radix.MAIN`.
+        index: Which block of the sequence it is; of a slot, the last.
+        block: The physical block, or the slot, once there is one for it.
+    """
+
+    kind: int
+    index: int
+    block: int = GONE
 
 
 class Memory:
@@ -30,6 +46,7 @@ class Memory:
         slots: The slots, counted like blocks; None where the model has none.
         cache: The prefix cache; None without.
         has_more_kinds: Whether there is anything but the main pool.
+        slot_kind: The kind of slots, where there are any.
     """
 
     def __init__(
@@ -49,7 +66,7 @@ class Memory:
         self._lengths = [pool.window for pool in windows]
         self._checkpoints = checkpoints
         self._pools = [self.pool, *self.windows]  # by kind; see `radix.MAIN`
-        self._slot_kind = len(self._pools)
+        self.slot_kind = len(self._pools)
         if self.slots is not None:
             self._pools.append(self.slots)
         self.cache: RadixCache | None = None
@@ -102,6 +119,101 @@ class Memory:
             return self.open(self.cache.without_part(match))
         held.kept = held.length
         return held
+
+    def lacking_for(self, path: Sequence[Node], length: int) -> list[Lacking]:
+        """All that going on at a length takes and the tree hasn't; see `lacking_besides`."""
+        blocks = range(len(path), self.pool.blocks_for(length))
+        besides = self.lacking_besides(path, length)
+        return [*(Lacking(MAIN, index) for index in blocks), *besides]
+
+    def lacking_besides(self, path: Sequence[Node], length: int) -> Iterator[Lacking]:
+        """What going on at a length takes, besides the main pool's blocks, that the tree hasn't.
+
+        Args:
+            path: Nodes of the tree from the first on.
+            length: Where to go on: their end, or more.
+        """
+        if self.slots is not None:
+            ends = bool(path) and path[-1].end == length
+            if not ends or path[-1].slot < 0:
+                yield Lacking(self.slot_kind, self.pool.blocks_for(length) - 1)
+        for kind in range(1, len(self.windows) + 1):
+            for index in range(self._first_needed(kind, length), self.pool.blocks_for(length)):
+                if index >= len(path) or path[index].windows[kind - 1] < 0:
+                    yield Lacking(kind, index)
+
+    def reserve(
+        self, path: Sequence[Node], length: int, spare: Sequence[int]
+    ) -> tuple[SequenceMemory, list[Lacking]] | None:
+        """Memory for a prefix that is going to be written, from the first node of a path on.
+
+        Args:
+            path: Nodes of the tree from the first on.
+            length: Tokens, as many as the nodes have at least.
+            spare: Blocks to leave for others, by kind.
+
+        Returns:
+            What `restore` takes, and what is to be written before, in the order of `lacking_for`.
+            None where there isn't enough memory; nothing has changed then.
+        """
+        lacking = self.lacking_for(path, length)
+        held = SequenceMemory(len(self.windows))
+        held.length = length
+        missing = {(each.kind, each.index) for each in lacking}
+        for kind, table in enumerate(held.tables):
+            table.first = self._first_needed(kind, length) if kind else 0
+            table.blocks = [GONE] * table.first
+            for index in range(table.first, len(path)):
+                block = GONE if (kind, index) in missing else _block_of(path[index], kind)
+                table.blocks.append(block)
+                if block != GONE:
+                    self._pools[kind].acquire(block)
+            table.blocks += [GONE] * (self.pool.blocks_for(length) - len(table.blocks))
+        if self.slots is not None and (self.slot_kind, len(held.blocks) - 1) not in missing:
+            held.slot = path[-1].slot
+            self.slots.acquire(held.slot)
+        for kind in range(len(self._pools)):
+            count = sum(each.kind == kind for each in lacking)
+            if count and count + spare[kind] > self.available(kind):
+                self._close_reserved(held)
+                return None
+        taken = []
+        for each in lacking:
+            block = self._take(each.kind)
+            taken.append(Lacking(each.kind, each.index, block))
+            if each.kind == self.slot_kind:
+                held.slot = block
+            else:
+                held.tables[each.kind].blocks[each.index] = block
+        return held, taken
+
+    def restore(self, held: SequenceMemory, space: Space, keys: Sequence[int], length: int) -> None:
+        """Put what was reserved into the tree, for others to share.
+
+        Args:
+            held: From `reserve`.
+            space: Who may share it.
+            keys: Those of its tokens.
+            length: As many of them as have been written, with all that going on there takes.
+        """
+        if length < held.length:
+            self.trim(held, length, 0)
+        if length:
+            self.close(held, space, keys, length, keep=True)
+        else:
+            self._close_reserved(held)
+
+    def _close_reserved(self, held: SequenceMemory) -> None:
+        """Give back what was reserved, of which nothing has been written."""
+        for kind, table in enumerate(held.tables):
+            for block in reversed(table.blocks):
+                if block != GONE:
+                    self._release(kind, block)
+            table.blocks = []
+        if held.slot != GONE:
+            self._release(self.slot_kind, held.slot)
+            held.slot = GONE
+        held.length = 0
 
     def _copy_part(self, held: SequenceMemory, source: Node, extra: int) -> bool:
         """Use the first `extra` tokens of a node by copying its blocks, if there are enough."""
@@ -156,7 +268,7 @@ class Memory:
         step runs a sequence may have two.
         """
         slots = self.slots
-        if slots is None or self.available(self._slot_kind):
+        if slots is None or self.available(self.slot_kind):
             return True
         return held.slot != GONE and not proposes and slots.references(held.slot) == 1
 
@@ -265,7 +377,7 @@ class Memory:
                 self._pools[kind].acquire(block)
         if held.slot != GONE:
             twin.slot = held.slot
-            self._pools[self._slot_kind].acquire(held.slot)
+            self._pools[self.slot_kind].acquire(held.slot)
         return twin
 
     def publish(self, held: SequenceMemory, space: Space, keys: Sequence[int], prompt: int) -> None:
@@ -316,7 +428,7 @@ class Memory:
             table.blocks = []
             table.first = 0
         if held.slot != GONE:
-            self._release(self._slot_kind, held.slot)
+            self._release(self.slot_kind, held.slot)
             held.slot = GONE
         held.length = 0
         held.kept = 0
@@ -355,6 +467,11 @@ class Memory:
         """The first block that the query behind `length` tokens sees, in a pool for a window."""
         return max(0, length - self._lengths[kind - 1] + 1) // self.pool.block_size
 
+    def _first_needed(self, kind: int, length: int) -> int:
+        """The first block that going on at a length takes of a pool for a window, or is copied."""
+        window = self._lengths[kind - 1]
+        return max(0, oldest_needed(window, length)) // self.pool.block_size
+
     @staticmethod
     def _lacks(pool: BlockPool, table: BlockTable, length: int, computed: int) -> int:
         """Blocks that a table lacks for `length` tokens, of which some are computed.
@@ -390,8 +507,8 @@ class Memory:
             return False
         if held.slot != GONE and not proposes and slots.is_exclusive(held.slot):
             held.next_slot = held.slot
-        elif self.available(self._slot_kind):
-            held.next_slot = self._take(self._slot_kind)
+        elif self.available(self.slot_kind):
+            held.next_slot = self._take(self.slot_kind)
         else:
             assert self.cache is not None
             self.cache.forget_state(held.slot)
@@ -401,13 +518,13 @@ class Memory:
     def _advance(self, held: SequenceMemory) -> None:
         """The state that a step has left is the sequence's."""
         if held.slot not in (GONE, held.next_slot):
-            self._release(self._slot_kind, held.slot)
+            self._release(self.slot_kind, held.slot)
         held.slot, held.next_slot = held.next_slot, GONE
 
     def _drop_next_slot(self, held: SequenceMemory) -> None:
         """The state that a step has left, or would have, doesn't count."""
         if held.next_slot not in (GONE, held.slot):
-            self._release(self._slot_kind, held.next_slot)
+            self._release(self.slot_kind, held.next_slot)
         held.next_slot = GONE
 
     def _take(self, kind: int) -> int:

@@ -26,10 +26,13 @@ class Node:
             takes: they are given up last.
         slot: The snapshot: the slot with the recurrent layers' state after `end` tokens; -1 where
             there is none.
+        chain: What further tiers know it by, once that has been asked: the first link of its space,
+            and its own; see `tiers/pieces.py`.
     """
 
     __slots__ = (
         "block",
+        "chain",
         "children",
         "end",
         "keys",
@@ -50,6 +53,7 @@ class Node:
         self.windows: list[int] = []
         self.needed = 0
         self.slot = -1
+        self.chain: tuple[bytes, bytes] | None = None
 
 
 class Root(Node):

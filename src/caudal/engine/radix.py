@@ -23,7 +23,7 @@ a node's other things references its block.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from caudal.engine.kv import BlockPool
 from caudal.engine.nodes import BlockKeys, Match, Node, Root
@@ -57,6 +57,8 @@ class RadixCache:
         self._states = self._kinds[-1] if has_states else None
         self._roots: dict[Space, Root] = {}
         self._clock = 0
+        self.gives_up: Callable[[Node, int], None] | None = None
+        """Called with a node and a kind before it loses what it has of that, for lack of room."""
         self.version = 0
         """Changes whenever a match might; a match of the same version need not be repeated."""
 
@@ -64,6 +66,16 @@ class RadixCache:
     def num_nodes(self) -> int:
         """Blocks of the main pool that the tree holds, in use or not."""
         return self._main.num_nodes
+
+    def holders(self) -> Sequence[Node | None]:
+        """The node that holds each block of the main pool."""
+        return self._main.nodes
+
+    def by_use(self) -> list[Node]:
+        """All nodes, the most recently used first, and those that others are behind before them."""
+        nodes = [(self._main.stamps[i], node) for i, node in enumerate(self._main.nodes) if node]
+        nodes.sort(key=lambda each: (-each[0], each[1].end))
+        return [node for _, node in nodes]
 
     def match(
         self, space: Space, keys: Sequence[int], limit: int, hint: Node | None = None
@@ -162,7 +174,7 @@ class RadixCache:
     def _lacking_node(self, node: Node, length: int) -> Node | None:
         """The last node up to `node` that lacks a block that going on at `length` needs."""
         for place, (window, _) in enumerate(self._windows):
-            first = _oldest(window, length)
+            first = oldest_needed(window, length)
             each: Node | None = node
             while each is not None and each.block >= 0 and each.end > first:
                 if each.windows[place] < 0:
@@ -283,7 +295,7 @@ class RadixCache:
         for place, (window, retained) in enumerate(self._windows):
             bit = 1 << place
             each: Node | None = node
-            while each is not None and each.block >= 0 and each.end > _oldest(window, length):
+            while each is not None and each.block >= 0 and each.end > oldest_needed(window, length):
                 block = each.windows[place]
                 if block >= 0 and not each.needed & bit:
                     each.needed |= bit
@@ -357,7 +369,7 @@ class RadixCache:
                 mine >= 0 or other < 0
                 for mine, other in zip(node.windows, shorter.windows, strict=True)
             ):
-                self._remove(shorter)
+                self._remove(shorter, superseded=True)
         return node
 
     def _share(self, node: Node, held: SequenceMemory, index: int) -> None:
@@ -386,7 +398,15 @@ class RadixCache:
                 node.windows[place] = block
                 self.version += 1
 
-    def _drop_window(self, node: Node, place: int, retained: Retained) -> None:
+    def _give_up(self, node: Node, kind: int) -> None:
+        if self.gives_up is not None:
+            self.gives_up(node, kind)
+
+    def _drop_window(
+        self, node: Node, place: int, retained: Retained, *, superseded: bool = False
+    ) -> None:
+        if not superseded and node.needed >> place & 1:
+            self._give_up(node, place + 1)
         retained.forget(node.windows[place])
         node.windows[place] = -1
         node.needed &= ~(1 << place)
@@ -399,6 +419,7 @@ class RadixCache:
         there any more.
         """
         assert self._states is not None
+        self._give_up(node, len(self._kinds) - 1)
         self._states.forget(node.slot)
         node.slot = -1
         self.version += 1
@@ -414,16 +435,21 @@ class RadixCache:
             self._remove(each)
             each = parent
 
-    def _remove(self, node: Node) -> None:
+    def _remove(self, node: Node, *, superseded: bool = False) -> None:
+        """Take a leaf out; `superseded` is one of which another has all."""
         parent = node.parent
         assert parent is not None
+        if node.slot >= 0:
+            self._give_up(node, len(self._kinds) - 1)
+        if not superseded:
+            self._give_up(node, MAIN)
         del parent.children[node.keys]
         del parent.order[bisect_left(parent.order, node.keys)]
         self._main.forget(node.block)
         node.block = -1
         for place, (_, retained) in enumerate(self._windows):
             if node.windows[place] >= 0:
-                self._drop_window(node, place, retained)
+                self._drop_window(node, place, retained, superseded=superseded)
         if node.slot >= 0:
             assert self._states is not None
             self._states.forget(node.slot)
@@ -440,7 +466,7 @@ class RadixCache:
         return retained.pool.references(block) == 0
 
 
-def _oldest(window: int, length: int) -> int:
+def oldest_needed(window: int, length: int) -> int:
     """The first position of which going on at `length` needs the block: the last one at least.
 
     That one is copied where only a part of it matches.

@@ -25,6 +25,7 @@ from caudal.engine.radix import common_prefix
 from caudal.engine.request import Generate, Pool
 from caudal.engine.sequence import Sequence, Status
 from caudal.engine.tables import SequenceMemory
+from caudal.engine.tiers.second_tier import SecondTier
 
 WORTHWHILE_SHARE = 8
 """A prefix being computed elsewhere is waited for if it is at least 1/8 of what is missing."""
@@ -47,11 +48,15 @@ class Scheduler:
     Args:
         config: Limits and policies.
         memory: The pools and their prefix cache.
+        tier: What lies behind that; None: nothing.
     """
 
-    def __init__(self, config: EngineConfig, memory: Memory) -> None:
+    def __init__(
+        self, config: EngineConfig, memory: Memory, tier: SecondTier | None = None
+    ) -> None:
         self._config = config
         self._memory = memory
+        self._tier = tier
         self._lanes: dict[type[Generate | Pool], Lane] = {
             Pool: pooling_lane(config),
             Generate: generating_lane(config),
@@ -148,6 +153,8 @@ class Scheduler:
             lane.running.remove(seq)
         else:
             lane.waiting.remove(seq)
+            if self._tier is not None:
+                self._tier.forget(seq)
         seq.status = Status.ENDED
         self._close(seq, keep=keep)
         lane.waiting.tenants.leave(seq)
@@ -301,6 +308,7 @@ class Scheduler:
         seq.draft = []
         seq.match = Match()
         seq.match_version = -1
+        seq.recalled = False
         lane.waiting.add(seq, lane.running)
         self.num_preemptions += 1
 
@@ -326,7 +334,7 @@ class Scheduler:
                 break
             if not seq.preempted and quota <= 0:
                 continue  # one in the background that was preempted may come behind it
-            if lane.awaits_prefixes and self._is_computed_elsewhere(seq):
+            if self._awaits_prefix(lane, seq):
                 continue
             # No skipping ahead of what does not fit: it would never get its turn.
             if len(seq.branches) > free:
@@ -351,7 +359,7 @@ class Scheduler:
         for seq in waiting.candidates(now, self._cached_tokens):
             if budget <= 0 or seq.in_background or (not seq.preempted and quota <= 0):
                 break
-            if lane.awaits_prefixes and self._is_computed_elsewhere(seq):
+            if self._awaits_prefix(lane, seq):
                 continue
             while len(seq.branches) > lane.num_free:
                 freed = self._make_way(lane.running, now)
@@ -468,6 +476,8 @@ class Scheduler:
             group.first_scheduled = now
             self.prompt_tokens += len(group.prompt)
             self.cache_hit_tokens += group.num_cached
+            if self._tier is not None:
+                self._tier.note_started(seq)
             self._note_lost(seq)
 
     def _note_lost(self, seq: Sequence) -> None:
@@ -489,6 +499,14 @@ class Scheduler:
 
     def _cached_tokens(self, seq: Sequence) -> int:
         return self._look_up(seq).total
+
+    def _awaits_prefix(self, lane: Lane, seq: Sequence) -> bool:
+        """Whether a sequence that could start waits for a prefix that will be there soon."""
+        if lane.awaits_prefixes and self._is_computed_elsewhere(seq):
+            return True
+        return self._tier is not None and self._tier.holds_back(
+            seq, self._look_up(seq), self._owed()
+        )
 
     def _is_computed_elsewhere(self, seq: Sequence) -> bool:
         """Whether to wait for a prefix that a running sequence is just computing.

@@ -235,6 +235,7 @@ class Sequence:
         planned: Tokens of it that the iteration being prepared computes.
         status: Where it is.
         preempted: It has run and had to give up its blocks.
+        recalled: A further tier has been asked for it since, and needn't be again.
         match: What the cache held of it when last looked at, for a waiting sequence.
         match_version: The tree's version at that time.
     """
@@ -251,6 +252,7 @@ class Sequence:
         "output",
         "planned",
         "preempted",
+        "recalled",
         "reported",
         "status",
         "tokens",
@@ -271,6 +273,7 @@ class Sequence:
         self.planned = 0
         self.status = Status.WAITING
         self.preempted = False
+        self.recalled = False
         self.match = Match()
         self.match_version = -1
 

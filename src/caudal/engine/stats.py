@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from caudal.engine.kv import BlockPool
 from caudal.engine.request import FinishReason
+from caudal.engine.tiers.tier_stats import TierStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,7 @@ class EngineStats:
         last_batch_seconds: How long it took to execute.
         adapters: Requests that live, by the name of the adapter that they use; every one that is
             loaded is present.
+        tiers: What lies behind the pools; None: nothing.
     """
 
     waiting: int
@@ -84,3 +86,4 @@ class EngineStats:
     last_batch_tokens: int
     last_batch_seconds: float
     adapters: Mapping[str, int] = field(default_factory=dict)
+    tiers: TierStats | None = None

@@ -1,0 +1,414 @@
+"""Pieces on a disk: which there are, how they come and go.
+
+A directory may be shared by processes of the same model and of others: files are named by what is
+in them, come by renaming, and are as good as gone when they are deleted, so that nobody needs a
+lock but who makes room. Beneath it there is a directory for each fingerprint, and therein one for
+each space; what else lies there is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import re
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from caudal.backends.executor import Bytes
+from caudal.engine.tiers.files import (
+    VERSION,
+    DamagedFileError,
+    FileName,
+    file_bytes,
+    is_unfinished,
+    name_of,
+    parse_name,
+    read_piece,
+    write_piece,
+)
+from caudal.engine.tiers.pieces import LINK_BYTES, Key, Piece
+from caudal.errors import ParameterError
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SHARE = 2
+"""By default the store may take one part in this many of what is free."""
+
+KEPT_SHARE = 0.9
+"""What is left of the limit once room was made: so it isn't made for every file."""
+
+TOUCHED_SECONDS = 60.0
+"""So long a file's time of use isn't brought up to date again."""
+
+UNFINISHED_SECONDS = 600.0
+"""What has been unfinished for so long, nobody finishes."""
+
+PAUSE_SECONDS = 30.0
+"""For so long nothing is written after it couldn't be."""
+
+_PROBE_BYTES = 8 << 20
+
+_OURS = re.compile(r"v\d+-[0-9a-f]{32}")
+_SPACE = re.compile(r"[0-9a-f]{32}")
+_PRIVATE = 0o700
+
+
+@dataclass(slots=True)
+class _Node:
+    """What there is of one node, as far as we know.
+
+    Attributes:
+        space: The name of the directory that it is in.
+        tokens: How many tokens it has.
+        sizes: What the files of its pieces take, by kind.
+        used: When they were used last; 0 where only the files' own times say.
+        parent: The link of the node before; None where that isn't known.
+    """
+
+    space: str
+    tokens: int
+    sizes: dict[int, int] = field(default_factory=dict)
+    used: float = 0.0
+    parent: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that a scan has found."""
+
+    path: Path
+    name: FileName
+    size: int
+    used: float
+    is_own: bool
+
+
+class DiskTier:
+    """Pieces of one fingerprint in a directory. Any thread may ask what there is.
+
+    Args:
+        directory: Where they are; it is made if need be.
+        fingerprint: See `Executor.fingerprint`.
+        limit: Most bytes that the directory may take, with what is of other fingerprints; None:
+            half of what is free.
+
+    Attributes:
+        directory: Where they are.
+        written: Pieces written so far.
+        written_bytes: What their files take.
+        evicted: Files deleted so far to make room.
+        failures: Files that couldn't be written, or were damaged, so far.
+        rate: Bytes a second at which pieces are read: measured at first, then as it turns out.
+
+    Raises:
+        ParameterError: There can be no such directory.
+    """
+
+    def __init__(self, directory: Path, fingerprint: bytes, limit: int | None) -> None:
+        self.directory = directory
+        self._home = directory / f"v{VERSION}-{fingerprint.hex()[:32]}"
+        try:
+            directory.mkdir(_PRIVATE, parents=True, exist_ok=True)
+            self._home.mkdir(_PRIVATE, exist_ok=True)
+        except OSError as error:
+            if not directory.is_dir():
+                raise ParameterError(
+                    "prefix_store", f"{directory} can't be a prefix store: {error.strerror}."
+                ) from error
+            logger.warning("The prefix store %s can only be read: %s.", directory, error.strerror)
+        self._guard = threading.Lock()
+        self._nodes: dict[bytes, _Node] = {}
+        self._tokens: Counter[str] = Counter()
+        self._bytes = 0
+        self._others_bytes = 0  # of other fingerprints, when last looked
+        self._scanned: dict[str, int] = {}
+        self._paused_until = -math.inf
+        self.written = 0
+        self.written_bytes = 0
+        self.evicted = 0
+        self.failures = 0
+        self._limit = self._default_limit() if limit is None else limit
+        self.rate = self._measure_rate()
+        self._make_room()
+        self.scan()
+
+    @property
+    def size(self) -> int:
+        """What all files of this fingerprint take."""
+        return self._bytes
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """How many tokens there are of each space, by `space_name`."""
+        with self._guard:
+            return dict(self._tokens)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, key: Key) -> bool:
+        node = self._nodes.get(key[0])
+        return node is not None and key[1] in node.sizes
+
+    def scan(self) -> None:
+        """Find out what others have written."""
+        for file in self._files(only_changed=True):
+            with self._guard:
+                if file.name.key not in self:
+                    self._add(file.name, file.path.parent.name, file.size)
+
+    def write(self, piece: Piece, data: Bytes) -> bool:
+        """Write a piece, if it isn't there; whatever goes wrong is said in the log.
+
+        Returns:
+            Whether it is there.
+        """
+        if piece.key in self:
+            self.touch(piece.link)
+            return True
+        if time.monotonic() < self._paused_until:
+            return False
+        space = space_name(piece.first)
+        directory = self._home / space
+        try:
+            try:
+                write_piece(directory, piece, data)
+            except FileNotFoundError:
+                directory.mkdir(_PRIVATE, parents=True, exist_ok=True)
+                write_piece(directory, piece, data)
+        except OSError as error:
+            self._pause(error)
+            return False
+        size = file_bytes(len(data))
+        with self._guard:
+            node = self._add(FileName(piece.key, piece.tokens), space, size)
+            node.used, node.parent = time.time(), piece.parent
+        self.written += 1
+        self.written_bytes += size
+        self.touch(piece.parent)
+        if self._bytes + self._others_bytes > self._limit:
+            self._make_room()
+        return True
+
+    def read(self, key: Key, size: int) -> Bytes | None:
+        """A piece's bytes; None where it is gone or damaged: then its file goes, too.
+
+        Args:
+            key: What it is found by.
+            size: How many bytes it must have.
+        """
+        node = self._nodes.get(key[0])
+        if node is None:
+            return None
+        path = self._path(key, node)
+        began = time.perf_counter()
+        try:
+            data = read_piece(path, key, size)
+            seconds = time.perf_counter() - began
+            self.rate = 1 / (0.95 / self.rate + 0.05 * max(seconds, 1e-9) / size)
+            return data
+        except FileNotFoundError:  # another process has made room
+            pass
+        except (DamagedFileError, OSError) as error:
+            self.failures += 1
+            logger.warning("%s is of no use and is deleted: %s.", path, error)
+            with contextlib.suppress(OSError):
+                path.unlink()
+        with self._guard:
+            self._drop(key)
+        return None
+
+    def touch(self, link: bytes, chain: Sequence[bytes] = ()) -> None:
+        """A node is in use, and so are those before it, without which it is nothing.
+
+        Args:
+            link: The node's link.
+            chain: All links up to it, where they are known.
+        """
+        now = time.time()
+        for parent, child in pairwise(chain):
+            node = self._nodes.get(child)
+            if node is not None:
+                node.parent = parent
+        node = self._nodes.get(link)
+        while node is not None and now - node.used >= TOUCHED_SECONDS:
+            node.used = now
+            for kind in list(node.sizes):
+                with contextlib.suppress(OSError):
+                    os.utime(self._path((link, kind), node))
+            if node.parent is None:
+                break
+            link = node.parent
+            node = self._nodes.get(link)
+
+    def wipe(self, spaces: Sequence[str] | None = None) -> None:
+        """Delete what there is of this fingerprint, or of some of its spaces, by `space_name`."""
+        with self._guard:
+            gone = [
+                (link, kind)
+                for link, node in self._nodes.items()
+                if spaces is None or node.space in spaces
+                for kind in node.sizes
+            ]
+            for key in gone:
+                self._drop(key)
+            self._scanned.clear()
+        for path in self._directories(self._home, _SPACE):
+            if spaces is None or path.name in spaces:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _path(self, key: Key, node: _Node) -> Path:
+        return self._home / node.space / name_of(key, node.tokens)
+
+    def _measure_rate(self) -> float:
+        """How fast what isn't in the system's memory comes from here; infinite if that can't be
+        found out.
+        """
+        probe = Piece(bytes(LINK_BYTES), 0, b"", 0, b"")
+        data = np.arange(_PROBE_BYTES, dtype=np.uint8)
+        path = self._home / name_of(probe.key, 0)
+        try:
+            write_piece(self._home, probe, data)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            began = time.perf_counter()
+            read_piece(path, probe.key, _PROBE_BYTES)
+            return _PROBE_BYTES / (time.perf_counter() - began)
+        except (OSError, DamagedFileError):
+            return math.inf
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _default_limit(self) -> int:
+        taken = sum(file.size for file in self._files())
+        try:
+            return taken + shutil.disk_usage(self.directory).free // DEFAULT_SHARE
+        except OSError:
+            return taken
+
+    def _pause(self, error: OSError) -> None:
+        """Nothing can be written: say so, and try again later."""
+        self.failures += 1
+        self._paused_until = time.monotonic() + PAUSE_SECONDS
+        logger.warning(
+            "Prefixes can't be written to %s for now: %s. All else goes on.",
+            self.directory,
+            error.strerror or error,
+        )
+
+    def _make_room(self) -> None:
+        """Delete what was used least recently, of any fingerprint, if there is too much."""
+        try:
+            with FileLock(self.directory / ".lock", timeout=0, mode=0o600):
+                self._delete_oldest()
+        except (Timeout, OSError, NotImplementedError):
+            return  # another process does, or nobody can
+
+    def _delete_oldest(self) -> None:
+        files = list(self._files())
+        total = sum(file.size for file in files)
+        if total > self._limit:
+            files.sort(key=self._used)
+            for file in files:
+                if total <= self._limit * KEPT_SHARE:
+                    break
+                with contextlib.suppress(OSError):
+                    file.path.unlink()
+                    total -= file.size
+                    self.evicted += 1
+                    with self._guard:
+                        if file.is_own:
+                            self._drop(file.name.key)
+        self._others_bytes = max(0, total - self._bytes)
+
+    def _used(self, file: _File) -> float:
+        node = self._nodes.get(file.name.key[0]) if file.is_own else None
+        return file.used if node is None else max(file.used, node.used)
+
+    def _files(self, *, only_changed: bool = False) -> Iterator[_File]:
+        """All files of pieces, of any fingerprint; what nobody will finish is deleted.
+
+        Args:
+            only_changed: Only those of this fingerprint, in directories that have changed since
+                they were last looked at so.
+        """
+        homes = [self._home] if only_changed else self._directories(self.directory, _OURS)
+        for home in homes:
+            for space in self._directories(home, _SPACE):
+                with contextlib.suppress(OSError):
+                    if only_changed:
+                        changed = space.stat().st_mtime_ns
+                        if self._scanned.get(space.name) == changed:
+                            continue
+                        self._scanned[space.name] = changed
+                    yield from _files_of(space, is_own=home == self._home)
+
+    @staticmethod
+    def _directories(path: Path, names: re.Pattern[str]) -> list[Path]:
+        try:
+            with os.scandir(path) as entries:
+                return [
+                    Path(entry.path)
+                    for entry in entries
+                    if names.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+                ]
+        except OSError:
+            return []
+
+    def _add(self, name: FileName, space: str, size: int) -> _Node:
+        link, kind = name.key
+        node = self._nodes.setdefault(link, _Node(space, name.tokens))
+        node.sizes[kind] = size
+        self._bytes += size
+        if kind == 0:
+            self._tokens[space] += name.tokens
+        return node
+
+    def _drop(self, key: Key) -> None:
+        link, kind = key
+        node = self._nodes.get(link)
+        if node is None or kind not in node.sizes:
+            return
+        self._bytes -= node.sizes.pop(kind)
+        if kind == 0:
+            self._tokens[node.space] -= node.tokens
+            if not self._tokens[node.space]:
+                del self._tokens[node.space]
+        if not node.sizes:
+            del self._nodes[link]
+
+
+def space_name(first: bytes) -> str:
+    """The name of the directory of a space, by its first link."""
+    return first.hex()[:32]
+
+
+def _files_of(space: Path, *, is_own: bool) -> Iterator[_File]:
+    with os.scandir(space) as entries:
+        for entry in entries:
+            name = parse_name(entry.name)
+            with contextlib.suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                if name is not None:
+                    size = -(-status.st_size // 4096) * 4096
+                    yield _File(Path(entry.path), name, size, status.st_mtime, is_own)
+                elif is_unfinished(entry.name) and _is_old(status.st_mtime):
+                    Path(entry.path).unlink()
+
+
+def _is_old(written: float) -> bool:
+    return time.time() - written > UNFINISHED_SECONDS
