@@ -12,7 +12,8 @@ import threading
 from caudal.errors import WorkerEndedError
 from caudal.service.model_service import ModelService
 from caudal.workers.answering import CallServer, ServiceHost
-from caudal.workers.remote_service import Connection, RemoteService
+from caudal.workers.connection import Connection
+from caudal.workers.remote_service import RemoteService
 
 
 class FarModel:

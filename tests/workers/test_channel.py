@@ -23,9 +23,11 @@ from caudal.service.service import RunningText, Service
 from caudal.service.work import CompletionWork
 from caudal.workers.answering import CallServer, ServiceHost
 from caudal.workers.channel import MAX_MESSAGE, Channel
+from caudal.workers.connection import Connection
 from caudal.workers.heartbeat import ALIVE, ENGINE_HANGS, EngineWatch, Listener, Patience
 from caudal.workers.messages import METHODS, Call, OfWorker, Returned, ToWorker
-from caudal.workers.remote_service import WINDOW, Connection, RemoteService
+from caudal.workers.remote_answer import WINDOW
+from caudal.workers.remote_service import RemoteService
 from support.fake_model import ScriptedExecutor, serve_fake
 from support.far_model import FarModel
 

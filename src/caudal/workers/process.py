@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from caudal.errors import WorkerEndedError
+from caudal.workers.connection import Connection
 from caudal.workers.heartbeat import PATIENCE, Listener, Patience
-from caudal.workers.remote_service import Connection
 from caudal.workers.turns import TurnFile
 from caudal.workers.worker_log import pass_on_log
 
