@@ -106,7 +106,7 @@ def test_a_cross_encoder_reads_pairs(tmp_path: Path) -> None:
         with loaded(path) as ours:
             scores = asyncio.run(ours.score(ScoreWork(pairs=pairs)))
             for (first, second), result in zip(pairs, scores, strict=True):
-                pair = ours.encode_pair(first, second)
+                pair = ours.reader.encode_pair(first, second)
                 assert pair.second_segment is not None
                 logit = model.score(pair.tokens, pair.second_segment)
                 assert result.score == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-5)
@@ -119,7 +119,7 @@ def test_a_cross_encoder_may_ask_for_its_score_as_it_is(tmp_path: Path) -> None:
     activation = {"activation_fn": "torch.nn.modules.linear.Identity"}
     model = TinyBert(labels=1, extra={"sentence_transformers": activation})
     with loaded(model.write_folder(tmp_path / "m")) as ours:
-        pair = ours.encode_pair("abc", "xyz")
+        pair = ours.reader.encode_pair("abc", "xyz")
         [result] = asyncio.run(ours.score(ScoreWork(pairs=[("abc", "xyz")])))
     assert pair.second_segment is not None
     assert result.score == pytest.approx(model.score(pair.tokens, pair.second_segment), abs=1e-5)
@@ -128,26 +128,26 @@ def test_a_cross_encoder_may_ask_for_its_score_as_it_is(tmp_path: Path) -> None:
 def test_the_longest_input_is_the_models_own(tmp_path: Path) -> None:
     folder = TinyBert(max_seq_length=20).write_folder(tmp_path / "m")
     with loaded(folder) as model:
-        assert model.max_tokens == 20
+        assert model.reader.limit(None) == 20
         text = "a " * 30
         with pytest.raises(InputTooLongError, match="has 32 tokens, but at most 20"):
-            model.encode(text)
-        assert model.encode(text, truncate=-1) == [CLS, *[5] * 18, SEP]
-        assert model.encode(text, truncate=5) == [CLS, 5, 5, 5, SEP]
-        assert model.encode("a", truncate=5) == [CLS, 5, SEP]
-        pair = model.encode_pair("b c", text, truncate=-1)
+            model.reader.encode(text)
+        assert model.reader.encode(text, truncate=-1) == [CLS, *[5] * 18, SEP]
+        assert model.reader.encode(text, truncate=5) == [CLS, 5, 5, 5, SEP]
+        assert model.reader.encode("a", truncate=5) == [CLS, 5, SEP]
+        pair = model.reader.encode_pair("b c", text, truncate=-1)
         assert list(pair.tokens) == [CLS, 6, 7, SEP, *[5] * 15, SEP]
         with pytest.raises(InputTooLongError) as caught:
-            model.encode_pair(text, "a", truncate=-1)
+            model.reader.encode_pair(text, "a", truncate=-1)
         assert caught.value.param == "text_1"
         with pytest.raises(InputTooLongError) as caught:
-            model.encode_pair("a", text)
+            model.reader.encode_pair("a", text)
         assert caught.value.param == "text_2"
         with pytest.raises(ParameterError, match="at least 3"):
-            model.encode(text, truncate=2)
+            model.reader.encode(text, truncate=2)
         with pytest.raises(InputTooLongError, match="2097152 characters"):
-            model.encode("a" * 2**21)
-        assert len(model.encode("a" * 2**21, truncate=-1)) == 3
+            model.reader.encode("a" * 2**21)
+        assert len(model.reader.encode("a" * 2**21, truncate=-1)) == 3
 
 
 def test_matryoshka_sizes_are_the_models_own(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_pairs_have_two_separators_and_no_segments(tmp_path: Path) -> None:
             await engine.shutdown()
 
     score = asyncio.run(run())
-    pair = embedder.encode_pair("Who serves?", "Caudal serves.")
+    pair = embedder.reader.encode_pair("Who serves?", "Caudal serves.")
     first, second = (
         model.tokenizer.encode(text, add_special=False)
         for text in ("Who serves?", "Caudal serves.")

@@ -12,7 +12,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -22,15 +22,15 @@ from caudal.engine.config import EngineConfig
 from caudal.engine.request import Pool, Request, SequenceUpdate
 from caudal.errors import (
     EngineDeadError,
-    InputTooLongError,
     ParameterError,
 )
-from caudal.formats.tokenizer import Tokenizer, surely_exceeds
+from caudal.formats.tokenizer import Tokenizer
 from caudal.models.pooling import Pooling, cosine_similarity
 from caudal.service.allowance import check_prompts
 from caudal.service.answers import AnswerTimes, Embedding, PairScore
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.generation import UpdateStream, check_end
+from caudal.service.pool_inputs import InputReader, PoolInput
 from caudal.service.timeouts import in_time
 from caudal.service.work import EmbedWork, ScoreWork
 
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from caudal.loading.load import LoadedModel
 
 T = TypeVar("T")
-
-
-_CHARS_PER_TOKEN = 128
-"""As many at most are read for each token, where a tokenizer has no limit of its own."""
 
 
 def _fields(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -63,19 +59,6 @@ class PoolingEngine(Protocol):
 
     async def submit(self, request: Request) -> UpdateStream:
         """Queue a request; raises `ParameterError` or `QueueFullError` before anything runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolInput:
-    """Tokens to pool.
-
-    Attributes:
-        tokens: Their ids, with whatever the model wants around them.
-        second_segment: Where the second text of a pair begins; None: it is one text.
-    """
-
-    tokens: Sequence[int]
-    second_segment: int | None = None
 
 
 class _Clock:
@@ -116,6 +99,7 @@ class Embedder:
     Attributes:
         pooling: How it makes embeddings.
         width: Components of an embedding.
+        reader: Makes tokens of texts.
     """
 
     def __init__(
@@ -129,7 +113,7 @@ class Embedder:
         self.pooling = pooling
         self.width = width
         self._engine = engine
-        self._tokenizer = tokenizer
+        self.reader = InputReader(tokenizer, engine.config.max_model_len)
         self._on_end = on_end
 
     @classmethod
@@ -142,86 +126,6 @@ class Embedder:
         """What makes embeddings with a loaded model, on its engine."""
         program = loaded.program
         return cls(engine, loaded.tokenizer, program.pooling, program.state.width, on_end)
-
-    @property
-    def max_tokens(self) -> int:
-        """Most tokens of one input."""
-        return self._engine.config.max_model_len
-
-    def encode(self, text: str, *, truncate: int | None = None, field: str = "input") -> list[int]:
-        """Token ids of a text, with [CLS] and [SEP] or what else the model wants around it.
-
-        Args:
-            text: The text.
-            truncate: Keep the first so many tokens; -1: as many as the model reads; None: a text
-                that is too long is an error.
-            field: What errors call the text.
-
-        Raises:
-            ParameterError: The text is too long, has no tokens, or `truncate` makes no sense.
-        """
-        limit = self.limit(truncate)
-        ids = self._tokenizer.encode(self._bounded(text, limit, truncate, field))
-        if not ids:
-            raise ParameterError(field, f"{field} is empty.")
-        return self._cut(ids, limit, truncate, field, closed=self._tokenizer.add_eos)
-
-    def check_tokens(
-        self, tokens: Sequence[int], *, truncate: int | None, field: str
-    ) -> Sequence[int]:
-        """Token ids that a client sent, cut where asked for; they are used as they are.
-
-        Raises:
-            ParameterError: There are none, too many, or ids that don't exist.
-        """
-        if not tokens:
-            raise ParameterError(field, f"{field} is empty.")
-        if set(map(type, tokens)) != {int}:
-            raise ParameterError(field, f"{field} token ids must be integers.")
-        size = self._tokenizer.vocab_size
-        for token in tokens:
-            if not 0 <= token < size:
-                raise ParameterError(
-                    field,
-                    f"{field} has token id {token}, but this model's ids are 0 to {size - 1}.",
-                )
-        return self._cut(tokens, self.limit(truncate), truncate, field, closed=False)
-
-    def encode_pair(
-        self,
-        first: str,
-        second: str,
-        *,
-        truncate: int | None = None,
-        fields: tuple[str, str] = ("text_1", "text_2"),
-    ) -> PoolInput:
-        """A pair for a cross-encoder: [CLS] first [SEP] second [SEP]; only `second` is ever cut.
-
-        RoBERTa's have [SEP] twice between them, and no segments.
-
-        Args:
-            first: The text that stands first.
-            second: The other.
-            truncate: See `encode`, of both together.
-            fields: What errors call them.
-
-        Raises:
-            ParameterError: The pair is too long, or `truncate` makes no sense; blames the first
-                text where it leaves no room for another, else the second.
-        """
-        limit = self.limit(truncate)
-        encode = self._tokenizer.encode
-        head = encode(self._bounded(first, limit, None, fields[0]))
-        again = self._tokenizer.separators - 1
-        head += head[-1:] * again
-        tail = encode(self._bounded(second, limit, truncate, fields[1]))[1:]  # without its [CLS]
-        room = limit - len(head)
-        if room < 2:
-            raise InputTooLongError(fields[0], limit, len(head) + len(tail))
-        if len(tail) > room and truncate is None:
-            raise InputTooLongError(fields[1], limit, len(head) + len(tail))
-        tail = tail if len(tail) <= room else [*tail[: room - 1], tail[-1]]
-        return PoolInput([*head, *tail], None if again else len(head))
 
     async def embed(
         self,
@@ -285,11 +189,11 @@ class Embedder:
         for index, each in enumerate(work.inputs):
             field = f"input[{index}]" if len(work.inputs) > 1 else "input"
             if isinstance(each, str):
-                tokens: Sequence[int] = self.encode(
+                tokens: Sequence[int] = self.reader.encode(
                     before + each if each else each, truncate=work.truncate, field=field
                 )
             else:
-                tokens = self.check_tokens(each, truncate=work.truncate, field=field)
+                tokens = self.reader.check_tokens(each, truncate=work.truncate, field=field)
             inputs.append(PoolInput(tokens))
         return inputs
 
@@ -321,7 +225,7 @@ class Embedder:
             for pair, fields in zip(pairs, _fields(pairs), strict=True):
                 for text, field in zip(pair, fields, strict=True):
                     if text not in inputs:
-                        tokens = self.encode(text, truncate=truncate, field=field)
+                        tokens = self.reader.encode(text, truncate=truncate, field=field)
                         inputs[text] = PoolInput(tokens)
             return inputs
 
@@ -351,7 +255,7 @@ class Embedder:
     ) -> list[PairScore]:
         def encode() -> list[PoolInput]:
             return [
-                self.encode_pair(a, b, truncate=work.truncate, fields=fields)
+                self.reader.encode_pair(a, b, truncate=work.truncate, fields=fields)
                 for (a, b), fields in zip(work.pairs, _fields(work.pairs), strict=True)
             ]
 
@@ -367,41 +271,6 @@ class Embedder:
             times = None if scores else clock.times
             scores.append(PairScore(score, len(each.tokens), times))
         return scores
-
-    def limit(self, truncate: int | None) -> int:
-        """Most tokens of an input.
-
-        Raises:
-            ParameterError: `truncate` is neither -1 nor a size that leaves room for text.
-        """
-        special = self._tokenizer.add_bos + self._tokenizer.add_eos
-        if truncate is None or truncate == -1:
-            return self.max_tokens
-        if truncate <= special:
-            raise ParameterError(
-                "truncate_prompt_tokens",
-                f"truncate_prompt_tokens must be -1 or at least {special + 1}, but is {truncate}.",
-            )
-        return min(truncate, self.max_tokens)
-
-    def _bounded(self, text: str, limit: int, truncate: int | None, field: str) -> str:
-        """What of a text to tokenise."""
-        least = surely_exceeds(self._tokenizer, len(text), limit, assumed=_CHARS_PER_TOKEN)
-        if least is None:
-            return text
-        if truncate is None:
-            raise InputTooLongError(field, limit, characters=len(text))
-        return text[: limit * (self._tokenizer.longest_token or _CHARS_PER_TOKEN)]
-
-    def _cut(
-        self, ids: Sequence[int], limit: int, truncate: int | None, field: str, *, closed: bool
-    ) -> list[int]:
-        """At most `limit` ids, if cutting is wished; `closed`: the last id stays the last."""
-        if len(ids) <= limit:
-            return list(ids)
-        if truncate is None:
-            raise InputTooLongError(field, limit, len(ids))
-        return [*ids[: limit - 1], ids[-1]] if closed else list(ids[:limit])
 
     async def _encoded(self, encode: Callable[[], T], context: RequestContext) -> T:
         """What a function makes of texts, in time; raises `RequestTimeoutError`."""
