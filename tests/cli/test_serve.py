@@ -108,7 +108,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 program=program, weights=SimpleNamespace(architecture="llama", tensors={})
             ),
             run=SimpleNamespace(
-                engine=SimpleNamespace(max_model_len=512),
+                engine=SimpleNamespace(max_model_len=512, prefix_bytes=0),
                 memory=SimpleNamespace(
                     kinds=FACTS.memory,
                     least=16,

@@ -116,6 +116,11 @@ def _about_one(served: Service) -> dict[str, str]:
                 f"{format_bytes(memory.states.bytes)}: of {memory.states.num_slots} sequences "
                 "and snapshots"
             )
+        limits = served.info.limits
+        places = [f"{format_bytes(limits.prefix_memory)} of memory"] * (limits.prefix_memory > 0)
+        places += [] if limits.prefix_store is None else [limits.prefix_store]
+        if places:
+            lines["more prefixes"] = f"{' and '.join(places)}, where that is faster than computing"
     else:
         lines["longest input"] = f"{loaded.max_model_len} tokens"
     draft = loaded.draft

@@ -137,6 +137,26 @@ class LoadingTable:
         "a quarter of the available memory, or of --memory",
         notation=SIZE,
     )
+    prefix_memory: int | None = setting(
+        None,
+        "Memory beyond that for computed prefixes that had to be given up, e.g. 4GiB: where they "
+        "are copied back faster than computed anew.",
+        "none",
+        notation=SIZE,
+    )
+    prefix_store: Path | None = setting(
+        None,
+        "A directory for computed prefixes, which are there again after a restart. It holds keys "
+        "and values of prompts: docs/prefix-cache.md.",
+        metavar="DIR",
+        is_path=True,
+    )
+    prefix_store_size: int | None = setting(
+        None,
+        "Most space that it takes, of all models together; what was used least recently goes.",
+        "half of what is free",
+        notation=SIZE,
+    )
     kv_type: native.KVType = setting("f16", "Number format of keys and values.")
     activations: native.Activations = setting(
         "auto",

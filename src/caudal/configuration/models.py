@@ -145,6 +145,7 @@ def _load_options(settings: EffectiveSettings, problems: Problems, *, of_one: bo
             packed_size=given.packed_size,
             threads=given.threads,
             prefix_cache=not given.no_prefix_cache,
+            prefix_store=None if given.prefix_store is None else str(given.prefix_store),
             schedule=given.schedule,
             batching=given.batching,
             chat_template=template,

@@ -15,6 +15,11 @@ MOST_TOKENS = 65536
 MOST_DELAY = 3600
 """Seconds that a batch may wait for more; the clock that waits for it has an end too."""
 
+STAGING_BYTES = 64 << 20
+"""Memory for prefixes on their way to the disk."""
+AHEAD_BYTES = 64 << 20
+"""Memory for prefixes that were read and aren't in the pools yet."""
+
 ScheduleOrder = Literal["prefix", "fcfs"]
 Batching = Literal["continuous", "dynamic", "static"]
 
@@ -87,6 +92,14 @@ class EngineConfig:
         """Whether there is anything behind the pools that they are kept in."""
         tiers = self.prefix_memory > 0 or self.prefix_store is not None
         return tiers and self.prefix_cache and not self.encoder
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Bytes of memory that those take at most, with those on their way to the disk."""
+        if not self.keeps_prefixes:
+            return 0
+        staging = 0 if self.prefix_store is None else STAGING_BYTES + AHEAD_BYTES
+        return max(self.prefix_memory, staging)
 
     def __post_init__(self) -> None:
         _at_least("max_model_len", self.max_model_len, 2)

@@ -25,6 +25,8 @@ ENGINE_OPTIONS = (
     "request_timeout",
     "embedding_batch_size",
     "embedding_queue_delay",
+    "prefix_memory",
+    "prefix_store_size",
 )
 """What the engine has a default for, and calls the same."""
 
@@ -44,6 +46,9 @@ class LoadOptions(BackendOptions):
         max_num_batched_tokens: See `EngineConfig`.
         kv_memory: Bytes for the KV pool; default: a part of the available memory.
         prefix_cache: See `EngineConfig`.
+        prefix_memory: See `EngineConfig`.
+        prefix_store: See `EngineConfig`.
+        prefix_store_size: See `EngineConfig`; goes with `prefix_store`.
         schedule: See `EngineConfig`.
         ageing: See `EngineConfig`.
         batching: See `EngineConfig`.
@@ -70,6 +75,9 @@ class LoadOptions(BackendOptions):
     max_num_batched_tokens: int | None = None
     kv_memory: int | None = None
     prefix_cache: bool = True
+    prefix_memory: int | None = None
+    prefix_store: str | None = None
+    prefix_store_size: int | None = None
     schedule: ScheduleOrder = "prefix"
     ageing: float | None = None
     batching: Batching = "continuous"
@@ -101,6 +109,8 @@ class LoadOptions(BackendOptions):
             "max_queue",
             "embedding_batch_size",
             "packed_size",
+            "prefix_memory",
+            "prefix_store_size",
             "memory",
         ):
             value = getattr(self, name)
@@ -121,6 +131,14 @@ class LoadOptions(BackendOptions):
         for name in ("preferred_batch_size", "max_queue_delay"):
             if self.batching != "dynamic" and getattr(self, name) is not None:
                 raise ParameterError(name, f"{name} goes with batching dynamic only.")
+        if not isinstance(self.prefix_store, str | None):
+            kind = type(self.prefix_store).__name__
+            raise ParameterError("prefix_store", f"prefix_store must be a path, not {kind}.")
+        if self.prefix_store_size is not None and self.prefix_store is None:
+            raise ParameterError("prefix_store_size", "prefix_store_size goes with prefix_store.")
+        for name in ("prefix_memory", "prefix_store"):
+            if getattr(self, name) and not self.prefix_cache:
+                raise ParameterError(name, f"{name} goes with a prefix cache only.")
         if not isinstance(self.chat_template, str | None):
             kind = type(self.chat_template).__name__
             raise ParameterError("chat_template", f"chat_template must be text, not {kind}.")

@@ -87,6 +87,7 @@ def _engine_config(program: Program, options: LoadOptions) -> EngineConfig:
     return EngineConfig(
         max_model_len=max_model_len,
         prefix_cache=options.prefix_cache,
+        prefix_store=options.prefix_store,
         schedule=options.schedule,
         batching=options.batching,
         encoder=program.is_encoder,
@@ -105,6 +106,9 @@ def _as_far_as_fits(program: Program, options: LoadOptions) -> LoadOptions:
     return replace(
         options,
         kv_memory=None,
+        prefix_memory=None,
+        prefix_store=None,
+        prefix_store_size=None,
         batching="continuous",
         preferred_batch_size=None,
         max_queue_delay=None,
@@ -117,6 +121,9 @@ def _refuse_what_encoders_lack(options: LoadOptions) -> None:
         raise ParameterError(
             "kv_memory", "This model keeps no keys and values; leave kv_memory out."
         )
+    for name in ("prefix_memory", "prefix_store"):
+        if getattr(options, name):
+            raise ParameterError(name, f"This model reuses no prefixes; leave {name} out.")
     if options.batching != "continuous":
         raise ParameterError(
             "batching", "Embeddings are always batched dynamically; leave batching out."

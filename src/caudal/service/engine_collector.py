@@ -18,6 +18,7 @@ from caudal.engine.async_engine import AsyncEngine
 from caudal.engine.histogram import Histogram as Histogram  # for who counts elsewhere
 from caudal.engine.histogram import HistogramCounts
 from caudal.engine.stats import EngineStats, PoolUse
+from caudal.engine.tiers.tier_stats import TierStats
 from caudal.loading.packaged import OWN_ADAPTER
 
 NOBODY = "anyone"
@@ -108,6 +109,7 @@ class EngineCollector(Collector):
         for position, tokens in stats.lost_tokens.items():
             lost.add_metric([str(position)], tokens)
         yield lost
+        yield from _tiers(stats.tiers)
         for name, text, counts in (
             ("iteration_duration_seconds", "What batches took to compute.", batches.seconds),
             ("iteration_sequences", "Sequences of batches.", batches.sequences),
@@ -158,6 +160,45 @@ class EngineCollector(Collector):
             "Slots for recurrent states by state: of running sequences, snapshots, or free.",
             {} if stats.slots is None else {"": stats.slots},
         )
+
+
+def _tiers(stats: TierStats | None) -> Iterator[Metric]:
+    """What lies behind the pools."""
+    size = GaugeMetricFamily(
+        "caudal_prefix_tier_bytes",
+        "What prefixes take in memory beyond the pools, and on the disk.",
+        labels=["tier"],
+    )
+    tokens = CounterMetricFamily(
+        "caudal_prefix_tier_hit_tokens",
+        "Tokens that were brought back to the pools, by where from.",
+        labels=["tier"],
+    )
+    requests = CounterMetricFamily(
+        "caudal_prefix_tier_requests",
+        "Requests that looked there for more than the pools had, by whether something was brought "
+        "back, there was nothing, or computing was faster.",
+        labels=["result"],
+    )
+    pieces = CounterMetricFamily(
+        "caudal_prefix_tier_pieces",
+        "Blocks and snapshots that were written to the disk, deleted there to make room, dropped "
+        "since it couldn't keep pace, or failed to be written or read.",
+        labels=["event"],
+    )
+    if stats is not None:
+        size.add_metric(["memory"], stats.memory_bytes)
+        size.add_metric(["disk"], stats.disk_bytes)
+        tokens.add_metric(["memory"], stats.memory_hit_tokens)
+        tokens.add_metric(["disk"], stats.disk_hit_tokens)
+        requests.add_metric(["hit"], stats.hits)
+        requests.add_metric(["miss"], stats.misses)
+        requests.add_metric(["declined"], stats.declined)
+        pieces.add_metric(["written"], stats.written)
+        pieces.add_metric(["evicted"], stats.evicted)
+        pieces.add_metric(["dropped"], stats.dropped)
+        pieces.add_metric(["failed"], stats.failures)
+    yield from (size, tokens, requests, pieces)
 
 
 def _uses(name: str, text: str, uses: Mapping[str, PoolUse], label: str | None = None) -> Metric:

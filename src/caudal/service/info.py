@@ -18,6 +18,8 @@ class ServiceLimits:
         max_num_batched_tokens: Most tokens computed in one iteration.
         schedule: The order in which requests that wait are admitted: `prefix` or `fifo`.
         prefix_cache: Whether computed prefixes are kept.
+        prefix_memory: Bytes of memory for those that the pools had to give up.
+        prefix_store: The directory for those; None: there is none.
         block_size: Tokens of a block of the pool.
         num_blocks: Blocks that the pool has.
     """
@@ -29,6 +31,8 @@ class ServiceLimits:
     prefix_cache: bool
     block_size: int
     num_blocks: int
+    prefix_memory: int = 0
+    prefix_store: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,8 @@ class ModelService(Service):
                 prefix_cache=config.prefix_cache,
                 block_size=executor.block_size,
                 num_blocks=executor.num_blocks,
+                prefix_memory=config.prefix_memory,
+                prefix_store=config.prefix_store,
             ),
             template=TemplateInfo(
                 sources=template.sources,

@@ -83,7 +83,7 @@ class OpenFiles:
             mapped=sum(plan.weights.bytes - plan.weights.held for plan in plans),
             kinds=None if program.is_encoder else run.memory.kinds,
             least=run.memory.least + (0 if planned.draft is None else planned.draft.need),
-            workspace=sum(plan.workspace for plan in plans),
+            workspace=sum(plan.workspace for plan in plans) + run.engine.prefix_bytes,
             process=taken,
             adapters=sum(adapter.nbytes for adapter in planned.adapters.values()),
             draft=None if planned.draft_memory is None else planned.draft_memory.kinds,

@@ -70,7 +70,8 @@ class ModelPlan:
             model that keeps nothing.
         least: Bytes of these kinds without which a sequence of the usual length (or of the length
             that options ask for) has no room.
-        workspace: Bytes of what an iteration computes with.
+        workspace: Bytes of what an iteration computes with, and of memory for prefixes beyond
+            `kinds`.
         process: Bytes that its process has taken before; 0 where it is in this one.
         adapters: Bytes of the adapters that it begins with, as they are read: about what they take.
         draft: What there will be of each kind for its draft model; None where it has none, whose
@@ -120,7 +121,7 @@ class ModelMemory:
         weights: Its weights, as they are packed, and the adapter that belongs to it.
         mapped: Those that are mapped from a file, which the system may take back; not in `bytes`.
         sequences: Keys, values and states, once all of it has been used.
-        workspace: What an iteration computes with.
+        workspace: What an iteration computes with, and prefixes beyond `sequences`.
         process: What its process had taken before it was loaded; 0 where it is in this one.
     """
 

@@ -84,7 +84,7 @@ class SecondTier:
     @property
     def num_requests(self) -> tuple[int, int]:
         """Requests that something was brought back for, and others."""
-        return self._num_hits, self._misses
+        return self._num_hits, self._misses + self._declined
 
     def stats(self) -> TierStats:
         """What there is and was."""
@@ -248,7 +248,6 @@ class SecondTier:
         if not self._is_worth_reading(keys, plan.length - match.total):
             seq.recalled = True
             self._declined += 1
-            self._misses += 1
             return False
         fetch = self.store.fetch(keys, plan.chain)  # before memory is taken, which may cost pieces
         if fetch is None:

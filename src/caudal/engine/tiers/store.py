@@ -16,17 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from caudal.backends.executor import Bytes
+from caudal.engine.config import AHEAD_BYTES, STAGING_BYTES
 from caudal.engine.tiers.disk import DiskTier, space_name
 from caudal.engine.tiers.host import HostTier
 from caudal.engine.tiers.pieces import Key, Piece
 
 logger = logging.getLogger(__name__)
-
-STAGING_BYTES = 64 << 20
-"""Most memory for what is on its way to the disk."""
-
-AHEAD_BYTES = 64 << 20
-"""Most memory for what was read and not taken yet."""
 
 SCAN_SECONDS = 30.0
 """So often what other processes have written is looked for."""
