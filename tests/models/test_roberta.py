@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.service.embedding import Embedder
 from caudal.service.work import EmbedWork, ScoreWork
+from references.checks import open_reference, write_as_gguf
 from references.encoders import RecordedEncoder, vectors, write_encoder
+from references.weights import tokenizer_metadata
 from support.unigram_vocabulary import BOS, EOS, tokenizer_json
 
 NAME = "xlm_roberta_pairs"
@@ -83,6 +86,17 @@ def test_what_a_model_was_trained_to_read_before_texts_is_put_there(tmp_path: Pa
         "Clustering",
         None,
     ]
+
+
+def test_a_gguf_file_has_one_segments_embedding_as_a_vector(tmp_path: Path) -> None:
+    """So llama.cpp's tools write it when they quantise: multilingual E5, BGE M3, Nomic Embed 2."""
+    folder = write_encoder(RecordedEncoder.read("xlm_roberta"), tmp_path / "it")
+    with open_reference(folder) as file:
+        info = file.tensors["token_types.weight"]
+        assert info.shape[0] == 1
+        file.tensors = {**file.tensors, info.name: replace(info, shape=info.shape[1:])}
+        gguf = write_as_gguf(file, tmp_path / "model.gguf", tokenizer_metadata())
+    assert vectors(gguf) == vectors(folder)
 
 
 def test_positions_that_padding_leaves_none_of_are_refused(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def _keys_of_encoders(model: FolderModel) -> dict[str, MetadataValue]:
     keys: dict[str, MetadataValue] = {}
     if model.architecture in ENCODERS:
         kinds = model.tensors.get("token_types.weight")
-        keys["tokenizer.ggml.token_type_count"] = 1 if kinds is None else kinds.shape[0]
+        keys["tokenizer.ggml.token_type_count"] = 1 if kinds is None else kinds.rows
     for number in (2, 3):
         dense = model.tensors.get(f"dense_{number}.weight")
         if dense is not None:

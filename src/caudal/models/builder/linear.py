@@ -36,9 +36,8 @@ class LinearOperations(Emitter):
         """
         weight, bias = f"{name}.weight", f"{name}.bias"
         rows = None if first_row is None else (first_row, first_row + out.width)
-        if out.width == 1 and len(self._tensors.shape_of(weight)) == 1:
-            # A matrix of one row may be written as a vector.
-            self._tensors.shape(weight, (x.width,))
+        if rows is None:
+            self._tensors.matrix(weight, out.width, x.width)
         else:
             self._tensors.rows(weight, rows, out.width, x.width)
         x = self._in_order(x, f"{name}.columns")

@@ -42,7 +42,7 @@ class RowOperations(Emitter):
         rows: int | None = None,
     ) -> None:
         """Look embeddings up, in a table of so many `rows`; None: of any number."""
-        self._tensors.shape(weight, (rows, out.width))
+        self._tensors.matrix(weight, rows, out.width)
         self._emit(Embed(out, MatrixName(weight), scale, by), (), out)
 
     def layer_norm(

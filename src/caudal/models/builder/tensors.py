@@ -64,6 +64,14 @@ class UsedTensors:
             raise ModelLoadError(str(self._file.path), f"tensor {name} is missing")
         return tensor.shape
 
+    def matrix(self, name: str, rows: int | None, columns: int) -> None:
+        """Check a matrix's shape; `rows` None: of any number.
+
+        One of one row may be written as a vector: llama.cpp's tools leave out dimensions of 1.
+        """
+        is_vector = rows in (None, 1) and len(self.shape_of(name)) == 1
+        self.shape(name, (columns,) if is_vector else (rows, columns))
+
     def rows(self, name: str, rows: tuple[int, int] | None, expected: int, *others: int) -> None:
         """Check a tensor's shape: all its rows are used, or those of a range that it has."""
         shape = self.shape(name, (expected if rows is None else None, *others))
