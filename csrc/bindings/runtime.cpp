@@ -160,6 +160,18 @@ class PyBatch {
                                   {carry.data(), carry.data() + carry.size()}});
     }
 
+    // Returns the states of the last `count` tokens of the sequence added last, one by one.
+    void add_states(int64_t count) {
+        if (batch_.sequences.empty()) throw std::invalid_argument("there is no sequence yet");
+        const SequenceSlice& sequence = batch_.sequences.back();
+        batch_.pooling.push_back({sequence.first_token + sequence.tokens - count, count, {}, true});
+    }
+
+    // What the program is given for the tokens of the sequence added last.
+    void add_given(const Matrix& rows) {
+        batch_.given.insert(batch_.given.end(), rows.data(), rows.data() + rows.size());
+    }
+
     void add_copy(int32_t source, int32_t destination) {
         batch_.copies.emplace_back(source, destination);
     }
@@ -430,6 +442,8 @@ void bind_runtime(nb::module_& module) {
         .def("add_sequence", &PyBatch::add_sequence, "tokens"_a, "context"_a, "block_table"_a,
              "second_segment"_a)
         .def("add_pooling", &PyBatch::add_pooling, "first"_a, "count"_a, "carry"_a)
+        .def("add_states", &PyBatch::add_states, "count"_a)
+        .def("add_given", &PyBatch::add_given, "rows"_a)
         .def("add_copy", &PyBatch::add_copy, "source"_a, "destination"_a)
         .def("set_states", &PyBatch::set_states, "source"_a, "destination"_a)
         .def("set_adapter", &PyBatch::set_adapter, "adapter"_a)

@@ -47,11 +47,13 @@ struct ScoreJob {
 };
 
 // The sum of the states of tokens [first, first + count), added to `carry` (empty: zeros) one after
-// the other, so that it doesn't depend on how a sequence is cut into batches.
+// the other, so that it doesn't depend on how a sequence is cut into batches. Or each of these
+// states by itself.
 struct PoolingJob {
     int64_t first;  // index into Batch::tokens
     int64_t count;
     std::vector<double> carry;
+    bool each = false;
 };
 
 struct Batch {
@@ -62,6 +64,7 @@ struct Batch {
     std::vector<SampleJob> samples;
     std::vector<ScoreJob> scores;
     std::vector<PoolingJob> pooling;
+    std::vector<float> given;  // [token][channel], for a program that takes it (GivenOp)
 };
 
 struct ScoreResult {
@@ -72,7 +75,7 @@ struct ScoreResult {
 struct BatchResult {
     std::vector<SampledToken> samples;        // one per SampleJob, in order
     std::vector<ScoreResult> scores;          // one per ScoreJob, in order
-    std::vector<std::vector<double>> pooled;  // one sum per PoolingJob, in order
+    std::vector<std::vector<double>> pooled;  // one sum, or all states, per PoolingJob, in order
 };
 
 }  // namespace caudal

@@ -146,6 +146,14 @@ int64_t Executor::embedding_rows(EmbedBy by) const {
     return rows;
 }
 
+int64_t Executor::given_width() const {
+    for (const Op& op : program_.body) {
+        const auto* given = std::get_if<GivenOp>(&op);
+        if (given != nullptr) return program_.buffer_widths[static_cast<size_t>(given->out)];
+    }
+    return 0;
+}
+
 namespace {
 
 void require(bool condition, const char* what) {
@@ -219,6 +227,8 @@ void Executor::validate(const Batch& batch) const {
     for (const int32_t token : batch.tokens) {
         require(token >= 0 && token < token_rows, "token id outside the vocabulary");
     }
+    require(static_cast<int64_t>(batch.given.size()) == num_tokens * given_width(),
+            "rows that are given");
     const int64_t positions = embedding_rows(EmbedBy::Position);
     const int64_t segments = embedding_rows(EmbedBy::Segment);
     int64_t next = 0;
@@ -245,7 +255,7 @@ void Executor::validate(const Batch& batch) const {
         require(job.first >= 0 && job.count > 0 && job.first + job.count <= num_tokens,
                 "pooled token index");
         const int64_t width = program_.buffer_widths[static_cast<size_t>(program_.state)];
-        require(job.carry.empty() || static_cast<int64_t>(job.carry.size()) == width,
+        require(job.carry.empty() || (!job.each && static_cast<int64_t>(job.carry.size()) == width),
                 "length of a sum to add to");
     }
     for (const SampleJob& job : batch.samples) {
@@ -308,7 +318,8 @@ BatchResult Executor::unfilled_result(const Batch& batch) const {
     const int64_t state_width = program_.buffer_widths[static_cast<size_t>(program_.state)];
     for (const PoolingJob& job : batch.pooling) {
         result.pooled.push_back(job.carry);
-        result.pooled.back().resize(static_cast<size_t>(state_width), 0.0);
+        const int64_t states = job.each ? job.count : 1;
+        result.pooled.back().resize(static_cast<size_t>(states * state_width), 0.0);
     }
     return result;
 }

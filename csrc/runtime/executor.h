@@ -127,6 +127,8 @@ class Executor {
     std::unique_ptr<WeightStream> make_weight_stream() const;
     // Rows of the embeddings that are looked up in by this; the largest number where none is.
     int64_t embedding_rows(EmbedBy by) const;
+    // Channels of the rows that batches give; 0 where the program takes none.
+    int64_t given_width() const;
     void validate(const Batch& batch) const;
     // That tables of a sequence cover it, and name blocks that there are.
     void validate_tables(const SequenceSlice& sequence) const;

@@ -91,7 +91,7 @@ void Executor::run_pooling(Run& run, int thread) {
         run_plan(states_, run, rows, run.adapted(rows, token_of), thread);
         share(run, thread, {"pooling"}, width, kColumnPiece, [&](int64_t begin, int64_t end) {
             for (int64_t row = 0; row < rows; ++row) {
-                double* sum = run.result.pooled[pooled[row].job].data();
+                double* sum = run.result.pooled[pooled[row].job].data() + pooled[row].place * width;
                 for (int64_t i = begin; i < end; ++i)
                     sum[i] += double{states[row * stride(program_.state) + i]};
             }

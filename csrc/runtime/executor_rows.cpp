@@ -167,6 +167,10 @@ class Executor::RowOps {
         if (op.scale != 1.0f) token_.scale(at(op.out, row), op.scale, width(op.out));
     }
 
+    void operator()(const GivenOp& op, int64_t row) const {
+        std::copy_n(run_.batch.given.data() + row * width(op.out), width(op.out), at(op.out, row));
+    }
+
     void operator()(const SoftcapOp& op, int64_t row) const {
         token_.softcap(at(op.x, row), op.cap, width(op.x));
     }

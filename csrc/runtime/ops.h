@@ -19,9 +19,10 @@ namespace caudal {
 
 // Any operation that is done row by row, or one of `Others`.
 template <class... Others>
-using RowOpOr = std::variant<EmbedOp, RmsNormOp, LayerNormOp, RopeOp, GatedOp, ActivateOp, AddOp,
-                             SoftcapOp, L2NormOp, ColumnsOp, ScaleOp, ScaleByOp, ShiftByOp, ClampOp,
-                             PositionScaleOp, JoinOp, GatherOp, CutOp, MatchMagnitudeOp, Others...>;
+using RowOpOr =
+    std::variant<EmbedOp, RmsNormOp, LayerNormOp, RopeOp, GatedOp, ActivateOp, AddOp, SoftcapOp,
+                 L2NormOp, ColumnsOp, ScaleOp, ScaleByOp, ShiftByOp, ClampOp, PositionScaleOp,
+                 JoinOp, GatherOp, CutOp, MatchMagnitudeOp, GivenOp, Others...>;
 
 using Op =
     RowOpOr<LinearOp, HeadLinearOp, AttentionOp, CausalConvOp, GatedDeltaOp, Mamba2Op, ExpertsOp>;

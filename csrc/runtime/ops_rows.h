@@ -32,6 +32,18 @@ struct EmbedOp {
     }
 };
 
+struct GivenOp {
+    static constexpr const char* kName = "Given";
+    static constexpr const char* kStage = "given";
+    static constexpr bool kOnlyItsRow = false;
+
+    int out;
+
+    static constexpr auto fields() {
+        return std::tuple(field<FieldKind::Output>("out", &GivenOp::out));
+    }
+};
+
 struct RmsNormOp {
     static constexpr const char* kName = "RMSNorm";
     static constexpr const char* kStage = "norm";

@@ -10,6 +10,8 @@ void Planner::check_shapes(const EmbedOp& op) const {
     require(width(op.out) == weights_.matrix(op.weight).cols, "embedding width");
 }
 
+void Planner::check_shapes(const GivenOp& /*op*/) const {}  // batches are checked against it
+
 void Planner::check_shapes(const RmsNormOp& op) const {
     require_groups(op.x, op.group);
     if (op.weight >= 0) {

@@ -32,6 +32,7 @@ class Planner {
 
     // That buffers, matrices and vectors of an operation fit together.
     void check_shapes(const EmbedOp& op) const;
+    void check_shapes(const GivenOp& op) const;
     void check_shapes(const RmsNormOp& op) const;
     void check_shapes(const L2NormOp& op) const;
     void check_shapes(const LayerNormOp& op) const;

@@ -53,7 +53,7 @@ void Executor::Run::find_pooled_rows() {
     for (size_t i = 0; i < batch.pooling.size(); ++i) {
         const PoolingJob& job = batch.pooling[i];
         for (int64_t token = job.first; token < job.first + job.count; ++token) {
-            pooled_rows.push_back({token, i});
+            pooled_rows.push_back({token, i, job.each ? token - job.first : 0});
         }
     }
 }

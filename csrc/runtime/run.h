@@ -28,6 +28,7 @@ struct Executor::Run {
     struct PooledRow {
         int64_t token;
         size_t job;
+        int64_t place;  // of its state among the job's results
     };
     struct Attention {
         AttentionShape shape;

@@ -16,6 +16,7 @@ from caudal.backends.backend import (
     RunLimits,
     WeightMemory,
 )
+from caudal.backends.executor import Executor
 from caudal.backends.registry import BACKENDS
 from caudal.errors import ParameterError
 from caudal.formats.tensor_file import TensorFile
@@ -57,6 +58,8 @@ class SmallBackend:
         plan: MemoryPlan,
         progress: Callable[[float], None] | None = None,
         kept: PackedModel | None = None,
+        beside: Executor | None = None,
+        more: Program | None = None,
     ) -> FakeExecutor:
         kv = plan.kinds.kv
         return FakeExecutor(kv.num_blocks, kv.block_size, program.vocab_size)

@@ -14,7 +14,7 @@ from caudal.errors import ModelNotFoundError, ParameterError
 from caudal.loading.load import load_model, plan_model
 from caudal.loading.options import LoadOptions
 from caudal.structured_outputs import StructuredOutputsParams
-from support.reference_hybrids import TinyQwen35
+from support.reference_hybrids import TinyQwen35, TinyQwen35Ahead
 from support.reference_model import TinyModel
 from support.vocabularies import bpe_metadata
 
@@ -66,6 +66,16 @@ def test_answers_are_the_same_to_the_bit(draft: str, tmp_path: Path) -> None:
     guessed, right = answers(target, **options, speculative_config=config)
     assert guessed == plain
     assert right > 40 if draft == "itself" else right >= 0
+
+
+def test_answers_are_the_same_with_a_layer_that_predicts_ahead(tmp_path: Path) -> None:
+    target = of_tokens(TinyQwen35Ahead()).write(tmp_path / "target.gguf")
+    options = {"kv_memory": 1 << 20, "max_model_len": 128}
+    plain, _ = answers(target, **options)
+    guessed, _ = answers(target, **options, speculative_config={"method": "mtp"})
+    assert guessed == plain
+    with pytest.raises(ParameterError, match="can't guess by mtp"):
+        answers(TARGET.write(tmp_path / "without.gguf"), speculative="mtp")
 
 
 def speculates(path: Path, **options: Any) -> LoadOptions:

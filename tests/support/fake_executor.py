@@ -85,6 +85,11 @@ def state(history: Sequence[int]) -> float:
     return score(history, -1)
 
 
+def state_row(history: Sequence[int]) -> list[float]:
+    """The same in as many numbers as tell histories apart."""
+    return [score(history, -number) for number in (1, 2, 3)]
+
+
 def pooled_states(prompt: Sequence[int], kind: PoolingKind, mark: Sequence[int] = ()) -> float:
     """The sum of the fake states of a prompt that a pooling request asks for, with its mark."""
     states = [state([*mark, *prompt[: i + 1]]) for i in range(len(prompt))]
@@ -371,7 +376,11 @@ class FakeExecutor(Executor):
         chosen = self._choose(step, context)
         if chosen is None:
             return StepResult(error="no token is allowed")
-        return StepResult(chosen, scores, self._pool(step, mark, context))
+        result = StepResult(chosen, scores, self._pool(step, mark, context))
+        if step.states:
+            ends = range(len(context) - step.states + 1, len(context) + 1)
+            result.states = np.array([state_row(mark + context[:end]) for end in ends], np.float32)
+        return result
 
     def _check_owners(self, step: SequenceStep, end: int) -> None:
         """All that a step sees was computed with its adapter."""

@@ -148,6 +148,62 @@ class TinyQwen35(TinyModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TinyQwen35Ahead(TinyQwen35):
+    """The last of its layers predicts a token further ahead, of a state and the token behind it."""
+
+    layers: int = 5
+
+    def attends(self, layer: int) -> bool:
+        return layer == self.layers - 1 or super().attends(layer)
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        rng = np.random.default_rng(self.seed + 2)
+        block = f"blk.{self.layers - 1}.nextn"
+
+        def random(*shape: int, centre: float, scale: float) -> NDArray[np.float32]:
+            return (centre + scale * rng.standard_normal(shape)).astype(np.float32)
+
+        return super().weights() | {
+            f"{block}.eh_proj.weight": random(self.hidden, 2 * self.hidden, centre=0.0, scale=0.1),
+            **{
+                f"{block}.{name}.weight": random(self.hidden, centre=1.0, scale=0.2)
+                for name in ("enorm", "hnorm", "shared_head_norm")
+            },
+        }
+
+    def write(self, path: Path, quantised: TensorType | None = None) -> Path:
+        counted = {**self.metadata, "qwen35.nextn_predict_layers": 1}
+        if counted == self.metadata:
+            return super().write(path, quantised)
+        return replace(self, metadata=counted).write(path, quantised)
+
+    def states(self, tokens: list[int], frequencies: Floats | None = None) -> Floats:
+        w = {name: values.astype(np.float64) for name, values in self.weights().items()}
+        x = w["token_embd.weight"][tokens]
+        for layer in range(self.layers - 1):
+            x = x + self._attention(x, w, layer, frequencies)
+            x = x + self._mlp(x, w, layer)
+        return self._norm(x, w[self.final_norm])
+
+    def states_ahead(self, states: Floats, tokens: list[int]) -> Floats:
+        """What is predicted ahead of, of states and the tokens behind each, both (tokens, …)."""
+        w = {name: values.astype(np.float64) for name, values in self.weights().items()}
+        layer = self.layers - 1
+        block = f"blk.{layer}.nextn"
+        embedded = self._norm(w["token_embd.weight"][tokens], w[f"{block}.enorm.weight"])
+        given = self._norm(states, w[f"{block}.hnorm.weight"])
+        x = np.concatenate([embedded, given], axis=1) @ w[f"{block}.eh_proj.weight"].T
+        x = x + self._attention(x, w, layer, None)
+        x = x + self._mlp(x, w, layer)
+        return self._norm(x, w[f"{block}.shared_head_norm.weight"])
+
+    def logits_ahead(self, states: Floats) -> Floats:
+        """Logits of what `states_ahead` returns."""
+        head = "token_embd.weight" if self.tied else "output.weight"
+        return states @ self.weights()[head].astype(np.float64).T
+
+
+@dataclass(frozen=True, kw_only=True)
 class TinyLFM2(TinyModel):
     """The middle layer attends; the others are short convolutions."""
 

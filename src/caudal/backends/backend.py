@@ -249,6 +249,7 @@ class Backend(Protocol):
         progress: Callable[[float], None] | None = None,
         kept: PackedModel | None = None,
         beside: Executor | None = None,
+        more: Program | None = None,
     ) -> Executor:
         """Load the weights and set the memory aside.
 
@@ -259,7 +260,10 @@ class Backend(Protocol):
             progress: Called with the share of weights loaded so far, 0 to 1.
             kept: Where packed weights may be kept for the next time; None: nowhere.
             beside: An executor of this backend with which it shares what computes: one of them
-                runs at a time, and the other costs it nothing meanwhile.
+                runs at a time, and the other costs it nothing meanwhile. Where that has the same
+                file's weights, it shares these too.
+            more: A second program of the file that is going to be opened beside it: its weights
+                are loaded too.
 
         Raises:
             ModelLoadError: A tensor can't be used, or memory doesn't suffice.

@@ -115,6 +115,9 @@ class SequenceStep:
         adapter: The number of the adapter (`LoadedAdapter.index`) that the tokens are computed
             with, as all of `context` was: keys, values and states of one adapter are no other's,
             nor the bare model's. None: without any.
+        states: The final hidden states (what the head's logits are computed of) of so many of the
+            tokens, the last ones, are to be returned.
+        given: A row of numbers for each token, where the program takes that, shape (tokens, width).
     """
 
     tokens: Sequence[int]
@@ -129,6 +132,8 @@ class SequenceStep:
     window_tables: Sequence[Sequence[int]] = ()
     state: StateSlots | None = None
     adapter: int | None = None
+    states: int = 0
+    given: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +191,7 @@ class StepResult:
             to the first that isn't the one proposed in its place: those that count.
         scores: Log-probabilities of the score targets, of all of them.
         pooled: The sum of the pooled states, shape (width,); None where none was asked for.
+        states: The states asked for, proposed tokens' too, shape (states, width); likewise.
         error: Set, with all else empty, where this sequence alone failed (its logits are NaN, or a
             grammar allows no token); the rest of the batch is unharmed. What fails behind a
             proposed token doesn't count: it will be drawn again, with nothing before it.
@@ -195,6 +201,7 @@ class StepResult:
     scores: Sequence[TokenLogprob] = ()
     pooled: NDArray[np.float64] | None = None
     error: str | None = None
+    states: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,10 +126,13 @@ def _about_one(served: Service) -> dict[str, str]:
     draft = loaded.draft
     if draft is not None:
         kept = draft.memory.bytes
-        lines["draft model"] = (
-            f"{draft.model}: {draft.tensors_text}; {format_bytes(draft.weight_bytes)} of weights"
-            f"{', mapped' if draft.weights_mapped else ''}, {format_bytes(kept)} for sequences"
-        )
+        weights = ""
+        if draft.weight_bytes:
+            mapped = ", mapped" if draft.weights_mapped else ""
+            weights = (
+                f"{draft.tensors_text}; {format_bytes(draft.weight_bytes)} of weights{mapped}, "
+            )
+        lines["guesses by"] = f"{draft.model}: {weights}{format_bytes(kept)} for sequences"
     return lines
 
 

@@ -95,6 +95,7 @@ class IterationRunner:
     def _prepare(self, planned: SequenceOf[Sequence]) -> tuple[list[Sequence], list[SequenceStep]]:
         """Steps for those that can go on; ends those whose grammar has come to its end."""
         sequences, steps = [], []
+        sees_states = self._drafting.sees_states
         for seq in planned:
             try:
                 step = step_of(seq)
@@ -104,6 +105,8 @@ class IterationRunner:
             if step is None:
                 self._live.end(seq, FinishReason.STOP, self._clock())
                 continue
+            if sees_states and seq.group.speculates:
+                step.states = len(step.tokens)
             sequences.append(seq)
             steps.append(step)
         return sequences, steps
@@ -129,6 +132,10 @@ class IterationRunner:
         if scored is not None and result.scores:
             # After a preemption some positions are computed, and scored, a second time.
             scored.extend(result.scores[len(scored) - held.length :])
+        if result.states is not None:
+            # What was computed of proposed tokens that don't count is no state of the sequence.
+            void = len(step.samples) - len(result.samples) if step.proposed else 0
+            self._drafting.saw(seq, held.length, result.states[: len(step.tokens) - void])
         held.length += seq.planned
         if result.pooled is not None:
             group.take_pooled(result.pooled, held.length)

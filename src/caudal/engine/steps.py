@@ -8,6 +8,7 @@ without.
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
+from dataclasses import replace
 
 from caudal.backends.executor import PooledRows, SamplingRow, SequenceStep, StateSlots
 from caudal.engine.grammar import MatcherError
@@ -138,6 +139,16 @@ class RowsAhead:
             if _only_end_is_left(allowed, seq, len(seq.output) + len(taken)):
                 return None
         return _row(seq, seq.index, allowed, taken.copy())
+
+    def guess_row(self) -> SamplingRow | None:
+        """The same for a guess: without its log-probability, for which nobody asks."""
+        try:
+            row = self.row()
+        except MatcherError:  # which ends the sequence, but isn't said here
+            return None
+        if row is not None and row.params.logprobs is not None:
+            row.params = replace(row.params, logprobs=None)
+        return row
 
     def take(self, token: int) -> bool:
         """Take a token for granted; returns whether the grammar allows it."""

@@ -1,4 +1,4 @@
-"""A draft model: a second, smaller one, in the same process, that guesses for the first."""
+"""What guesses for a model, in the same process: a second, smaller one, or a layer of its own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from caudal.backends.backend import Backend, MemoryPlan, RunLimits
+from caudal.backends.backend import Backend, MemoryPlan, RunLimits, WeightMemory
 from caudal.backends.executor import Executor
 from caudal.backends.native.planning import CONVERSATION
+from caudal.engine.drafting.ahead import AheadModel
 from caudal.engine.drafting.draft_model import DraftModel
+from caudal.engine.drafting.proposer import Proposer
 from caudal.engine.turns import Turns
 from caudal.errors import ParameterError
 from caudal.formats.tokenizer import Tokenizer
@@ -18,16 +20,19 @@ from caudal.loading.files import ModelFiles, open_model
 from caudal.loading.options import LoadOptions
 from caudal.loading.planning import RunPlan, plan_run
 from caudal.machine import total_memory
+from caudal.models import build_ahead, has_ahead
+from caudal.models.program import Program
 from caudal.store import Store
 from caudal.store.packed import PackedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedDraft:
-    """A draft model ready to run.
+    """A draft model, or layer, ready to run.
 
     Attributes:
         executor: Runs it.
+        is_layer: Whether it is a layer of the model itself.
         max_model_len: Most tokens of a sequence that it can compute.
         max_tokens: Most tokens that it computes at once.
         prefix_cache: Keep what it has computed.
@@ -35,18 +40,26 @@ class LoadedDraft:
     """
 
     executor: Executor
+    is_layer: bool
     max_model_len: int
     max_tokens: int
     prefix_cache: bool
     facts: DraftFacts
 
-    def proposer(self, eos_token_ids: frozenset[int], turns: Turns | None) -> DraftModel:
+    def proposer(self, eos_token_ids: frozenset[int], turns: Turns | None) -> Proposer:
         """What guesses; closing it closes the executor.
 
         Args:
             eos_token_ids: Tokens that end an answer.
             turns: Whose turn it is to compute.
         """
+        if self.is_layer:
+            return AheadModel(
+                self.executor,
+                max_tokens=self.max_tokens,
+                eos_token_ids=eos_token_ids,
+                turns=turns,
+            )
         return DraftModel(
             self.executor,
             max_model_len=self.max_model_len,
@@ -59,11 +72,12 @@ class LoadedDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDraft:
-    """A draft model whose files are open; nothing is set aside for it yet.
+    """A draft model, or layer, whose files are open; nothing is set aside for it yet.
 
     Attributes:
         name: As the user gave it.
-        files: What the files say.
+        files: What the files say; of a layer, with its program.
+        is_layer: Whether it is a layer of the model itself.
         memory: What it takes where nobody says otherwise.
         need: Bytes for keys, values and states of the same sequences that the first model's `least`
             suffices for.
@@ -72,9 +86,15 @@ class PlannedDraft:
 
     name: str
     files: ModelFiles
+    is_layer: bool
     memory: MemoryPlan
     need: int
     kept: PackedModel | None
+
+    @property
+    def layer(self) -> Program | None:
+        """The program of a layer, whose weights are loaded with the model's."""
+        return self.files.program if self.is_layer else None
 
     def load(
         self, plan: MemoryPlan, run: RunPlan, backend: Backend, beside: Executor
@@ -94,13 +114,14 @@ class PlannedDraft:
         executor = backend.open(files.weights, files.program, plan, kept=self.kept, beside=beside)
         return LoadedDraft(
             executor=executor,
+            is_layer=self.is_layer,
             max_model_len=plan.max_model_len,
             max_tokens=plan.limits.max_num_batched_tokens,
             prefix_cache=run.engine.prefix_cache,
             facts=DraftFacts(
                 model=self.name,
                 architecture=files.weights.architecture,
-                matrices=files.matrices,
+                matrices={} if self.is_layer else files.matrices,
                 max_model_len=plan.max_model_len,
                 weight_bytes=executor.info.facts.weight_bytes,
                 weights_mapped=executor.info.facts.weights_mapped,
@@ -146,10 +167,41 @@ def plan_draft(
         yield PlannedDraft(
             name=name,
             files=files,
+            is_layer=False,
             memory=plan,
             need=plan.kinds.sequence_bytes(min(length, longest)),
             kept=store.packed(options.packed_size).of_model(stored.name, stored.files_now()),
         )
+
+
+def plan_layer(
+    target: ModelFiles, run: RunPlan, options: LoadOptions, backend: Backend
+) -> PlannedDraft:
+    """What a model's own layer takes that predicts further ahead.
+
+    Args:
+        target: The model.
+        run: How that would run by itself.
+        options: The user's choices.
+        backend: What runs both.
+
+    Raises:
+        ModelLoadError: Its tensors don't fit.
+        ParameterError: The model has none.
+    """
+    if not has_ahead(target.weights):
+        raise ParameterError(
+            "speculative",
+            "This model can't guess by mtp: it has no layers that predict tokens further ahead. "
+            "Choose ngram, or draft:MODEL with a smaller model of the same vocabulary.",
+        )
+    longest = run.engine.max_model_len
+    program = replace(build_ahead(target.weights), context_length=longest)
+    files = replace(target, program=program)
+    plan = _plan(files, run, options, backend, None, is_layer=True)
+    length = min(longest, options.max_model_len or CONVERSATION)
+    need = plan.kinds.sequence_bytes(length)
+    return PlannedDraft(name="mtp", files=files, is_layer=True, memory=plan, need=need, kept=None)
 
 
 def share_memory(
@@ -186,7 +238,7 @@ def share_memory(
     if total - run.memory.least >= draft.need:  # one sequence of each has room in any case
         share = min(share, total - run.memory.least)
     try:
-        plan = _plan(draft.files, run, options, backend, share)
+        plan = _plan(draft.files, run, options, backend, share, is_layer=draft.is_layer)
     except ParameterError as error:
         raise ParameterError(
             "kv_memory",
@@ -197,7 +249,10 @@ def share_memory(
     memory = options.memory or total_memory()
     taken = plan.weights.held + plan.kinds.bytes + plan.workspace
     rest = replace(options, kv_memory=total - share, memory=max(0, memory - taken))
-    return plan_run(target.weights, target.program, rest, backend, context), plan
+    program = target.program
+    if draft.layer is not None:
+        program = program.with_weights_of(draft.layer)
+    return plan_run(target.weights, program, rest, backend, context), plan
 
 
 def check_vocabulary(name: str, draft: Tokenizer, target: Tokenizer) -> None:
@@ -217,7 +272,13 @@ def check_vocabulary(name: str, draft: Tokenizer, target: Tokenizer) -> None:
 
 
 def _plan(
-    files: ModelFiles, run: RunPlan, options: LoadOptions, backend: Backend, kv_memory: int | None
+    files: ModelFiles,
+    run: RunPlan,
+    options: LoadOptions,
+    backend: Backend,
+    kv_memory: int | None,
+    *,
+    is_layer: bool = False,
 ) -> MemoryPlan:
     """What a draft model takes, which follows as many sequences as may run."""
     engine = run.engine
@@ -229,7 +290,10 @@ def _plan(
         max_num_batched_tokens=engine.max_num_batched_tokens,
         kv_memory=kv_memory,
     )
-    return backend.plan(files.weights, files.program, options, limits)
+    plan = backend.plan(files.weights, files.program, options, limits)
+    if is_layer:  # its weights are among the model's
+        return replace(plan, weights=WeightMemory(bytes=0, mapped=False))
+    return plan
 
 
 def _unfit(name: str, why: str) -> ParameterError:

@@ -18,7 +18,8 @@ class DraftFacts:
     """A draft model, which guesses what another is going to say.
 
     Attributes:
-        model: Its name or path, as the user gave it.
+        model: Its name or path, as the user gave it; `mtp` for a layer of the model itself, whose
+            weights are counted there.
         architecture: The model family.
         matrices: How many matrices have each tensor type, most frequent first.
         max_model_len: Most tokens of a sequence that it guesses for.

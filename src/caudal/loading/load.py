@@ -24,7 +24,7 @@ from caudal.formats.tokenizer import Tokenizer
 from caudal.grammars.compiler import GrammarCompiler
 from caudal.grammars.requests import RequestGrammars
 from caudal.loading.adapters import NO_ADAPTERS, AdapterPaths, load_adapter, own_adapter
-from caudal.loading.draft import LoadedDraft, PlannedDraft, plan_draft, share_memory
+from caudal.loading.draft import LoadedDraft, PlannedDraft, plan_draft, plan_layer, share_memory
 from caudal.loading.facts import ModelFacts
 from caudal.loading.files import ModelFiles, open_model
 from caudal.loading.options import LoadOptions
@@ -171,7 +171,14 @@ class PlannedModel:
                 run = plan_run(files.weights, files.program, options, backend, context)
             else:
                 run, draft_memory = share_memory(files, run, self.draft, options, backend, context)
-        executor = backend.open(files.weights, files.program, run.memory, progress, self.kept)
+        executor = backend.open(
+            files.weights,
+            files.program,
+            run.memory,
+            progress,
+            self.kept,
+            more=None if self.draft is None else self.draft.layer,
+        )
         draft = None
         if self.draft is not None and draft_memory is not None:
             try:
@@ -268,10 +275,14 @@ def plan_model(
         run = plan_run(files.weights, files.program, options, backend, choices.context)
         draft, draft_memory = None, None
         guesses = options.speculative
-        if guesses is not None and guesses.model is not None and not files.program.is_encoder:
+        if guesses is not None and guesses.method != "ngram" and not files.program.is_encoder:
             try:
-                draft = stack.enter_context(
-                    plan_draft(guesses.model, files, run, options, backend, store)
+                draft = (
+                    plan_layer(files, run, options, backend)
+                    if guesses.model is None
+                    else stack.enter_context(
+                        plan_draft(guesses.model, files, run, options, backend, store)
+                    )
                 )
                 run, draft_memory = share_memory(
                     files, run, draft, options, backend, choices.context
@@ -279,7 +290,7 @@ def plan_model(
             except ParameterError as error:
                 if not options.for_all:
                     raise
-                logger.warning("%s runs without a draft model: %s", name, error)
+                logger.warning("%s runs without %s: %s", name, guesses, error)
                 options, draft = replace(options, speculative=None), None
                 run = plan_run(files.weights, files.program, options, backend, choices.context)
         yield PlannedModel(

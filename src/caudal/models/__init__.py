@@ -39,6 +39,7 @@ from caudal.models import (
     stablelm,
     starcoder2,
 )
+from caudal.models.decoder import NOTHING_AHEAD
 from caudal.models.program import Program
 
 _BUILDERS: dict[str, Callable[[ModelFile], Program]] = {
@@ -91,6 +92,15 @@ _BUILDERS_BY_LENGTH: dict[str, Callable[[ModelFile, int | None], Program]] = {
 }
 """Families whose programs depend on how long the sequences are that will be served."""
 
+_AHEAD: dict[str, Callable[..., Program]] = {
+    "deepseek2": deepseek2.build,
+    "glm4moe": glm4moe.build,
+    qwen35.NEXT: qwen35.build,
+    "qwen35": qwen35.build,
+    "qwen35moe": qwen35.build,
+}
+"""Families whose files may have layers that predict tokens further ahead."""
+
 SUPPORTED_ARCHITECTURES = tuple(sorted((*_BUILDERS, *_BUILDERS_BY_LENGTH)))
 ENCODERS = frozenset(
     ("bert", gemma3.EMBEDDING, "modern-bert", "nomic-bert", nomic_bert.WITH_EXPERTS)
@@ -121,3 +131,24 @@ def build_program(file: ModelFile, *, served_length: int | None = None) -> Progr
             + f"; {HOW_TO_ASK}",
         )
     return builder(file)
+
+
+def has_ahead(file: ModelFile) -> bool:
+    """Whether a model has layers that predict tokens further ahead than it does."""
+    layers = file.get_int(f"{file.architecture}.nextn_predict_layers", 0)
+    return file.architecture in _AHEAD and layers > 0
+
+
+def build_ahead(file: ModelFile) -> Program:
+    """The program of a model's layer that predicts a token further ahead than the model does.
+
+    It takes a state of the model (what its head is computed of, or what this program left as such)
+    with the token behind it, and predicts the token behind that.
+
+    Raises:
+        ModelLoadError: The file has no such layer, or its tensors don't fit.
+    """
+    builder = _AHEAD.get(file.architecture)
+    if builder is None:
+        raise ModelLoadError(str(file.path), NOTHING_AHEAD)
+    return builder(file, ahead=True)

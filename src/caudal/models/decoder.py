@@ -14,6 +14,8 @@ from caudal.models.layer import Layer, NormName
 from caudal.models.program import Program
 from caudal.models.rope import RopeTable, long_rope_factors, rope_table
 
+NOTHING_AHEAD = "it has no layers that predict tokens further ahead (nextn, MTP)"
+
 
 class Decoder:
     """A decoder in the making: call `embed_tokens`, then blocks of all `layers`, then `finish`.
@@ -23,6 +25,8 @@ class Decoder:
         served_length: Most tokens of a sequence that will be served; None: the model's own length.
         norms: Of which kind the norms of the residual stream are.
         always: Tensors that all files of the family have; see `UsedTensors`.
+        ahead: Make what predicts a token further ahead instead, of the one layer that files have
+            for it behind the others: from a state of the model, and the token behind it.
 
     Attributes:
         config: Its sizes.
@@ -40,14 +44,24 @@ class Decoder:
         *,
         norms: NormName = "rms",
         always: Collection[str] = (),
+        ahead: bool = False,
     ) -> None:
         self._file = file
         self._norms = norms
         self.config = DecoderConfig.from_gguf(file, norms)
         self._served_length = served_length or self.config.context_length
         self.b = ProgramBuilder(file, always)
-        for index in range(self.config.layers_ahead):
-            self.b.leave_out(f"blk.{self.config.layers + index}.")
+        layers, all_layers = self.config.layers, self.config.layers + self.config.layers_ahead
+        self._ahead = layers if ahead else None
+        if ahead:
+            if layers == all_layers:
+                raise ModelLoadError(str(file.path), NOTHING_AHEAD)
+            for name in ("token_embd.", "output"):
+                self.b.leave_out(name)
+        for index in (
+            (*range(layers), *range(layers + 1, all_layers)) if ahead else range(layers, all_layers)
+        ):
+            self.b.leave_out(f"blk.{index}.")
         self.hidden = self.b.buffer("hidden", self.config.hidden)
 
     def rope(self, *, interleaved: bool) -> RopeTable:
@@ -84,12 +98,24 @@ class Decoder:
 
     def embed_tokens(self, *, scale: float = 1.0) -> None:
         """Begin the residual stream."""
-        self.b.embed(self.hidden, "token_embd.weight", scale=scale)
+        if self._ahead is None:
+            self.b.embed(self.hidden, "token_embd.weight", scale=scale)
+            return
+        width, eps = self.config.hidden, self.config.norm_eps
+        embedded, given = self.b.buffer("embedded", width), self.b.buffer("given", width)
+        both = self.b.buffer("embedded_and_given", 2 * width)
+        own = self._tensor_ahead("embed_tokens.weight")
+        self.b.embed(embedded, own if self.b.has(own) else "token_embd.weight", scale=scale)
+        self.b.given(given)
+        for x, name in ((embedded, "enorm"), (given, "hnorm")):
+            self.b.rms_norm(x, self._tensor_ahead(name), x, eps=eps)
+        self.b.join(embedded, given, both, heads=1)
+        self.b.linear(both, self._tensor_ahead("eh_proj"), self.hidden)
 
     def layers(self) -> Iterator[Layer]:
         """The layers in order, all of the same sizes; what a family calls on each is emitted."""
         config = self.config
-        for index in range(config.layers):
+        for index in range(config.layers) if self._ahead is None else (self._ahead,):
             yield Layer(
                 b=self.b,
                 index=index,
@@ -102,8 +128,17 @@ class Decoder:
                 norms=self._norms,
             )
 
+    def _tensor_ahead(self, name: str) -> str:
+        """The full name of a tensor of what predicts a token further ahead."""
+        return f"blk.{self._ahead}.nextn.{name}"
+
     def finish(
-        self, *, logit_cap: float = 0.0, logit_scale: float = 1.0, norm: str = "output_norm"
+        self,
+        *,
+        logit_cap: float = 0.0,
+        logit_scale: float = 1.0,
+        norm: str = "output_norm",
+        state_before_norm: bool = False,
     ) -> Program:
         """The program: after the layers a norm, and the output matrix.
 
@@ -111,6 +146,7 @@ class Decoder:
             logit_cap: Bound of the logits; 0 for none.
             logit_scale: Multiplies them before.
             norm: The name of the norm's weight.
+            state_before_norm: States are what the norm reads, not what it makes of it.
 
         Raises:
             ModelLoadError: A tensor is missing or not used, or the file asks for pooling that a
@@ -125,9 +161,17 @@ class Decoder:
         config, b = self.config, self.b
         # Where the file has no output matrix, it is the embedding.
         head = "output" if "output.weight" in self._file.tensors else "token_embd"
+        if self._ahead is not None:
+            if b.has(f"{self._tensor_ahead('shared_head_head')}.weight"):
+                head = self._tensor_ahead("shared_head_head")
+            if b.has(f"{self._tensor_ahead('shared_head_norm')}.weight"):
+                norm = self._tensor_ahead("shared_head_norm")
         state = b.buffer("normed", config.hidden)
         logits = b.buffer("logits", config.vocab_size)
-        b.begin_states()
+        if not state_before_norm:
+            b.begin_states()
+        else:
+            b.begin_head()
         add_norm = b.rms_norm if self._norms == "rms" else b.layer_norm
         add_norm(self.hidden, norm, state, eps=config.norm_eps)
         b.begin_head()
@@ -136,7 +180,7 @@ class Decoder:
         if logit_cap > 0:
             b.softcap(logits, logit_cap)
         return b.finish(
-            state=state,
+            state=self.hidden if state_before_norm else state,
             logits=logits,
             vocab_size=config.vocab_size,
             context_length=config.context_length,

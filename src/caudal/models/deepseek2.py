@@ -3,7 +3,7 @@
 Attention is latent. The first layers are dense, the others have experts, which are chosen from the
 best groups, and one that computes for all tokens. DeepSeek V2 scores experts by a softmax and
 groups by their best one; the others score by sigmoids, with a bias, and groups by their best two.
-What predicts several tokens at once (the layers after the others) is left out.
+What predicts a token further ahead (a layer after the others) is a program of its own.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from caudal.models.latent_attention import LatentAttention
 from caudal.models.program import Program
 
 
-def build(file: ModelFile) -> Program:
-    """The program."""
+def build(file: ModelFile, *, ahead: bool = False) -> Program:
+    """The program, or that of what predicts a token further ahead."""
     attention = LatentAttention.from_gguf(file)
     experts = _experts(file) if file.get_int("deepseek2.expert_count", 0) else None
     is_biased = experts is not None and experts.routing.scoring == "sigmoid"
-    decoder = Decoder(file, always=(SELECTION_BIAS,) if is_biased else ())
+    decoder = Decoder(file, always=(SELECTION_BIAS,) if is_biased else (), ahead=ahead)
     decoder.embed_tokens()
     for layer in decoder.layers():
         layer.add(attention.emit(layer, layer.norm("attn_norm")), "attn_output")
@@ -29,7 +29,7 @@ def build(file: ModelFile) -> Program:
             add_routed(layer, normed, experts)
         else:
             layer.add(layer.gated_mlp(normed, "silu"), "ffn_down")
-    return decoder.finish()
+    return decoder.finish(state_before_norm=ahead)  # what a layer ahead goes on from itself
 
 
 def _experts(file: ModelFile) -> ExpertsConfig:

@@ -1,7 +1,7 @@
 """GLM-4.5 to 4.7 with experts (arXiv 2508.06471): the first layers are dense, half of heads rotate.
 
 Experts are chosen by sigmoids with a bias, and one computes for all tokens. Some normalise queries
-and keys. What predicts several tokens at once (the layers after the others) is left out.
+and keys. What predicts a token further ahead (a layer after the others) is a program of its own.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from caudal.models.experts import SELECTION_BIAS, ExpertsConfig, add_routed
 from caudal.models.program import Program
 
 
-def build(file: ModelFile) -> Program:
-    """The program."""
+def build(file: ModelFile, *, ahead: bool = False) -> Program:
+    """The program, or that of what predicts a token further ahead."""
     experts = ExpertsConfig.from_gguf(file, scoring="sigmoid")
-    decoder = Decoder(file, always=(SELECTION_BIAS,))
+    decoder = Decoder(file, always=(SELECTION_BIAS,), ahead=ahead)
     rope = decoder.rope(interleaved=False)
     decoder.embed_tokens()
     for layer in decoder.layers():
@@ -29,4 +29,4 @@ def build(file: ModelFile) -> Program:
             add_routed(layer, normed, experts)
         else:
             layer.add(layer.gated_mlp(normed, "silu"), "ffn_down")
-    return decoder.finish()
+    return decoder.finish(state_before_norm=ahead)  # what a layer ahead goes on from itself

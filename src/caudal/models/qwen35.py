@@ -3,7 +3,7 @@
 Attention's output is gated by a sigmoid, channel by channel; its queries and gates come from one
 matrix, head by head. The "1 +" of norm weights is already in the file, where converters have also
 put value heads that share a key head `key_heads` apart (not those of Qwen3-Next). What predicts
-several tokens at once (the layers after the others) is left out.
+a token further ahead (a layer after the others, which attends) is a program of its own.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from caudal.models.rope import RopeTable
 NEXT = "qwen3next"
 
 
-def build(file: ModelFile) -> Program:
-    """The program."""
+def build(file: ModelFile, *, ahead: bool = False) -> Program:
+    """The program, or that of what predicts a token further ahead."""
     experts = None if file.architecture == "qwen35" else ExpertsConfig.from_gguf(file)
-    decoder = Decoder(file)
+    decoder = Decoder(file, ahead=ahead)
     rope = decoder.rope(interleaved=False)
     net = DeltaNet.from_gguf(file, tiled=file.architecture != NEXT)
     decoder.embed_tokens()
     attends = attention_layers(file, decoder.config.layers)
     for layer in decoder.layers():
-        mix(layer, rope if attends[layer.index] else net)
+        mix(layer, rope if ahead or attends[layer.index] else net)
         x = layer.norm("post_attention_norm")
         if experts is None:
             layer.add(layer.gated_mlp(x, "silu"), "ffn_down")

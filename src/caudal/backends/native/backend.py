@@ -102,6 +102,7 @@ class NativeBackend:
         progress: Callable[[float], None] | None = None,
         kept: PackedModel | None = None,
         beside: Executor | None = None,
+        more: Program | None = None,
     ) -> NativeExecutor:
         """Pack the weights, or find them packed; see `Backend.open`."""
         available = available_memory()
@@ -120,7 +121,7 @@ class NativeBackend:
         )
         if not isinstance(beside, NativeExecutor | None):
             raise TypeError("an executor of another backend has other threads")
-        return NativeExecutor(weights, program, options, progress, kept, beside)
+        return NativeExecutor(weights, program, options, progress, kept, beside, more)
 
 
 def _affordable(sizes: KindSizes, limits: RunLimits, context_length: int) -> Division:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +102,9 @@ class NativeExecutor(Executor):
         options: Sizes and switches.
         progress: Called with the share of weights packed so far, 0 to 1.
         kept: Where packed weights may be kept.
-        beside: An executor whose threads it has, too; the two never run at once.
+        beside: An executor whose threads it has, too; the two never run at once. Its weights as
+            well, where they are those of the same file.
+        more: A second program of the file, whose weights are loaded too.
 
     Attributes:
         native_seconds: How long iterations have run in the native library, all together.
@@ -120,19 +122,26 @@ class NativeExecutor(Executor):
         progress: Callable[[float], None] | None = None,
         kept: PackedModel | None = None,
         beside: NativeExecutor | None = None,
+        more: Program | None = None,
     ) -> None:
         self.native_seconds = 0.0
         self._launched: tuple[_native.Batch, Sequence[SequenceStep]] | None = None
         try:
-            weights = _native.Weights(options.threads, None if beside is None else beside._weights)
-            loaded = load_weights(
-                program,
-                file,
-                weights,
-                mapped=options.map_weights,
-                kept=kept,
-                progress=progress,
-            )
+            shared = None if beside is None else beside._weights_of(file, program)
+            if shared is not None:
+                weights, loaded = shared
+            else:
+                weights = _native.Weights(
+                    options.threads, None if beside is None else beside._weights
+                )
+                loaded = load_weights(
+                    program if more is None else program.with_weights_of(more),
+                    file,
+                    weights,
+                    mapped=options.map_weights,
+                    kept=kept,
+                    progress=progress,
+                )
             self._executor: _native.Executor | None = _native.Executor(
                 weights,
                 compile_program(program, loaded.numbers),
@@ -154,7 +163,9 @@ class NativeExecutor(Executor):
         self._program = program
         self._weights_digest = loaded.digest
         self._fingerprint: bytes | None = None
+        self._file = file.path
         self._weights: _native.Weights | None = weights
+        self._loaded = loaded
         self._adapter_places = AdapterPlaces(program, loaded.numbers)
         disk_bytes, disk_rate = _disk_reads(program, loaded, options.weight_memory)
         self.keeping = loaded.keeping
@@ -173,7 +184,7 @@ class NativeExecutor(Executor):
                 threads=options.threads,
                 activations=options.activations,
                 kv_type=options.kv_type,
-                weight_bytes=weights.bytes,
+                weight_bytes=weights.bytes if shared is None else 0,
                 weights_mapped=loaded.mapped is not None,
                 disk_bytes_per_token=disk_bytes,
                 disk_rate=disk_rate,
@@ -204,7 +215,8 @@ class NativeExecutor(Executor):
         next_sample, next_score, next_pooled = iter(samples), iter(scores), iter(pooled)
         results = []
         for step in steps:
-            if len(step.samples) == 1 and not step.score_targets and step.pooled_rows is None:
+            is_usual = step.pooled_rows is None and not step.score_targets and not step.states
+            if is_usual and len(step.samples) == 1:
                 results.append(_drawn(*next(next_sample)))  # as nearly always
                 continue
             result = _step_result(
@@ -213,6 +225,8 @@ class NativeExecutor(Executor):
                 [next(next_score) for _ in step.score_targets],
                 None if step.pooled_rows is None else next(next_pooled),
             )
+            if step.states:
+                result.states = next(next_pooled).reshape(step.states, -1).astype(np.float32)
             results.append(result)
         return results
 
@@ -271,6 +285,16 @@ class NativeExecutor(Executor):
             self.keeping.stop()
         self.keeping = self._executor = self._weights = None
 
+    def _weights_of(
+        self, file: TensorFile, program: Program
+    ) -> tuple[_native.Weights, LoadedWeights] | None:
+        """Its weights, where they are those of a file's program; nobody else has to keep them."""
+        names = (*program.matrices, *program.vectors, *program.experts)
+        has_all = all(name in self._loaded.numbers for name in names)
+        if self._weights is None or file.path != self._file or not has_all:
+            return None
+        return self._weights, replace(self._loaded, keeping=None)
+
     def _opened(self) -> _native.Executor:
         if self._executor is None:
             raise RuntimeError("the executor has been closed")
@@ -303,6 +327,10 @@ def _pack(batch: Batch, info: ExecutorInfo) -> _native.Batch:
         if step.pooled_rows is not None:
             carry = _NOTHING if step.pooled_rows.carry is None else step.pooled_rows.carry
             native.add_pooling(step.pooled_rows.first, step.pooled_rows.count, carry)
+        if step.states:
+            native.add_states(step.states)
+        if step.given is not None:
+            native.add_given(step.given)
         last = len(step.tokens) - 1
         index = last - step.proposed
         for row in step.samples:

@@ -14,11 +14,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from caudal.backends.executor import Batch, Executor, SamplingRow, SequenceStep, StateSlots
+from caudal.backends.executor import Batch, Executor, SequenceStep, StateSlots
 from caudal.engine.drafting.proposer import Asked, Proposer, recent
-from caudal.engine.grammar import MatcherError
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
 from caudal.engine.radix import common_prefix
@@ -174,7 +173,7 @@ class DraftModel(Proposer):
             turn = None
             if end == length:
                 rows = each.ahead()
-                row = _row_of(rows)
+                row = rows.guess_row()
                 if row is not None:
                     step.samples = (row,)
                     turn = _Turn(each, followed, rows)
@@ -207,7 +206,7 @@ class DraftModel(Proposer):
         for turn in turns:
             followed = turn.followed
             held = followed.memory
-            row = _row_of(turn.rows)
+            row = turn.rows.guess_row()
             if row is None:
                 continue
             if first:
@@ -347,14 +346,3 @@ class DraftModel(Proposer):
                 return False
             self._drop(idle, keep=True)
         return True
-
-
-def _row_of(rows: RowsAhead) -> SamplingRow | None:
-    """How to draw the next guess: without its log-probability, for which nobody asks."""
-    try:
-        row = rows.row()
-    except MatcherError:  # which ends the sequence, but isn't said here
-        return None
-    if row is not None and row.params.logprobs is not None:
-        row.params = replace(row.params, logprobs=None)
-    return row

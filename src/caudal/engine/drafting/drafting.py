@@ -7,6 +7,9 @@ from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import count
 
+import numpy as np
+from numpy.typing import NDArray
+
 from caudal.engine.drafting.lookup import Lookup
 from caudal.engine.drafting.proposer import Asked, Proposer
 from caudal.engine.drafting.speculation import Speculation
@@ -84,6 +87,20 @@ class Drafting:
             seq.draft = list(guess[: min(asked.most, room)])
             room -= len(seq.draft)
             self._guessed.add(seq)
+
+    @property
+    def sees_states(self) -> bool:
+        """Whether what guesses is to be shown what the model computes of sequences."""
+        return self._proposer is not None and self._proposer.sees_states
+
+    def saw(self, seq: Sequence, context: int, states: NDArray[np.float32]) -> None:
+        """These are the final states of a sequence's tokens behind `context` others."""
+        if self._proposer is None or not seq.group.speculates:
+            return
+        asked = self._asked.get(seq)
+        if asked is None:
+            asked = self._asked[seq] = self._show(seq)
+        self._proposer.saw(asked, context, states)
 
     def learn(self, seq: Sequence, proposed: int, accepted: int) -> None:
         """So many of a sequence's guesses were computed, and so many of them right."""

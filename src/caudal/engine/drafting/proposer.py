@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from caudal.engine.space import Space
 from caudal.engine.steps import RowsAhead
 from caudal.sampling_params import SamplingParams
@@ -50,9 +53,11 @@ class Proposer(Protocol):
     Attributes:
         pass_seconds: What another guess for all sequences of an iteration has taken of late; 0
             where guesses cost next to nothing.
+        sees_states: Whether it is to be shown what the model computes of sequences.
     """
 
     pass_seconds: float = 0.0
+    sees_states: bool = False
 
     def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int]]:
         """Guess at what follows the tokens of sequences, all that may be guessed for at once.
@@ -69,6 +74,16 @@ class Proposer(Protocol):
         Raises:
             Exception: It is out of order; it isn't asked again.
         """
+
+    def saw(self, asked: Asked, context: int, states: NDArray[np.float32]) -> None:
+        """Take in what the model has computed of a sequence, where it `sees_states`.
+
+        Args:
+            asked: The sequence.
+            context: Its tokens before.
+            states: The final states of those that follow, shape (tokens, width).
+        """
+        return
 
     def ended(self, number: int) -> None:
         """A sequence that it may have been asked for has ended: what it has for it can go."""

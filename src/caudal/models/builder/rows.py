@@ -15,6 +15,7 @@ from caudal.models.program import (
     EmbedBy,
     Gated,
     GateName,
+    Given,
     Join,
     L2Norm,
     LayerNorm,
@@ -44,6 +45,10 @@ class RowOperations(Emitter):
         """Look embeddings up, in a table of so many `rows`; None: of any number."""
         self._tensors.matrix(weight, rows, out.width)
         self._emit(Embed(out, MatrixName(weight), scale, by), (), out)
+
+    def given(self, out: Buffer) -> None:
+        """Take what batches give for each token."""
+        self._emit(Given(out), (), out)
 
     def layer_norm(
         self, x: Buffer, name: str, out: Buffer, *, eps: float, group: int | None = None

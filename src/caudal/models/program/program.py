@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from caudal.models.pooling import Pooling
@@ -86,6 +86,19 @@ class Program:
     def experts(self) -> tuple[ExpertsName, ...]:
         """Names of the stacks of experts' matrices, in order of first use."""
         return self._names(ExpertsName)
+
+    def with_weights_of(self, other: Program) -> Program:
+        """One that names the weights of both, in sections that nothing is to be run of.
+
+        For whoever loads the weights of two programs of one file together.
+        """
+        return replace(
+            self,
+            body=self.body + other.body,
+            tail=self.tail + other.tail,
+            head=self.head + other.head,
+            states=self.states + other.states,
+        )
 
     def _names(self, kind: type[_Name]) -> tuple[_Name, ...]:
         ops = self.body + self.tail + self.head + self.states

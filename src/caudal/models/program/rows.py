@@ -30,6 +30,13 @@ class Embed(Op):
 
 
 @dataclass(frozen=True, slots=True)
+class Given(Op):
+    """out = what the batch gives for each token (`SequenceStep.given`)."""
+
+    out: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class RMSNorm(Op):
     """out = x / sqrt(mean(x²) + eps) · weight, each `group` of channels by itself.
 

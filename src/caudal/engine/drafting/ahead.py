@@ -1,0 +1,298 @@
+"""A model's own layer that predicts a token further ahead (multi-token prediction).
+
+DeepSeek-V3, arXiv 2412.19437. It takes a state of the model with the token behind it, and predicts
+the token behind that; for more tokens it goes on from the state that it has left itself, as vLLM
+and llama.cpp do. It attends to what it has taken before, whose keys and values it has a memory for,
+computed of the model's own states: those of guesses are computed anew once they are tokens.
+
+It follows a sequence from the first state that it is shown: where a prompt's beginning was cached,
+or is too long ago, from behind that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caudal.backends.executor import Batch, Executor, SequenceStep, StepResult
+from caudal.engine.drafting.proposer import Asked, Proposer, recent
+from caudal.engine.memory import Memory
+from caudal.engine.nodes import Match
+from caudal.engine.steps import RowsAhead
+from caudal.engine.tables import SequenceMemory
+from caudal.engine.turns import NoTurns, Turns
+
+MOST_SHOWN = 512
+"""States of a sequence that are kept until they are computed with: the latest of a prompt."""
+
+
+class _Followed:
+    """What there is of a sequence.
+
+    Attributes:
+        asked: The sequence.
+        memory: Keys and values of the states from `first` on that are computed with.
+        first: The position of the first of them.
+        shown: States behind those, in pieces; shape (tokens, width) each.
+        end: The position behind the last of them.
+    """
+
+    __slots__ = ("asked", "end", "first", "memory", "shown")
+
+    def __init__(self, asked: Asked, memory: SequenceMemory, first: int) -> None:
+        self.asked = asked
+        self.memory = memory
+        self.first = first
+        self.shown: list[NDArray[np.float32]] = []
+        self.end = first
+
+    @property
+    def computed(self) -> int:
+        """The position behind the last state that is computed with."""
+        return self.first + self.memory.length
+
+    def take(self, count: int) -> NDArray[np.float32]:
+        """The first of the states shown, which are taken out."""
+        taken: list[NDArray[np.float32]] = []
+        while count:
+            piece = self.shown[0]
+            taken.append(piece[:count])
+            if len(piece) <= count:
+                del self.shown[0]
+            else:
+                self.shown[0] = piece[count:]
+            count -= len(taken[-1])
+        return taken[0] if len(taken) == 1 else np.concatenate(taken)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A sequence in a round of guesses.
+
+    Attributes:
+        followed: What there is of it.
+        rows: How guesses are drawn.
+        guesses: Those that there are.
+        state: What the latest was computed of; shape (1, width).
+    """
+
+    followed: _Followed
+    rows: RowsAhead
+    guesses: list[int]
+    state: NDArray[np.float32]
+
+
+class AheadModel(Proposer):
+    """Guesses (see `Proposer`) by a model's own layer that predicts further ahead.
+
+    Args:
+        executor: Runs it, on states that it is given. This owns it and closes it.
+        max_tokens: Most tokens that it computes at once.
+        eos_token_ids: Tokens that end an answer unless a request ignores them.
+        turns: Whose turn it is to compute; None: nobody else computes.
+        clock: Seconds that never go back.
+
+    Attributes:
+        memory: Where keys and values are.
+    """
+
+    sees_states = True
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        max_tokens: int,
+        eos_token_ids: frozenset[int] = frozenset(),
+        turns: Turns | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        info = executor.info
+        self._executor = executor
+        self._max_tokens = max_tokens
+        self._eos_token_ids = eos_token_ids
+        self._turns = NoTurns() if turns is None else turns
+        self._clock = clock
+        self.memory = Memory(info.num_blocks, info.block_size, prefix_cache=False)
+        self._followed: dict[int, _Followed] = {}  # who was asked for last comes last
+
+    def saw(self, asked: Asked, context: int, states: NDArray[np.float32]) -> None:
+        """Take in what the model has computed of a sequence; see `Proposer.saw`."""
+        followed = self._followed.get(asked.number)
+        if followed is None or context > followed.end:
+            self._drop(asked.number)
+            followed = _Followed(asked, self.memory.open(Match()), context)
+            self._followed[asked.number] = followed
+        new = states[followed.end - context :]  # the others were computed twice
+        if len(new):
+            followed.shown.append(new)
+            followed.end += len(new)
+        waiting = followed.end - followed.computed
+        if waiting > MOST_SHOWN + self._max_tokens:
+            late = _Followed(asked, self.memory.open(Match()), followed.end - MOST_SHOWN)
+            followed.take(waiting - MOST_SHOWN)
+            late.shown, late.end = followed.shown, followed.end
+            self._drop(asked.number)
+            self._followed[asked.number] = late
+
+    def propose(self, asked: SequenceOf[Asked]) -> list[list[int]]:
+        """Guess what follows sequences; see `Proposer.propose`.
+
+        There are no guesses for a sequence of which not all states are computed with yet, or that
+        there is no room for.
+        """
+        guesses: list[list[int]] = [[] for _ in asked]
+        self._turns.take()
+        try:
+            turns = self._catch_up(asked, guesses)
+            following = [turn.followed for turn in turns]
+            lengths = [followed.memory.length for followed in following]
+            while turns:
+                began = self._clock()
+                turns = self._go_on(turns)
+                self.pass_seconds = recent(self.pass_seconds, self._clock() - began)
+            for followed, length in zip(following, lengths, strict=True):
+                # What is behind was computed of guesses' states, not the model's.
+                self.memory.trim(followed.memory, length, length)
+        except Exception:
+            for each in asked:
+                self._drop(each.number)
+            raise
+        finally:
+            if self._turns.give_back():
+                self._executor.rest()
+        return guesses
+
+    def ended(self, number: int) -> None:
+        """A sequence has ended, or waits again: nothing of it is kept."""
+        self._drop(number)
+
+    def close(self) -> None:
+        """Close the executor. Safe to call twice."""
+        self._executor.close()
+
+    def _catch_up(self, asked: SequenceOf[Asked], guesses: list[list[int]]) -> list[_Turn]:
+        """Compute with the states that there are, and draw the first guess where it is all of them.
+
+        Returns:
+            The sequences that have a first guess and may have another.
+        """
+        left = self._max_tokens
+        asking = {each.number for each in asked}
+        steps: list[tuple[_Followed, SequenceStep]] = []
+        drawing: list[tuple[RowsAhead, list[int]] | None] = []
+        for each, own in sorted(
+            zip(asked, guesses, strict=True), key=lambda pair: self._lacking(pair[0])
+        ):
+            followed = self._followed.pop(each.number, None)
+            if followed is None:
+                continue
+            self._followed[each.number] = followed
+            held = followed.memory
+            last = len(each.tokens) - 1  # a state for each but this one
+            count = min(left, min(followed.end, last) - followed.computed)
+            if count <= 0:
+                continue
+            if not self._finds_room(held, held.length + count + each.most, asking):
+                continue
+            left -= count
+            begin = followed.computed
+            step = SequenceStep(
+                each.tokens[begin + 1 : begin + 1 + count],
+                held.length,
+                held.blocks,
+                given=followed.take(count),
+            )
+            drawn = None
+            if begin + count == last:
+                rows = each.ahead()
+                row = rows.guess_row()
+                if row is not None:
+                    step.samples = (row,)
+                    step.states = 1
+                    drawn = rows, own
+            steps.append((followed, step))
+            drawing.append(drawn)
+        turns: list[_Turn] = []
+        for (followed, _), drawn, result in zip(steps, drawing, self._run(steps), strict=True):
+            if drawn is not None and result.samples and result.states is not None:
+                turn = _Turn(followed, *drawn, result.states)
+                if self._take(turn, result.samples[0].token):
+                    turns.append(turn)
+        return turns
+
+    def _go_on(self, turns: list[_Turn]) -> list[_Turn]:
+        """Draw the next guesses, of the latest and the states that were left with them.
+
+        Returns:
+            The sequences that may have another.
+        """
+        steps: list[tuple[_Followed, SequenceStep]] = []
+        going: list[_Turn] = []
+        for turn in turns:
+            row = turn.rows.guess_row()
+            if row is None:
+                continue
+            held = turn.followed.memory
+            step = SequenceStep(
+                turn.guesses[-1:], held.length, held.blocks, (row,), states=1, given=turn.state
+            )
+            steps.append((turn.followed, step))
+            going.append(turn)
+        turns = []
+        for turn, result in zip(going, self._run(steps), strict=True):
+            if result.samples and result.states is not None:
+                turn.state = result.states
+                if self._take(turn, result.samples[0].token):
+                    turns.append(turn)
+        return turns
+
+    def _take(self, turn: _Turn, token: int) -> bool:
+        """Note a guess; returns whether another may follow it."""
+        asked = turn.followed.asked
+        turn.guesses.append(token)
+        if token in self._eos_token_ids and not asked.params.ignore_eos:
+            return False
+        return len(turn.guesses) < asked.most and turn.rows.take(token)
+
+    def _run(self, steps: SequenceOf[tuple[_Followed, SequenceStep]]) -> SequenceOf[StepResult]:
+        if not steps:
+            return ()
+        results = self._executor.execute(Batch([step for _, step in steps]))
+        if len(results) != len(steps):
+            raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
+        for followed, step in steps:
+            followed.memory.length += len(step.tokens)
+        return results
+
+    def _lacking(self, asked: Asked) -> int:
+        followed = self._followed.get(asked.number)
+        return 0 if followed is None else followed.end - followed.computed
+
+    def _drop(self, number: int) -> None:
+        followed = self._followed.pop(number, None)
+        if followed is not None:
+            self.memory.close(followed.memory, followed.asked.space, (), 0, keep=False)
+
+    def _finds_room(self, held: SequenceMemory, length: int, asking: set[int]) -> bool:
+        """Take what tokens up to `length` need, if need be of sequences that nobody asks for now,
+        those first that were asked for the longest time ago.
+        """
+        while not self.memory.extend(held, length):
+            idle = next(
+                (
+                    number
+                    for number, each in self._followed.items()
+                    if number not in asking and each.memory.blocks
+                ),
+                None,
+            )
+            if idle is None:
+                return False
+            self._drop(idle)
+        return True
