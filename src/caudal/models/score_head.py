@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caudal.errors import ModelLoadError
-from caudal.formats.huggingface.rows import as_floats
 from caudal.formats.model_file import ModelFile
-from caudal.formats.tensor_types import TensorType
+from caudal.formats.tensor_values import tensor_values
 
 Numbers = NDArray[np.float64]
 
@@ -48,7 +47,7 @@ class ScoreHead:
         """Read the tensors `cls`, `cls.norm` and `cls.output`; biases may be missing.
 
         Raises:
-            ModelLoadError: One is missing, of a wrong shape, or quantised.
+            ModelLoadError: One is missing, or of a wrong shape.
         """
 
         def weight(name: str, *shape: int) -> Numbers:
@@ -83,10 +82,4 @@ def _read(file: ModelFile, name: str, shape: tuple[int, ...]) -> Numbers:
     if tensor.num_elements != math.prod(shape):
         have, needed = (" x ".join(map(str, each)) for each in (tensor.shape, shape))
         raise ModelLoadError(str(file.path), f"tensor {name} has shape {have} instead of {needed}")
-    if tensor.type not in (TensorType.F32, TensorType.F16, TensorType.BF16):
-        raise ModelLoadError(
-            str(file.path),
-            f"tensor {name} has type {tensor.type.name}; of what makes scores of means, F32, F16 "
-            "and BF16 are supported",
-        )
-    return as_floats(file.tensor_bytes(name), tensor.type).astype(np.float64).reshape(shape)
+    return tensor_values(file, name).astype(np.float64).reshape(shape)

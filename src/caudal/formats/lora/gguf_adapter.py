@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from caudal import _native
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.lora.adapter import Adapter, Floats, LowRank
 from caudal.formats.lora.base import AdapterBase
 from caudal.formats.lora.factors import Checks
+from caudal.formats.tensor_values import tensor_values
 
 _FACTORS = (".lora_a", ".lora_b")
 _ACTIVATED = "adapter.alora.invocation_tokens"
@@ -75,5 +75,4 @@ def _change(checks: Checks, file: GGUFFile, name: str, alpha: float) -> LowRank:
 
 
 def _floats(checks: Checks, file: GGUFFile, name: str) -> Floats:
-    values = _native.kernels.dequantize(file.tensors[name].type, file.tensor_bytes(name))
-    return checks.finite(f"tensor {name}", values.reshape(file.tensors[name].shape))
+    return checks.finite(f"tensor {name}", tensor_values(file, name))
