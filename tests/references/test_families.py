@@ -44,7 +44,10 @@ def test_agrees(name: str, tmp_path: Path) -> None:
     recorded = Recorded.read(name)
     np.testing.assert_allclose(recorded.logprobs, asked.logprobs, atol=1e-5)
     write_folder(recorded, tmp_path / "rebuilt")
-    for path in (tmp_path / "rebuilt", gguf):
+    files = [tmp_path / "rebuilt", gguf]
+    if reference.llama_cpp:
+        files.append(llama_cpp.rewritten(gguf))
+    for path in files:
         with open_reference(path) if path.is_dir() else GGUFFile.open(path) as file:
             runner = Runner(file)
             assert runner.scores().tolist() == ours.tolist(), path
