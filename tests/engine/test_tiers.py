@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from caudal.engine.checkpoints import Checkpoints
-from support.engine_harness import Harness
+from support.engine_harness import Harness, stepwise_store
 
 NEAR_END = Checkpoints(interval=16, margin=2, worth=4)
 KINDS = {
@@ -61,3 +61,47 @@ def test_what_the_pools_gave_up_comes_back(kind: str, where: str, tmp_path: Path
     assert stats.failures == 0
     hits = stats.memory_hit_tokens if where == "memory" else stats.disk_hit_tokens
     assert hits == found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kill", [False, True])
+def test_what_was_saved_is_there_after_a_restart(kind: str, kill: bool, tmp_path: Path) -> None:
+    """What was saved while nothing was computed is there after a kill, too."""
+    harness = tiered(**KINDS[kind], prefix_store=str(tmp_path))
+    prompt = tokens(60)
+    answered(harness, prompt, max_tokens=6)
+    if kill:
+        while harness.tier.save():
+            pass
+        harness.work_threads(1000)
+    answers = list(harness.outputs.values())
+    harness.restart(kill=kill)
+    again = [*prompt, *answers[0], 9, 9]
+    assert answered(harness, again) == {"dense": 64, "windows": 64}.get(kind, 65)
+    assert answered(harness, prompt[:30], cache_salt="somebody") == 0
+    harness.restart()
+    harness.executor.model = "another"
+    with stepwise_store():
+        harness.engine = harness._open()
+    assert answered(harness, again) == 0
+
+
+def test_what_others_wrote_is_found_and_what_they_deleted_is_computed(tmp_path: Path) -> None:
+    """Two processes share a directory."""
+    one, other = (tiered(prefix_store=str(tmp_path)) for _ in range(2))
+    prompt = tokens(60)
+    answered(one, prompt)
+    while one.tier.save():
+        pass
+    one.work_threads(100)
+    disk = other.tier.store.disk
+    assert disk is not None
+    disk.scan()
+    assert answered(other, prompt) == 56
+    crowd_out(other)
+    for file in tmp_path.rglob("*.kv"):
+        file.unlink()
+    assert answered(other, prompt) == 0
+    stats = other.engine.stats().tiers
+    assert stats is not None
+    assert stats.hits == 1

@@ -127,9 +127,13 @@ class Harness:
     def restart(self, *, kill: bool = False) -> None:
         """A new process with the same configuration; `kill`: the old one had no time for anything.
 
-        Nothing lives.
+        Nothing lives, and what was asked is forgotten.
         """
         assert not self.engine.has_work
+        self.check_outputs()
+        for ledger in (self.requests, self.asked, self.outputs, self.ends, self.prompt_logprobs):
+            ledger.clear()
+        self.updates.clear()
         if not kill:
             self.engine.close()
         old = self.executor

@@ -229,10 +229,18 @@ class FakeExecutor(Executor):
             if kind == len(self.pools):
                 owner, count, *tokens = numbers
                 self.states[block] = tokens[:count] if count >= 0 else None
-                self.state_owners[block] = _ADAPTERS[owner]
+                self.state_owners[block] = self._adapter_numbered(owner)
             else:
                 self.pools[kind][block] = numbers[: self.block_size]
-                self.owners[kind][block] = [_ADAPTERS[i] for i in numbers[self.block_size :]]
+                owners = numbers[self.block_size :]
+                self.owners[kind][block] = list(map(self._adapter_numbered, owners))
+
+    def _adapter_numbered(self, number: int) -> Adapter | None:
+        """The adapter that some bytes name, as it is loaded now."""
+        named = _ADAPTERS[number]
+        source = None if named is None else named.source
+        same = (each for each in self.adapters.values() if each.source == source)
+        return next(same, named)
 
     def _block_bytes(self) -> tuple[int, ...]:
         pools = [16 * self.block_size] * len(self.pools)
