@@ -9,6 +9,7 @@ import pytest
 
 from caudal.backends.executor import Batch, SampledToken, SequenceStep, StepResult
 from caudal.engine.drafting.ahead import AheadModel
+from caudal.engine.drafting.speculation import Speculation
 from support.engine_harness import Harness
 from support.fake_executor import FakeExecutor, next_token, state_row
 
@@ -75,6 +76,7 @@ def test_what_is_given_is_right_whatever_was_accepted(num_slots: int, num_blocks
         max_num_batched_tokens=16,
         max_num_seqs=6,
         proposer=ahead,
+        speculative=Speculation(adaptive=False, num_speculative_tokens=5),
     )
     saw = harness.executor.collect
 
@@ -94,7 +96,7 @@ def test_what_is_given_is_right_whatever_was_accepted(num_slots: int, num_blocks
         prompt = [1, 2, 3, 4, 5, 6, 7, 8, 9][: 4 + number % 6] + [10 + number] * (number * 2)
         harness.submit(prompt, max_tokens=14, n=1 + number % 2)
     harness.run()
-    drafting = harness.engine._drafting
+    drafting = harness.engine.stats().drafts
     assert drafting.accepted > drafting.proposed / 2
     assert drafting.proposed > 40
     assert ahead.memory.pool.num_used == 0

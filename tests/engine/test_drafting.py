@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caudal.engine.drafting.lookup import PLACES, LookupIndex
+from caudal.engine.drafting.chances import OF_TEXTS, Chances, CommonChances
+from caudal.engine.drafting.costs import Costs
+from caudal.engine.drafting.lengths import choose_lengths
+from caudal.engine.drafting.lookup import PLACES, LookupIndex, OwnText, PredictedText
 from caudal.engine.drafting.proposer import Asked, Proposer
+from caudal.engine.drafting.speculation import Speculation
 from support.engine_harness import Harness
 from support.fake_executor import next_token
 
@@ -36,7 +41,7 @@ class Seer(Proposer):
         return [self._guess(each) for each in asked]
 
     def ended(self, number: int) -> None:
-        del self.seen[number]
+        self.seen.pop(number, None)
 
     def close(self) -> None:
         self.closed = True
@@ -67,6 +72,7 @@ class Seer(Proposer):
     window=st.none() | st.integers(1, 9),
     prefix_cache=st.booleans(),
     n=st.integers(1, 3),
+    adaptive=st.booleans(),
 )
 def test_an_answer_is_the_same_with_guesses(
     prompts: list[list[int]],
@@ -77,6 +83,7 @@ def test_an_answer_is_the_same_with_guesses(
     window: int | None,
     prefix_cache: bool,
     n: int,
+    adaptive: bool,
 ) -> None:
     seer = Seer(rightness)
     harness = Harness(
@@ -89,6 +96,7 @@ def test_an_answer_is_the_same_with_guesses(
         num_slots=num_slots,
         windows=() if window is None else [(num_blocks, window)],
         proposer=seer,
+        speculative=Speculation(adaptive=adaptive),
     )
     for number, prompt in enumerate(prompts):
         harness.submit(prompt, n=n, max_tokens=20, seed=number, repetition_penalty=1.1)
@@ -102,7 +110,7 @@ def test_an_answer_is_the_same_with_guesses(
 
 
 def test_right_guesses_take_fewer_iterations() -> None:
-    harness = Harness(proposer=Seer(1.0), num_slots=4)
+    harness = Harness(proposer=Seer(1.0), num_slots=4, speculative=Speculation(adaptive=False))
     request = harness.submit(PROMPT, max_tokens=40, ignore_eos=True)
     harness.run()
     assert len(harness.output(request)) == 40
@@ -136,21 +144,15 @@ def test_a_request_may_go_without() -> None:
     assert harness.executor.accepted == 0
 
 
-@given(
-    st.lists(st.integers(1, 3), min_size=1, max_size=60),
-    st.integers(1, 4),
-    st.integers(0, 3),
-    st.integers(1, 12),
-)
-def test_a_look_up_finds_what_followed_the_longest_run(
-    tokens: list[int], least: int, more: int, length: int
-) -> None:
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=60), st.integers(1, 4), st.integers(0, 3))
+def test_a_look_up_finds_the_longest_run(tokens: list[int], least: int, more: int) -> None:
     grown: list[int] = []
     index = LookupIndex(grown, least, least + more)
+    found = 0, 0
     for token in tokens:
         grown.append(token)
-        guess = list(index.guess(length))
-    places = {  # by its end, how much is the same before it
+        found = index.find(grown)
+    same = {
         end: next(
             (
                 n
@@ -161,12 +163,101 @@ def test_a_look_up_finds_what_followed_the_longest_run(
         )
         for end in range(1, len(tokens))
     }
-    near = [end for end in sorted(places, reverse=True) if places[end] >= least][:PLACES]
-    if not near:
-        assert guess == []
-        return
-    best = max(near, key=lambda end: (places[end], end))
-    expected = tokens.copy()
-    for i in range(length):
-        expected.append(expected[best + i])
-    assert guess == expected[len(tokens) :]
+    near = [end for end in sorted(same, reverse=True) if same[end] >= least][:PLACES]
+    best = max(near, key=lambda end: (same[end], end), default=0)
+    assert found == ((best, same[best]) if near else (0, 0))
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=40),
+    st.lists(st.integers(1, 3), max_size=60),
+)
+def test_texts_are_followed_as_far_as_they_agree(prompt: list[int], answer: list[int]) -> None:
+    tokens = prompt.copy()
+    common = CommonChances(OF_TEXTS)
+    own = OwnText(tokens, Chances(common), 2, 8)
+    predicted = PredictedText(tokens, Chances(common), len(prompt), answer, 2, 8)
+    for token in answer:
+        own.advance()
+        predicted.advance()
+        assert predicted.guess(3) == answer[len(tokens) - len(prompt) :][:3]
+        guess = own.guess(9)
+        assert bool(own.same) == bool(guess)
+        if guess:
+            assert len(guess) == 9
+            period = next(p for p in range(1, len(tokens) + 1) if agrees(tokens, guess, p))
+            assert tokens[-own.same :] == tokens[-own.same - period : -period]
+        tokens.append(token)
+    predicted.advance()
+    assert predicted.right == len(answer)
+
+
+def agrees(tokens: list[int], guess: list[int], period: int) -> bool:
+    """Whether tokens are guessed from those so far before the end, round and round."""
+    both = tokens + guess
+    return all(both[i] == both[i - period] for i in range(len(tokens), len(both))) and (
+        tokens[-2:] == tokens[-2 - period : -period]
+    )
+
+
+def test_what_was_answered_before_is_guessed_and_nobody_elses() -> None:
+    harness = Harness(block_size=4, speculative=Speculation(), max_model_len=100)
+    first = harness.submit(PROMPT, max_tokens=60, ignore_eos=True, cache_salt="a")
+    harness.run()
+    alone = len(harness.executor.batches)
+    second = harness.submit(PROMPT, max_tokens=60, ignore_eos=True, cache_salt="a")
+    harness.run()
+    again = len(harness.executor.batches) - alone
+    assert harness.output(second) == harness.output(first) == harness.expected(first)
+    assert again < alone / 4
+    accepted = harness.executor.accepted
+    harness.submit(PROMPT, max_tokens=60, ignore_eos=True, cache_salt="b")
+    harness.run()
+    harness.check_outputs()
+    assert harness.executor.accepted < accepted + 10  # by chance, in its own text
+
+
+class TestLengths:
+    def test_nothing_is_guessed_where_it_costs_more_than_it_brings(self) -> None:
+        assert lengths([[0.3, 0.2, 0.1]], 1, lambda rows: 1 + 0.5 * rows) == [0]
+        assert lengths([[0.9, 0.8, 0.7]], 1, lambda rows: 1 + 0.1 * rows) == [3]
+        assert lengths([[0.9, 0.8, 0.7]], 1, lambda rows: 1.0 if rows < 2 else 9.0) == [1]
+
+    def test_one_that_gains_leaves_the_others_most_of_the_time(self) -> None:
+        likely = [0.95**n for n in range(1, 20)]
+        cost = lambda rows: 1 + 0.05 * rows  # noqa: E731
+        assert lengths([likely], 8, cost)[0] < 4
+        assert min(lengths([likely] * 8, 8, cost)) >= lengths([likely], 8, cost)[0]
+
+    def test_no_more_are_taken_than_there_is_room_for(self) -> None:
+        chosen = choose_lengths([[0.9] * 9, [0.8] * 9], 2, 5, lambda rows: 1.0, repeats=False)
+        assert sum(chosen) == 5
+        assert chosen[0] >= chosen[1]
+
+    def test_guesses_are_shorter_where_wrong_ones_repeat_the_step(self) -> None:
+        along = [0.8**n for n in range(1, 20)]
+        cost = lambda rows: 1 + 0.1 * rows  # noqa: E731
+        repeated = choose_lengths([along], 1, 99, cost, repeats=True)[0]
+        assert 0 < repeated < lengths([along], 1, cost)[0]
+
+
+def lengths(
+    chances: list[list[float]], sequences: int, factor: Callable[[float], float]
+) -> list[int]:
+    return choose_lengths(chances, sequences, 99, factor, repeats=False)
+
+
+def test_costs_are_what_was_measured() -> None:
+    costs = Costs()
+    for _ in range(200):
+        for guesses in (0, 1, 5, 20, 0, 60):
+            costs.observe(4, guesses, 0.010 + 0.001 * guesses)
+        costs.observe(4, 0, 1.0 if _ % 50 == 0 else 0.010)  # somebody else's turn
+    factor = costs.curve(3)  # nearly as many
+    for guesses in (1, 5, 20, 40):
+        assert factor(guesses) == pytest.approx(1 + 0.1 * guesses, rel=0.2)
+    for _ in range(300):  # it takes longer, and costs as much in relation
+        for guesses in (0, 20):
+            costs.observe(4, guesses, 0.030 + 0.003 * guesses)
+    assert costs.curve(4)(20) == pytest.approx(3, rel=0.2)
+    assert costs.seconds(4) == pytest.approx(0.030, rel=0.1)

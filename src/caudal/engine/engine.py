@@ -117,7 +117,7 @@ class Engine:
         if config.keeps_prefixes:
             self._tier = open_tier(executor, self._memory, self.adapters, config)
         self._scheduler = Scheduler(config, self._memory, self._tier)
-        self._drafting = Drafting(config.speculative, proposer)
+        self._drafting = Drafting(config.speculative, proposer, self._memory)
         self._live = LiveRequests(
             self._scheduler, self._counters, self.adapters, self._drafting, clock
         )
@@ -364,6 +364,7 @@ class Engine:
             last_batch_sequences=sequences,
             last_batch_tokens=tokens,
             last_batch_seconds=seconds,
+            drafts=self._drafting.counts,
             adapters=self.adapters.users,
             tiers=None if self._tier is None else self._tier.stats(),
         )

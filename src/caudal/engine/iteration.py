@@ -84,6 +84,11 @@ class IterationRunner:
         now = self._clock()
         tokens = sum([seq.planned for seq in sequences])
         self._counters.count_batch(len(sequences), tokens, now - began)
+        if all(
+            step.context >= len(seq.group.prompt)
+            for seq, step in zip(sequences, steps, strict=True)
+        ):
+            self._drafting.observe(len(sequences), tokens - len(sequences), now - began)
         for seq, step, result in zip(sequences, steps, results, strict=True):
             try:
                 check_result(step, result, self._vocab_size)

@@ -113,6 +113,35 @@ class RadixCache:
         match.deepest = deepest
         return match
 
+    def following(self, space: Space, keys: Sequence[int], most: int) -> Sequence[int]:
+        """Keys that came behind `keys` before, the latest where there are several. Changes nothing.
+
+        Args:
+            space: Selects the root.
+            keys: The sequence's, all of them.
+            most: How many keys to return at most.
+        """
+        node: Node | None = self._roots.get(space)
+        size = self._pool.block_size
+        position, end = 0, len(keys)
+        while node is not None and position + size <= end:
+            node = node.children.get(tuple(keys[position : position + size]))
+            position += size
+        if node is None:
+            return ()
+        following: list[int] = []
+        rest = tuple(keys[position:])
+        if rest:
+            place = bisect_left(node.order, rest)
+            if place == len(node.order) or node.order[place][: len(rest)] != rest:
+                return ()
+            node = node.children[node.order[place]]
+            following += node.keys[len(rest) :]
+        while len(following) < most and node.children:
+            node = next(reversed(node.children.values()))
+            following += node.keys
+        return following[:most]
+
     @staticmethod
     def _match_part(node: Node, rest: BlockKeys, match: Match) -> None:
         order = node.order

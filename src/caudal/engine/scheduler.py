@@ -185,11 +185,15 @@ class Scheduler:
                 seq.planned = 0
                 if seq.status is not Status.RUNNING:
                     continue
-                if not decodes or len(seq.tokens) - seq.memory.length > 1:
+                certain = len(seq.tokens) - seq.memory.length
+                if not decodes or (certain > 1 and not _goes_on(seq, certain)):
                     lane.prefilling.append(seq)
                     continue
-                guesses = min(len(seq.draft), spare) if seq.draft else 0
-                if self._extend(seq, 1 + guesses, now):
+                count = 1
+                if certain > 1 or seq.draft:
+                    count += min(certain - 1 + len(seq.draft), spare)
+                    count = self._chunk(seq, seq.memory, count)
+                if self._extend(seq, count, now):
                     budget -= seq.planned
                     spare -= seq.planned - 1
         eager = [lane for lane in lanes if lane.prefilling or len(lane.waiting)]
@@ -535,3 +539,11 @@ class Scheduler:
             if gain >= size and gain * WORTHWHILE_SHARE >= limit - matched.total:
                 return True
         return False
+
+
+def _goes_on(seq: Sequence, certain: int) -> bool:
+    """Whether a sequence decodes that has more than one token to compute.
+
+    A grammar has forced them; or a wrong guess has sent it back to the recurrent state before.
+    """
+    return certain <= MAX_PROPOSED + 1 and seq.memory.length >= len(seq.group.prompt)

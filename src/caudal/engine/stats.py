@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from caudal.engine.drafting.counts import DraftCounts
 from caudal.engine.kv import BlockPool
 from caudal.engine.request import FinishReason
 from caudal.engine.tiers.tier_stats import TierStats
@@ -60,6 +61,7 @@ class EngineStats:
         last_batch_sequences: Sequences of the latest batch.
         last_batch_tokens: Tokens of the latest batch.
         last_batch_seconds: How long it took to execute.
+        drafts: What has become of guesses.
         adapters: Requests that live, by the name of the adapter that they use; every one that is
             loaded is present.
         tiers: What lies behind the pools; None: nothing.
@@ -85,5 +87,6 @@ class EngineStats:
     last_batch_sequences: int
     last_batch_tokens: int
     last_batch_seconds: float
+    drafts: DraftCounts = field(default_factory=DraftCounts)
     adapters: Mapping[str, int] = field(default_factory=dict)
     tiers: TierStats | None = None

@@ -1,144 +1,239 @@
-"""Who is guessed for in an iteration, by whom, and how far."""
+"""Who is guessed for in an iteration, by what, and how far."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
-from caudal.engine.drafting.lookup import Lookup
+from caudal.engine.drafting.chances import OF_MODELS, OF_TEXTS, Chances, CommonChances
+from caudal.engine.drafting.costs import Costs
+from caudal.engine.drafting.counts import DraftCounters, DraftCounts
+from caudal.engine.drafting.lengths import choose_lengths
+from caudal.engine.drafting.lookup import CachedText, Follower, OwnText, PredictedText
 from caudal.engine.drafting.proposer import Asked, Proposer
 from caudal.engine.drafting.speculation import Speculation
+from caudal.engine.memory import Memory
 from caudal.engine.sequence import Sequence
 from caudal.engine.steps import RowsAhead
 from caudal.errors import ParameterError
 
 logger = logging.getLogger(__name__)
 
+PROBE_EVERY = 64
+"""Iterations after which a model that isn't worth asking is asked again, for one token of one
+sequence: it may have become so."""
+
+
+@dataclass(slots=True, eq=False)
+class _Guessed:
+    """A sequence that is guessed for.
+
+    Attributes:
+        asked: What a proposer is shown of it.
+        texts: What it may be repeating.
+        chances: How often the proposer is right.
+        predicted: That of its texts which its client has predicted, if it has.
+        source: What its draft was made by, while there is one.
+    """
+
+    asked: Asked
+    texts: list[Follower]
+    chances: Chances
+    predicted: PredictedText | None
+    source: Follower | Proposer | None = None
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """What could be guessed for a sequence, and how likely it is that so much of it is right."""
+
+    seq: Sequence
+    guessed: _Guessed
+    source: Follower | Proposer
+    along: SequenceOf[float]
+    most: int
+
 
 class Drafting:
-    """Gives sequences that decode their drafts, and is told what became of them.
+    """Gives sequences that decode their drafts, and learns from what becomes of them.
 
     Args:
         speculation: How it guesses; None: not at all.
         proposer: What guesses where that isn't a look-up.
+        memory: What the prefix cache has can be looked up too.
 
     Raises:
         ParameterError: There is nothing that guesses as it is to be done.
     """
 
-    def __init__(self, speculation: Speculation | None, proposer: Proposer | None) -> None:
-        if speculation is not None and proposer is None:
-            if speculation.method != "ngram":
-                raise ParameterError(
-                    "speculative", f"speculative: this model can't guess by {speculation}."
-                )
-            proposer = Lookup(speculation.prompt_lookup_min, speculation.prompt_lookup_max)
-        self._proposer = None if speculation is None else proposer
-        self._unused = proposer if speculation is None else None
-        self._most = 0 if speculation is None else speculation.num_speculative_tokens
+    def __init__(
+        self,
+        speculation: Speculation | None,
+        proposer: Proposer | None,
+        memory: Memory,
+    ) -> None:
+        if speculation is not None and speculation.method != "ngram" and proposer is None:
+            raise ParameterError(
+                "speculative", f"speculative: this model can't guess by {speculation}."
+            )
+        self._speculation = speculation
+        self._proposer = proposer
+        self._asks = proposer is not None and speculation is not None
+        self._memory = memory
         self._numbers = count()
-        self._asked: dict[Sequence, Asked] = {}
-        self._guessed: set[Sequence] = set()  # those whose draft is a guess
-        self.proposed = 0
-        self.accepted = 0
+        self._guessed: dict[Sequence, _Guessed] = {}
+        self._costs = Costs()
+        self._own, self._cached, self._predicted = (CommonChances(OF_TEXTS) for _ in range(3))
+        self._proposed = CommonChances(OF_MODELS)
+        self._unasked = 0  # iterations since the proposer was asked
+        self._counters = DraftCounters()
+
+    @property
+    def counts(self) -> DraftCounts:
+        """What has become of guesses. Safe to take from other threads."""
+        return self._counters.counts
 
     def draft(self, running: SequenceOf[Sequence], room: int) -> None:
-        """Give drafts to those that decode, where any may have one.
+        """Give drafts to those that decode, where that is likely to pay.
 
         Args:
             running: Those that run.
             room: Most tokens to guess for all of them together.
         """
-        proposer = self._proposer
-        if proposer is None or room <= 0:
+        if self._speculation is None:
             return
-        wanting: list[Sequence] = []
-        shown: list[Asked] = []
+        candidates: list[_Candidate] = []
         for seq in running:
-            if not self._may_be_guessed_for(seq):
-                continue
-            left = seq.group.max_output_tokens - len(seq.output) - 1  # one is drawn behind them
-            if left > 0:
-                asked = self._asked.get(seq)
-                if asked is None:
-                    asked = self._asked[seq] = self._show(seq)
-                asked.most = min(left, self._most)
-                wanting.append(seq)
-                shown.append(asked)
-        if not wanting:
+            if seq.output and seq.group.speculates and len(seq.branches) == 1:
+                candidate = self._candidate(seq, self._speculation)
+                if candidate is not None:
+                    candidates.append(candidate)
+        if not candidates or room <= 0:
             return
-        share = max(1, room // len(wanting))
-        for asked in shown:
-            asked.most = min(asked.most, share)
-        try:
-            guesses = proposer.propose(shown)
-        except Exception:  # answers go on without
-            logger.exception("what guesses tokens has failed; it isn't asked again")
-            self._proposer, self._unused = None, proposer
-            return
-        for seq, asked, guess in zip(wanting, shown, guesses, strict=True):
-            if room <= 0:
-                break
-            seq.draft = list(guess[: min(asked.most, room)])
-            room -= len(seq.draft)
-            self._guessed.add(seq)
+        lengths = self._lengths(candidates, len(running), room)
+        asking: list[_Candidate] = []
+        for each, length in zip(candidates, lengths, strict=True):
+            if length and isinstance(each.source, Follower):
+                self._give(each, each.source.guess(length))
+            elif length:
+                each.guessed.asked.most = length
+                asking.append(each)
+        if asking:
+            self._ask(asking)
 
     @property
     def sees_states(self) -> bool:
         """Whether what guesses is to be shown what the model computes of sequences."""
-        return self._proposer is not None and self._proposer.sees_states
+        return self._asks and self._proposer is not None and self._proposer.sees_states
 
     def saw(self, seq: Sequence, context: int, states: NDArray[np.float32]) -> None:
         """These are the final states of a sequence's tokens behind `context` others."""
-        if self._proposer is None or not seq.group.speculates:
-            return
-        asked = self._asked.get(seq)
-        if asked is None:
-            asked = self._asked[seq] = self._show(seq)
-        self._proposer.saw(asked, context, states)
+        if self._asks and self._speculation is not None and seq.group.speculates:
+            assert self._proposer is not None
+            self._proposer.saw(self._guessed_of(seq, self._speculation).asked, context, states)
 
-    def learn(self, seq: Sequence, proposed: int, accepted: int) -> None:
-        """So many of a sequence's guesses were computed, and so many of them right."""
-        if seq in self._guessed:  # what a grammar forces is no guess
-            self._guessed.remove(seq)
-            self.proposed += proposed
-            self.accepted += accepted
+    def observe(self, sequences: int, guesses: int, seconds: float) -> None:
+        """An iteration of nothing but sequences that decode has taken so long.
+
+        Args:
+            sequences: How many.
+            guesses: Tokens computed beside one for each.
+            seconds: How long.
+        """
+        if self._speculation is not None:
+            self._costs.observe(sequences, guesses, seconds)
+
+    def learn(self, seq: Sequence, proposed: int, right: int) -> None:
+        """So many of a sequence's draft were computed, and so many of them right."""
+        guessed = self._guessed.get(seq)
+        if guessed is None or guessed.source is None:
+            return  # what a grammar forces is no guess
+        source, guessed.source = guessed.source, None
+        if not proposed:
+            return
+        self._counters.count(proposed, right)
+        if not isinstance(source, Follower):  # of texts it is seen as the answer grows
+            for place in range(right):
+                guessed.chances.learn(place, right=True)
+            if right < proposed:
+                guessed.chances.learn(right, right=False)
 
     def ended(self, seq: Sequence) -> None:
         """A sequence has ended."""
-        self._guessed.discard(seq)
-        asked = self._asked.pop(seq, None)
-        if asked is not None and self._proposer is not None:
-            self._proposer.ended(asked.number)
+        guessed = self._guessed.pop(seq, None)
+        if guessed is None:
+            return
+        if guessed.predicted is not None:
+            guessed.predicted.advance()
+            seq.accepted_prediction = guessed.predicted.right
+        if self._asks:
+            assert self._proposer is not None
+            self._proposer.ended(guessed.asked.number)
 
     def close(self) -> None:
         """Close what guesses."""
-        for proposer in (self._proposer, self._unused):
-            if proposer is not None:
-                proposer.close()
+        if self._proposer is not None:
+            self._proposer.close()
 
-    @staticmethod
-    def _may_be_guessed_for(seq: Sequence) -> bool:
-        """Whether it decodes, and nothing is to be computed already that would be in the way."""
-        return (
-            len(seq.tokens) - seq.memory.length == 1
-            and len(seq.output) > 0
-            and not seq.draft
-            and len(seq.branches) == 1
-            and seq.group.speculates
-        )
+    def _candidate(self, seq: Sequence, speculation: Speculation) -> _Candidate | None:
+        """What could be guessed for a sequence, if anything can; it is followed in any case."""
+        guessed = self._guessed_of(seq, speculation)
+        best, source = 0.0, None
+        for text in guessed.texts:
+            text.advance()
+            if text.same:
+                chance = text.chances.next(text.same)
+                if chance > best:
+                    best, source = chance, text
+        if guessed.texts and guessed.texts[0].over:
+            del guessed.texts[0]
+        if seq.draft or len(seq.tokens) - seq.memory.length != 1:
+            return None  # there is something to compute already
+        left = seq.group.max_output_tokens - len(seq.output) - 1  # one is drawn behind them
+        most = min(left, speculation.num_speculative_tokens)
+        if most <= 0:
+            return None
+        if source is not None and (not self._asks or best > 0.5):
+            return _Candidate(seq, guessed, source, source.chances.along(source.same, most), most)
+        if self._asks:
+            assert self._proposer is not None
+            return _Candidate(seq, guessed, self._proposer, guessed.chances.along(0, most), most)
+        return None
 
-    def _show(self, seq: Sequence) -> Asked:
-        group = seq.group
+    def _guessed_of(self, seq: Sequence, speculation: Speculation) -> _Guessed:
+        guessed = self._guessed.get(seq)
+        if guessed is None:
+            guessed = self._guessed[seq] = self._begin(seq, speculation)
+        return guessed
+
+    def _begin(self, seq: Sequence, speculation: Speculation) -> _Guessed:
+        group, tokens = seq.group, seq.tokens
         assert group.params is not None
-        return Asked(
+        least, most = speculation.prompt_lookup_min, speculation.prompt_lookup_max
+        predicted = None
+        texts: list[Follower] = []
+        looks_up = speculation.method == "ngram" and not self._asks
+        cache = self._memory.cache
+        if looks_up and cache is not None:
+            texts.append(CachedText(tokens, Chances(self._cached), group.space, cache))
+        if group.prediction:
+            chances = Chances(self._predicted)
+            predicted = PredictedText(
+                tokens, chances, len(group.prompt), group.prediction, least, most
+            )
+            texts.append(predicted)
+        if looks_up:
+            texts.append(OwnText(tokens, Chances(self._own), least, most))
+        asked = Asked(
             number=next(self._numbers),
-            tokens=seq.tokens,
+            tokens=tokens,
             prompt=len(group.prompt),
             space=group.space,
             prediction=group.prediction,
@@ -148,3 +243,75 @@ class Drafting:
             adapter=group.adapter,
             ahead=partial(RowsAhead, seq),
         )
+        return _Guessed(asked, texts, Chances(self._proposed), predicted)
+
+    def _lengths(
+        self, candidates: SequenceOf[_Candidate], sequences: int, room: int
+    ) -> SequenceOf[int]:
+        """How many tokens to guess for each."""
+        assert self._speculation is not None
+        if not self._speculation.adaptive:
+            return choose_lengths(
+                [[1.0] * each.most for each in candidates],
+                sequences,
+                room,
+                lambda guesses: 1.0,
+                repeats=False,
+            )
+        if self._costs.wants_plain(sequences):
+            return [0] * len(candidates)
+        asks = sum(each.source is self._proposer for each in candidates)
+        lengths = choose_lengths(
+            [each.along for each in candidates],
+            sequences,
+            room,
+            self._factor(sequences, asks),
+            repeats=self._memory.slots is not None,
+        )
+        if asks:
+            self._probe(candidates, lengths)
+        return lengths
+
+    def _factor(self, sequences: int, asks: int) -> Callable[[float], float]:
+        """How many times longer an iteration takes with so many guesses than without.
+
+        Args:
+            sequences: How many it has.
+            asks: For how many of them the proposer is to guess, if anything.
+        """
+        seconds = self._costs.seconds(sequences)
+        curve = self._costs.curve(sequences)
+        if not asks or not seconds:
+            return curve
+        assert self._proposer is not None
+        each = self._proposer.pass_seconds / seconds / asks  # a pass is a guess for each
+        return lambda guesses: curve(guesses) + each * guesses
+
+    def _probe(self, candidates: SequenceOf[_Candidate], lengths: list[int]) -> None:
+        """Now and then, have the proposer asked though it isn't worth it."""
+        self._unasked += 1
+        if self._unasked < PROBE_EVERY or any(lengths):
+            return
+        for place, each in enumerate(candidates):
+            if each.source is self._proposer:
+                lengths[place] = 1
+                return
+
+    def _ask(self, asking: SequenceOf[_Candidate]) -> None:
+        """Have the proposer guess."""
+        assert self._proposer is not None
+        self._unasked = 0
+        try:
+            guesses = self._proposer.propose([each.guessed.asked for each in asking])
+        except Exception:  # answers go on without
+            logger.exception("what guesses tokens has failed; it isn't asked again")
+            self._asks = False
+            return
+        for each, guess in zip(asking, guesses, strict=True):
+            self._give(each, guess[: each.guessed.asked.most])
+
+    @staticmethod
+    def _give(candidate: _Candidate, guess: SequenceOf[int]) -> None:
+        if guess:
+            candidate.seq.draft = list(guess)
+            candidate.guessed.source = candidate.source

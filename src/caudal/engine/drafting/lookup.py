@@ -1,15 +1,23 @@
-"""Prompt lookup: what followed the same tokens before, in the sequence itself.
+"""Texts that a sequence may go on to repeat, and how far along it is in them.
 
 Text that is edited, quoted or summarised repeats what is there already; so do the keys of JSON and
-the calls of a program. (Prompt lookup decoding, as in vLLM's `ngram`; nothing is computed for it.)
+the calls of a program (prompt lookup decoding). And what was asked before is likely to be answered
+as it was before, as far as the prefix cache remembers.
+
+A sequence *follows* a text: the token at the place where it is in it is the guess. Whether it was
+right is seen from the answer as it grows, whether anything was computed for the guess or not, so
+that what following is worth is known without trying.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
 
-from caudal.engine.drafting.proposer import Asked, Proposer
+from caudal.engine.drafting.chances import LONGEST, Chances
+from caudal.engine.radix import RadixCache
+from caudal.engine.space import Space
 
 STRIDE = 4096
 """Most tokens of a long prompt to take in at once: the rest follows in later iterations, as nobody
@@ -21,105 +29,231 @@ MOST_INDEXED = 65536
 PLACES = 8
 """Most places that are compared, the latest ones."""
 
+CONTINUATION = 64
+"""Tokens that are read from the prefix cache at once."""
+
 
 class LookupIndex:
-    """Where a growing sequence of tokens has each run of `least` tokens.
+    """Where a growing text has each run of `least` tokens.
 
     Args:
-        tokens: The sequence; it may only grow.
+        text: The tokens; they may only grow.
         least: Tokens that must be the same.
         most: Tokens that are compared, to choose between places.
     """
 
-    def __init__(self, tokens: Sequence[int], least: int, most: int) -> None:
-        self._tokens = tokens
+    def __init__(self, text: Sequence[int], least: int, most: int) -> None:
+        self._text = text
         self._least = least
         self._most = most
         self._latest: dict[tuple[int, ...], int] = {}  # by a run, the end of its latest place
         self._before = array("i", [0] * least)  # by a place's end, the one before it, or 0
-        self._stride_ends = least  # the place whose end comes next
+        self._next = least  # the end of the place to be taken in next
 
-    def guess(self, length: int) -> Sequence[int]:
-        """Up to `length` tokens that followed where the most of what is at the end stood before.
+    def find(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """Where the most of what is at the end of `tokens` stands before another token.
 
         Of places alike the latest counts.
+
+        Returns:
+            The place in the text of the token that follows, and how many before it are the same;
+            zeros where there is none.
         """
-        tokens, least = self._tokens, self._least
-        end = len(tokens)
-        if end <= least:
-            return ()
-        self._take_in(end)
-        place = self._latest.get(tuple(tokens[end - least :]), 0)
-        best, found = 0, 0
+        least = self._least
+        self.take_in()
+        if len(tokens) < least:
+            return 0, 0
+        place = self._latest.get(tuple(tokens[-least:]), 0)
+        found, longest = 0, 0
         for _ in range(PLACES):
             if not place:
                 break
-            same = self._same(place, end)
-            if same > best:
-                best, found = same, place
+            same = self._same(place, tokens)
+            if same > longest:
+                found, longest = place, same
                 if same >= self._most:
                     break
             place = self._before[place]
-        if not found:
-            return ()
-        guess = list(tokens[found : found + length])
-        period = end - found
-        while len(guess) < length:  # what repeats itself so closely goes on to
-            guess.append(guess[len(guess) - period])
-        return guess
+        return found, longest
 
-    def _take_in(self, end: int) -> None:
+    def take_in(self) -> None:
         """Note the places of runs that end before the last token."""
-        least, latest, before, tokens = self._least, self._latest, self._before, self._tokens
-        start = self._stride_ends
-        stop = min(end, start + STRIDE, MOST_INDEXED)
+        start = self._next
+        stop = min(len(self._text), start + STRIDE, MOST_INDEXED)
         if stop <= start:
             return
-        part = tokens[start - least : stop - 1]
-        runs = zip(*(part[offset:] for offset in range(least)), strict=False)
-        for place, run in enumerate(runs, start):
+        least, latest, before = self._least, self._latest, self._before
+        if stop == start + 1:
+            run = tuple(self._text[start - least : start])
             before.append(latest.get(run, 0))
-            latest[run] = place
-        self._stride_ends = stop
+            latest[run] = start
+            self._next = stop
+            return
+        part = self._text[start - least : stop - 1]
+        runs = zip(*(part[offset:] for offset in range(least)), strict=False)
+        for place, each in enumerate(runs, start):
+            before.append(latest.get(each, 0))
+            latest[each] = place
+        self._next = stop
 
-    def _same(self, place: int, end: int) -> int:
-        """How many tokens before a place are those before the end."""
-        tokens = self._tokens
+    def _same(self, place: int, tokens: Sequence[int]) -> int:
+        """How many tokens before a place are those at the end."""
+        text, end = self._text, len(tokens)
         same = self._least
-        most = min(self._most, place)
-        while same < most and tokens[place - 1 - same] == tokens[end - 1 - same]:
+        most = min(self._most, place, end)
+        while same < most and text[place - 1 - same] == tokens[end - 1 - same]:
             same += 1
         return same
 
 
-class Lookup(Proposer):
-    """Looks up what followed before, for any number of sequences.
+class Follower(ABC):
+    """A text that a sequence may be repeating.
 
     Args:
+        tokens: The sequence's, which grow.
+        chances: How likely it is to go on doing so.
+
+    Attributes:
+        same: Tokens that have been the same up to here; 0 where it repeats nothing.
+        over: It will repeat nothing any more.
+    """
+
+    def __init__(self, tokens: Sequence[int], chances: Chances) -> None:
+        self._tokens = tokens
+        self._seen = len(tokens)
+        self.chances = chances
+        self.same = 0
+        self.over = False
+        self._place = 0
+        self._text: Sequence[int] = ()
+
+    def advance(self) -> None:
+        """Take note of the tokens by which the sequence has grown, and look where it is now."""
+        tokens, text, end = self._tokens, self._text, len(self._tokens)
+        same, place = self.same, self._place
+        if same:
+            seen = self._seen
+            while seen < end and place < len(text):
+                right = text[place] == tokens[seen]
+                self._learn(same, right=right)
+                if not right:
+                    same = 0
+                    break
+                same, place, seen = same + 1, place + 1, seen + 1
+            self.same, self._place = same, place
+        self._seen = end
+        if not same or place >= len(text):
+            self.same = 0
+            self._find()
+
+    def guess(self, length: int) -> list[int]:
+        """Up to so many tokens that come next; call `advance` before."""
+        if not self.same:
+            return []
+        return list(self._text[self._place : self._place + length])
+
+    def _learn(self, same: int, *, right: bool) -> None:
+        self.chances.learn(same, right=right)
+
+    @abstractmethod
+    def _find(self) -> None:
+        """Set text, place and `same`, if there is anything to follow."""
+
+
+class OwnText(Follower):
+    """Follows what the sequence has said, or been told, before.
+
+    Args:
+        tokens: The sequence's, which grow.
+        chances: How likely it is to go on doing so.
         least: Tokens that must be the same.
         most: Tokens that are compared, to choose between places.
     """
 
-    def __init__(self, least: int, most: int) -> None:
-        self._least = least
-        self._most = most
-        self._indices: dict[int, LookupIndex] = {}
+    def __init__(self, tokens: Sequence[int], chances: Chances, least: int, most: int) -> None:
+        super().__init__(tokens, chances)
+        self._index = LookupIndex(tokens, least, most)
+        self._text = tokens
+        self._find()
 
-    def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int]]:
-        """See `Proposer`."""
-        return [self._index(each).guess(each.most) for each in asked]
+    def advance(self) -> None:
+        """See `Follower`."""
+        super().advance()
+        if self.same:  # otherwise it was looked for, and that is done
+            self._index.take_in()
 
-    def ended(self, number: int) -> None:
-        """See `Proposer`."""
-        self._indices.pop(number, None)
+    def guess(self, length: int) -> list[int]:
+        """See `Follower`; what repeats itself within fewer tokens goes on to do so."""
+        guess = super().guess(length)
+        if guess and len(guess) < length:
+            period = len(self._tokens) - self._place
+            while len(guess) < length:
+                guess.append(guess[len(guess) - period])
+        return guess
 
-    def close(self) -> None:
-        """See `Proposer`."""
-        self._indices.clear()
+    def _find(self) -> None:
+        self._place, self.same = self._index.find(self._tokens)
 
-    def _index(self, asked: Asked) -> LookupIndex:
-        index = self._indices.get(asked.number)
-        if index is None:
-            index = LookupIndex(asked.tokens, self._least, self._most)
-            self._indices[asked.number] = index
-        return index
+
+class PredictedText(Follower):
+    """Follows what the client thinks that the answer will be.
+
+    Args:
+        tokens: The sequence's, which grow.
+        chances: How likely it is to go on doing so.
+        prompt: How many of them are the prompt.
+        prediction: The tokens.
+        least: Tokens that must be the same.
+        most: Tokens that are compared, to choose between places.
+
+    Attributes:
+        right: Tokens of the answer that came as predicted.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        chances: Chances,
+        prompt: int,
+        prediction: Sequence[int],
+        least: int,
+        most: int,
+    ) -> None:
+        super().__init__(tokens, chances)
+        self._index = LookupIndex(prediction, least, most)
+        self._text = prediction
+        self._seen = prompt
+        self.same = LONGEST  # that it begins so is what the client says
+        self.right = 0
+
+    def _learn(self, same: int, *, right: bool) -> None:
+        self.right += right
+        super()._learn(same, right=right)
+
+    def _find(self) -> None:
+        self._place, self.same = self._index.find(self._tokens)
+
+
+class CachedText(Follower):
+    """Follows what came after the very same tokens before, as far as it is in the prefix cache.
+
+    Args:
+        tokens: The sequence's, which grow.
+        chances: How likely it is to go on doing so.
+        space: Who may share what it has.
+        cache: The prefix cache.
+    """
+
+    def __init__(
+        self, tokens: Sequence[int], chances: Chances, space: Space, cache: RadixCache
+    ) -> None:
+        super().__init__(tokens, chances)
+        self._cache = cache
+        self._space = space
+        self._find()
+
+    def _find(self) -> None:
+        self._text = self._cache.following(self._space, self._tokens, CONTINUATION)
+        self._place = 0
+        self.same = LONGEST if self._text else 0
+        self.over = not self._text  # it goes where nobody has been

@@ -16,8 +16,11 @@ else: a whole page of them would hold up everyone else's next token.
 
 SpeculationMethod = Literal["ngram", "draft", "mtp"]
 
-FIELDS = ("method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
-"""Those of vLLM's `--speculative-config` that mean something here."""
+FIELDS = (
+    *("method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"),
+    "adaptive",
+)
+"""Those of vLLM's `--speculative-config` that mean something here, and one of our own."""
 
 _BOUNDS = ("prompt_lookup_max", "prompt_lookup_min")
 
@@ -40,6 +43,8 @@ class Speculation:
         prompt_lookup_max: `ngram`: tokens of the text's end that are compared at most, to choose
             between places.
         prompt_lookup_min: `ngram`: tokens that must be the same at least.
+        adaptive: Guess as far as it pays, by what guesses cost and how often they are right; off
+            only to measure what that brings: then it is as far as there is room.
 
     Raises:
         ParameterError: Names the field and what it may be.
@@ -50,6 +55,7 @@ class Speculation:
     num_speculative_tokens: int = MAX_PROPOSED
     prompt_lookup_max: int = 16
     prompt_lookup_min: int = 3
+    adaptive: bool = True
 
     def __post_init__(self) -> None:
         if self.method not in get_args(SpeculationMethod):
@@ -73,6 +79,8 @@ class Speculation:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise _error(f"{name} must be an integer from 1 to {most}, but is {value!r:.80}")
+        if not isinstance(self.adaptive, bool):
+            raise _error(f"adaptive must be true or false, but is {self.adaptive!r:.80}")
         if self.prompt_lookup_min > self.prompt_lookup_max:
             raise _error("prompt_lookup_min must not exceed prompt_lookup_max")
 
