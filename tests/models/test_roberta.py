@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from caudal.conversion import convert_model
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
 from caudal.service.embedding import Embedder
 from caudal.service.work import EmbedWork, ScoreWork
+from caudal.store.store import Store
 from references.checks import open_reference, write_as_gguf
 from references.encoders import RecordedEncoder, vectors, write_encoder
 from references.weights import tokenizer_metadata
@@ -79,6 +81,8 @@ def test_what_a_model_was_trained_to_read_before_texts_is_put_there(tmp_path: Pa
             await engine.shutdown()
 
     asyncio.run(run())
+    gguf = convert_model(Store().resolve(str(folder)), tmp_path / "it.gguf")
+    assert load_model(str(gguf), LoadOptions(threads=2)).program.pooling == embedder.pooling
     of_type = embedder.pooling.prompts.of_type
     assert [of_type(each) for each in ("search_query", "document", "clustering", "image")] == [
         "query",

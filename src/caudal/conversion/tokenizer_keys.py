@@ -206,8 +206,9 @@ def _tokens(
         f"{_PREFIX}token_type": np.array(every_kind, np.int32),
     }
     if isinstance(scores, np.ndarray):
-        more = np.full(rows - len(scores), _NO_SCORE, np.float32)
-        values[f"{_PREFIX}scores"] = np.append(scores, more)
+        of_tokens = scores[: len(texts)]  # added tokens without a row have been left out
+        more = np.full(rows - len(of_tokens), _NO_SCORE, np.float32)
+        values[f"{_PREFIX}scores"] = np.append(of_tokens, more)
     return values
 
 

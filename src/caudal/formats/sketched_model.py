@@ -17,7 +17,7 @@ from caudal.errors import ModelLoadError
 from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.rows import Rows
 from caudal.formats.model_file import ModelFile
-from caudal.formats.tensor_file import TensorInfo
+from caudal.formats.tensor_file import TensorInfo, without_layer
 from caudal.formats.tensor_types import TensorType
 
 Declares = Callable[[str], bool]
@@ -94,7 +94,7 @@ class SketchedModel(ModelFile):
             return
         sizes = [each for each in shape if each is not None]
         if len(sizes) < len(shape):
-            rows = self._asked_rows.get(_without_layer(name))
+            rows = self._asked_rows.get(without_layer(name))
             if rows is None:
                 raise ModelLoadError(str(self.path), f"nothing says how large {name} is")
             sizes.insert(0, rows)
@@ -107,7 +107,7 @@ class SketchedModel(ModelFile):
             ModelLoadError: Nothing says it.
         """
         known = self._sketched.get(name)
-        rows = self._asked_rows.get(_without_layer(name)) if known is None else known.shape[0]
+        rows = self._asked_rows.get(without_layer(name)) if known is None else known.shape[0]
         if rows is None:
             raise ModelLoadError(str(self.path), f"nothing says how large {name} is")
         return rows
@@ -132,7 +132,3 @@ class SketchedModel(ModelFile):
         """See `ModelFile.tensor_place`."""
         self.tensor(name)
         return None
-
-
-def _without_layer(name: str) -> str:
-    return name.split(".", 2)[2] if name.startswith("blk.") else name

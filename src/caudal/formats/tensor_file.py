@@ -14,6 +14,12 @@ import numpy.typing as npt
 from caudal.formats.tensor_types import TensorType
 
 
+def without_layer(name: str) -> str:
+    """A tensor's name without the number of its layer: `attn_q.weight` of `blk.3.attn_q.weight`."""
+    layers, _, rest = name.partition(".")
+    return rest.partition(".")[2] if layers == "blk" else name
+
+
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """What a tensor holds.

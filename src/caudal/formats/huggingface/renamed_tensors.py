@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from caudal.errors import ModelLoadError
 from caudal.formats.huggingface.checkpoint import Checkpoint
 from caudal.formats.huggingface.rows import Joined, Rows, in_order, mapped
+from caudal.formats.tensor_file import without_layer
 from caudal.formats.tensor_types import TensorType
 
 
@@ -74,8 +75,13 @@ class Renaming:
         Raises:
             ModelLoadError: An expert is missing, or unlike the others.
         """
+        counts: dict[str, int] = defaultdict(int)  # as many as a layer has at most
         for new, parts in self._experts.items():
-            self.add(new, _stacked(self._checkpoint, new, parts), parts[min(parts)].name)
+            kind = without_layer(new)
+            counts[kind] = max(counts[kind], max(parts) + 1)
+        for new, parts in self._experts.items():
+            made = _stacked(self._checkpoint, new, parts, counts[without_layer(new)])
+            self.add(new, made, parts[min(parts)].name)
         self._experts.clear()
         return self._rows
 
@@ -96,12 +102,12 @@ def with_float_vectors(tensors: Mapping[str, Rows]) -> dict[str, Rows]:
     return {**tensors, **vectors}
 
 
-def _stacked(checkpoint: Checkpoint, name: str, parts: Mapping[int, Rows]) -> Rows:
+def _stacked(checkpoint: Checkpoint, name: str, parts: Mapping[int, Rows], count: int) -> Rows:
     """The experts' matrices, [experts][rows][columns]; of vectors, [experts][columns]."""
-    missing = [expert for expert in range(len(parts)) if expert not in parts]
+    missing = [expert for expert in range(count) if expert not in parts]
     if missing:
         raise ModelLoadError(
-            checkpoint.source, f"{name}: expert {missing[0]} is missing of {len(parts)}"
+            checkpoint.source, f"{name}: expert {missing[0]} is missing of {count}"
         )
     ordered = [in_order(parts[expert]) for expert in range(len(parts))]
     if len({(part.shape, part.type) for part in ordered}) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from caudal.errors import ModelLoadError
-from caudal.formats.tensor_file import TensorFile
+from caudal.formats.tensor_file import TensorFile, without_layer
 from caudal.models.program import VectorName
 
 
@@ -35,7 +35,7 @@ class UsedTensors:
         """Whether the file has a tensor that a family may have: in all its layers, or in none."""
         if self.has(name):
             return True
-        if _kind(name) in self._always:
+        if without_layer(name) in self._always:
             raise ModelLoadError(str(self._file.path), f"tensor {name} is missing")
         self._without.add(name)
         return False
@@ -117,9 +117,9 @@ class UsedTensors:
                     twice = "" if first > end else " twice"
                     raise self.error(name, f"has rows {what} used{twice}")
                 end = after
-        kinds = {_kind(name) for name in self._used}
+        kinds = {without_layer(name) for name in self._used}
         for name in sorted(self._without):
-            if _kind(name) in kinds:
+            if without_layer(name) in kinds:
                 raise self.error(name, "is missing, though other layers have theirs")
         unused = [name for name in self._file.tensors if name not in self._used]
         if unused:
@@ -132,9 +132,3 @@ class UsedTensors:
     def error(self, name: str, reason: str) -> ModelLoadError:
         """What to raise where a tensor can't be used."""
         return ModelLoadError(str(self._file.path), f"tensor {name} {reason}")
-
-
-def _kind(name: str) -> str:
-    """A tensor's name without the number of its layer."""
-    layers, _, rest = name.partition(".")
-    return rest.partition(".")[2] if layers == "blk" else name
