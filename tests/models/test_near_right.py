@@ -173,6 +173,15 @@ def test_what_a_folders_configuration_says_is_there_has_to_be(
         pass
 
 
+@pytest.mark.parametrize("expert", [3, 7])
+def test_an_expert_that_is_missing_is_named(expert: int, tmp_path: Path) -> None:
+    model = recorded("qwen3_moe")
+    del model.tensors[f"model.layers.1.mlp.experts.{expert}.up_proj.weight"]
+    message = rf"blk\.1\.ffn_up_exps\.weight: expert {expert} is missing of 8"
+    with pytest.raises(ModelLoadError, match=message), opened(model, tmp_path):
+        pass
+
+
 @pytest.mark.parametrize("name", ["granite_hybrid", "lfm2", "nemotron_h", "gemma4_experts"])
 def test_arrays_may_have_numbers_for_layers_that_are_left_out(name: str, tmp_path: Path) -> None:
     with opened(Recorded.read(name), tmp_path) as file:
