@@ -13,11 +13,13 @@ from caudal.backends.executor import Batch, SequenceStep, StateSlots, StepResult
 from caudal.backends.native.executor import NativeExecutor, NativeOptions
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
+from caudal.formats.huggingface.model import open_folder
+from caudal.formats.model_folder import ModelFolder
 from caudal.formats.tensor_types import TensorType
 from caudal.models import build_ahead, build_program, has_ahead
 from references.checks import open_reference
 from references.reference import Recorded
-from references.weights import tokenizer_metadata, write_folder
+from references.weights import random_weight, tokenizer_metadata, write_folder
 from support.gguf_writer import write_gguf
 from support.reference_hybrids import TinyQwen35, TinyQwen35Ahead
 from support.vocabularies import bpe_metadata
@@ -138,6 +140,58 @@ def test_other_families_have_them_with_what_their_layers_have(name: str, tmp_pat
     assert np.isfinite(result.states).all()
     normed = np.isclose((result.states**2).mean(), 1.0, atol=1e-3)  # by a norm of ones
     assert normed == (name == "qwen3_next")
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "deepseek_v3"])
+def test_folders_have_them_in_a_module_or_behind_the_layers(name: str, tmp_path: Path) -> None:
+    recorded = Recorded.read(name)
+    layers, width = recorded.config["num_hidden_layers"], recorded.config["hidden_size"]
+    own = {
+        "qwen3_5": {
+            "fc": "eh_proj",
+            "pre_fc_norm_embedding": "enorm",
+            "pre_fc_norm_hidden": "hnorm",
+            "norm": "shared_head_norm",
+        },
+        "deepseek_v3": {
+            "eh_proj": "eh_proj",
+            "enorm": "enorm",
+            "hnorm": "hnorm",
+            "shared_head.norm": "shared_head_norm",
+            "shared_head.head": "shared_head_head",
+            "embed_tokens": "embed_tokens",
+        },
+    }[name]
+    to, of_layer = {
+        "qwen3_5": ("mtp.", "mtp.layers.0."),
+        "deepseek_v3": (f"model.layers.{layers}.", f"model.layers.{layers}."),
+    }[name]
+    last = next(tensor for tensor in recorded.tensors if f"layers.{layers - 1}." in tensor)
+    last = last[: last.index(f"layers.{layers - 1}.")] + f"layers.{layers - 1}."
+    for tensor in [tensor for tensor in recorded.tensors if tensor.startswith(last)]:
+        recorded.tensors[tensor.replace(last, of_layer)] = recorded.tensors[tensor]
+    embedding = next(each for tensor, each in recorded.tensors.items() if "embed_tokens" in tensor)
+    for theirs, ours in own.items():
+        shape = [width]
+        if ours == "eh_proj":
+            shape = [width, 2 * width]
+        elif "norm" not in ours:
+            shape = embedding[0]
+        recorded.tensors[f"{to}{theirs}.weight"] = (shape, 0.0, 0.1)
+    folder = ModelFolder.scan(write_folder(recorded, tmp_path / "it"))
+    with open_folder(folder, any_column_order=True) as file:
+        program = build_program(file)
+        assert not has_ahead(file)
+    with open_folder(folder, any_column_order=True, with_ahead=True) as file:
+        assert build_program(file) == program
+        ahead = build_ahead(file)
+        for theirs, ours in own.items():
+            made = file.tensor_bytes(f"blk.{layers}.nextn.{ours}.weight").view("<f4")
+            theirs = f"{to}{theirs}.weight"
+            values = random_weight(theirs, *recorded.tensors[theirs]).ravel()
+            is_norm = name == "qwen3_5" and "norm" in ours
+            np.testing.assert_allclose(made, values + 1 if is_norm else values, rtol=1e-6)
+    assert len(ahead.kv_layers) == 1
 
 
 def test_a_file_without_such_a_layer(tmp_path: Path) -> None:

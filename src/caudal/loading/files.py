@@ -23,6 +23,7 @@ from caudal.sampling_params import NO_RECOMMENDATION, RecommendedSampling
 from caudal.store import StoredModel
 
 _EMBEDDING = "token_embd.weight"
+_OF_TOKENS_AHEAD = (".nextn.embed_tokens.weight", ".nextn.shared_head_head.weight")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,11 @@ class ModelFiles:
 
 @contextlib.contextmanager
 def open_model(
-    stored: StoredModel, *, chat_template: str | None = None, served_length: int | None = None
+    stored: StoredModel,
+    *,
+    chat_template: str | None = None,
+    served_length: int | None = None,
+    with_ahead: bool = False,
 ) -> Iterator[ModelFiles]:
     """Open a model, and close its files at the end.
 
@@ -64,11 +69,12 @@ def open_model(
         stored: The model.
         chat_template: A template to use instead of the model's, and of its package's.
         served_length: Most tokens of a sequence that will be served; None: the model's own length.
+        with_ahead: Whether layers that predict tokens further ahead are wanted, too.
 
     Raises:
         ModelLoadError: The files can't be used; names what is wrong.
     """
-    with _open_model_file(stored, served_length) as files:
+    with _open_model_file(stored, served_length, with_ahead=with_ahead) as files:
         tokens, rows = files.tokenizer.vocab_size, files.program.vocab_size
         # More rows than tokens have been left out where they are padding.
         if tokens != rows:
@@ -94,8 +100,10 @@ def _template_of(stored: StoredModel, files: ModelFiles) -> ChatTemplate:
 
 
 @contextlib.contextmanager
-def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
-    """Open a model, and close its files at the end.
+def open_source(
+    stored: StoredModel, *, with_ahead: bool = False
+) -> Iterator[tuple[ModelFile, Tokenizer]]:
+    """Open a model, and close its files at the end; for the arguments see `open_model`.
 
     Rows of the embedding and of the output matrix behind those of the tokenizer's tokens stand for
     nothing, and are left out.
@@ -111,7 +119,9 @@ def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
             )
             tokenizer = Tokenizer.from_gguf(file)
         else:
-            file = stack.enter_context(open_folder(folder, any_column_order=True))
+            file = stack.enter_context(
+                open_folder(folder, any_column_order=True, with_ahead=with_ahead)
+            )
             encoder = file.architecture in ENCODERS
             tokenizer = folder_tokenizer(folder, file, is_encoder=encoder)
         _leave_padding_out(file, tokenizer.vocab_size)
@@ -120,15 +130,18 @@ def open_source(stored: StoredModel) -> Iterator[tuple[ModelFile, Tokenizer]]:
 
 def _leave_padding_out(file: ModelFile, tokens: int) -> None:
     """Limit what has a row for each token to so many, where it has more."""
-    for name in (_EMBEDDING, "output.weight", "output.bias"):
+    ahead = [name for name in file.tensors if name.endswith(_OF_TOKENS_AHEAD)]
+    for name in (_EMBEDDING, "output.weight", "output.bias", *ahead):
         tensor = file.tensors.get(name)
         if tensor is not None and tensor.shape[0] > tokens:
             file.limit_rows(name, tokens)
 
 
 @contextlib.contextmanager
-def _open_model_file(stored: StoredModel, served_length: int | None) -> Iterator[ModelFiles]:
-    with open_source(stored) as (file, tokenizer):
+def _open_model_file(
+    stored: StoredModel, served_length: int | None, *, with_ahead: bool
+) -> Iterator[ModelFiles]:
+    with open_source(stored, with_ahead=with_ahead) as (file, tokenizer):
         yield ModelFiles(
             weights=file,
             program=build_program(file, served_length=served_length),

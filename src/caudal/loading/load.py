@@ -268,6 +268,7 @@ def plan_model(
         stored,
         chat_template=options.chat_template,
         served_length=options.max_model_len or choices.context,
+        with_ahead=options.speculative is not None and options.speculative.method == "mtp",
     )
     with contextlib.ExitStack() as stack:
         files = stack.enter_context(opened)

@@ -11,7 +11,7 @@ from caudal.formats.gguf_metadata import MetadataValue
 from caudal.formats.huggingface.checkpoint import Checkpoint
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.methods import Method
-from caudal.formats.huggingface.name_tables import DECODER, Table
+from caudal.formats.huggingface.name_tables import AHEAD, DECODER, Table
 from caudal.formats.huggingface.needed import Needed, declared_biases, first_lacking
 from caudal.formats.huggingface.renamed_tensors import Renaming, Tensors, with_float_vectors
 from caudal.formats.huggingface.rope_keys import check_divided
@@ -21,6 +21,7 @@ from caudal.formats.huggingface.tensor_names import (
     Place,
     first_of,
     layers_ahead,
+    placed_ahead,
     without_prefix,
 )
 from caudal.formats.huggingface.tensor_rules import Found, Rule
@@ -47,6 +48,8 @@ class Family:
         architecture_of: The architecture of a configuration, where there are several.
         more_architectures: Those that it may give besides `architecture`.
         own_keys: Keys that GGUF has no names for (formats/embedding_keys.py).
+        ahead: What a layer that predicts tokens further ahead has besides; nothing where that isn't
+            computed.
         layers: What names of layers' tensors begin with, before the number.
         is_encoder: Whether there is no output matrix, as nothing is generated.
         needed: Tensors that have to be beside others.
@@ -66,6 +69,7 @@ class Family:
     architecture_of: Callable[[Config], str] | None = None
     more_architectures: tuple[str, ...] = ()
     own_keys: Callable[[Config], Keys] = lambda _config: {}
+    ahead: Table = field(default_factory=lambda: AHEAD)
     layers: tuple[str, ...] = ("layers.",)
     is_encoder: Callable[[Config], bool] = lambda _config: False
     needed: Callable[[Config], Needed] = declared_biases
@@ -90,48 +94,76 @@ class Family:
             **self.own_keys(config),
         }
 
-    def tensors(self, config: Config, checkpoint: Checkpoint, method: Method) -> Tensors:
+    def tensors(
+        self, config: Config, checkpoint: Checkpoint, method: Method, *, with_ahead: bool = False
+    ) -> Tensors:
         """All tensors by llama.cpp's names.
+
+        Args:
+            config: The model's configuration.
+            checkpoint: Its tensors.
+            method: How they are quantised.
+            with_ahead: Also those of layers that predict tokens further ahead.
 
         Raises:
             ModelLoadError: A tensor is of no known name, type or shape; or one is missing.
         """
         renaming = Renaming(checkpoint)
+        with_ahead = with_ahead and bool(self.ahead)
         tied = config.get("tie_word_embeddings", bool, self.tied)
         names = {name: without_prefix(name) for name in method.names(checkpoint)}
         left_out = {first_of(plain, NOT_TEXT) for plain in names.values()}
         places = {
-            name: self._place(plain)
+            name: (with_ahead and placed_ahead(plain, config)) or self._place(plain)
             for name, plain in names.items()
             if first_of(plain, NOT_TEXT) is None
         }
         ahead = layers_ahead(config, places.values())
+        if with_ahead:
+            ahead |= {
+                place.layer
+                for name, place in places.items()
+                if place.layer is not None and place != self._place(names[name])
+            }
         for name, place in places.items():
             is_of_head = place.layer is None and place.name.startswith("lm_head.")
             if (
-                (place.layer is None or place.layer not in ahead)
+                (with_ahead or place.layer is None or place.layer not in ahead)
                 and first_of(place.name, self.left_out) is None
                 and not (tied and is_of_head)
             ):
-                self._rename(name, place, config, checkpoint, method, renaming)
+                self._rename(
+                    name,
+                    place,
+                    {**self.layer, **self.ahead} if place.layer in ahead else self._table(place),
+                    config,
+                    checkpoint,
+                    method,
+                    renaming,
+                )
         result = renaming.finish()
         for full, rows in self.made(config).items():
             renaming.add(full, rows, "config.json's")
         check_divided(config, result)
         self._check_complete(config, checkpoint, result, tied=tied)
-        return Tensors(with_float_vectors(result), tuple(sorted(filter(None, left_out))))
+        return Tensors(
+            with_float_vectors(result),
+            tuple(sorted(filter(None, left_out))),
+            ahead=len(ahead) if with_ahead else 0,
+        )
 
     def _rename(
         self,
         name: str,
         place: Place,
+        table: Table,
         config: Config,
         checkpoint: Checkpoint,
         method: Method,
         renaming: Renaming,
     ) -> None:
         """Add what becomes of a tensor."""
-        entry, kind = self._entry(place)
+        entry, kind = _entry(place, table)
         if entry is None:
             raise renaming.error(
                 name, f"is not part of a {self.architecture} model as Caudal knows it"
@@ -188,17 +220,20 @@ class Family:
     def locate(self, name: str) -> Located:
         """What the tables have for a checkpoint's tensor."""
         place = self._place(without_prefix(name))
-        return Located(place.layer, place.expert, *self._entry(place))
+        return Located(place.layer, place.expert, *_entry(place, self._table(place)))
 
     def _place(self, plain: str) -> Place:
         return Place.of(plain, self.layers)
 
-    def _entry(self, place: Place) -> tuple[str | Rule | None, str]:
-        """What the tables have for a tensor, and its kind."""
-        table = self.others if place.layer is None else self.layer
-        if place.name in table:
-            return table[place.name], ""
-        return table.get(place.module), place.kind
+    def _table(self, place: Place) -> Table:
+        return self.others if place.layer is None else self.layer
+
+
+def _entry(place: Place, table: Table) -> tuple[str | Rule | None, str]:
+    """What a table has for a tensor, and its kind."""
+    if place.name in table:
+        return table[place.name], ""
+    return table.get(place.module), place.kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,13 +63,16 @@ class FolderModel(ModelFile):
 
 
 @contextlib.contextmanager
-def open_folder(folder: ModelFolder, *, any_column_order: bool = False) -> Iterator[FolderModel]:
+def open_folder(
+    folder: ModelFolder, *, any_column_order: bool = False, with_ahead: bool = False
+) -> Iterator[FolderModel]:
     """Open a folder's decoder, and close its files at the end.
 
     Args:
         folder: The folder.
         any_column_order: Whether matrices may have their columns in another order than that of
             their inputs, which `X.columns` says of `X.weight`; else those become floats.
+        with_ahead: Whether layers that predict tokens further ahead are there, too.
 
     Raises:
         ModelLoadError: The model isn't supported, or its files are damaged; names what is wrong.
@@ -92,7 +95,11 @@ def open_folder(folder: ModelFolder, *, any_column_order: bool = False) -> Itera
         assert isinstance(longest, int)
         metadata[key] = min(modules.max_length, longest)
     with open_checkpoint(folder) as checkpoint, contextlib.ExitStack() as stack:
-        tensors = family.tensors(config, checkpoint, method)
+        tensors = family.tensors(config, checkpoint, method, with_ahead=with_ahead)
+        if tensors.ahead:
+            layers = config.positive("num_hidden_layers")
+            metadata[f"{architecture}.block_count"] = layers + tensors.ahead
+            metadata[f"{architecture}.nextn_predict_layers"] = tensors.ahead
         if not any_column_order:
             tensors = tensors.in_order()
         for number, path in enumerate(modules.dense, start=2):

@@ -62,6 +62,16 @@ GEMMA_NORMS: Table = {
 }
 """Norms before and behind both halves of a layer, with weights relative to 1."""
 
+AHEAD: Table = {
+    "eh_proj": "nextn.eh_proj",
+    "enorm": "nextn.enorm",
+    "hnorm": "nextn.hnorm",
+    "embed_tokens": "nextn.embed_tokens",
+    "shared_head.head": "nextn.shared_head_head",
+    "shared_head.norm": "nextn.shared_head_norm",
+}
+"""What a layer that predicts tokens further ahead has besides what layers have."""
+
 DECODER: Table = {
     "embed_tokens": "token_embd",
     "norm": "output_norm",

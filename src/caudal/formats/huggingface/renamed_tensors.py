@@ -20,10 +20,12 @@ class Tensors:
     Attributes:
         rows: The tensors by name.
         left_out: Modules that aren't loaded, because they aren't for text.
+        ahead: How many layers behind the others predict tokens further ahead.
     """
 
     rows: Mapping[str, Rows]
     left_out: tuple[str, ...]
+    ahead: int = 0
 
     def in_order(self) -> Tensors:
         """These, with the columns of all in order."""
@@ -31,7 +33,7 @@ class Tensors:
 
     def joined(self, more: Mapping[str, Rows]) -> Tensors:
         """These, and more."""
-        return Tensors({**self.rows, **more}, self.left_out)
+        return replace(self, rows={**self.rows, **more})
 
 
 class Renaming:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from caudal.formats.huggingface.config import Config
 
@@ -22,6 +22,7 @@ _KINDS = {"gamma": "weight", "beta": "bias"}
 """What older files call the parts of a norm."""
 _AHEAD = ("eh_proj", "enorm", "hnorm")
 """Modules of layers that predict tokens further ahead: what joins a state and an embedding."""
+_MODULE_AHEAD = "mtp."
 _STACKS = ("experts", "norms", "altup_projections", "altup_unembed_projections")
 """Lists of modules, by number, whose tensors are stacked."""
 
@@ -90,8 +91,19 @@ class Place:
         return _KINDS.get(kind, kind)
 
 
+def placed_ahead(plain: str, config: Config) -> Place | None:
+    """The place of what Qwen's checkpoints have in a module of its own: behind the other layers.
+
+    None for all else.
+    """
+    if not plain.startswith(_MODULE_AHEAD):
+        return None
+    place = Place.of(plain.removeprefix(_MODULE_AHEAD), ("layers.",))
+    return replace(place, layer=config.positive("num_hidden_layers") + (place.layer or 0))
+
+
 def layers_ahead(config: Config, places: Iterable[Place]) -> set[int]:
-    """Layers behind the others that only predict tokens further ahead, and aren't loaded.
+    """Layers behind the others that only predict tokens further ahead.
 
     Those are as many as config.json counts, and which have modules that no others do: tools that
     make new files may leave the key out, and keep the tensors.

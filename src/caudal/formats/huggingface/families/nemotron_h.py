@@ -115,6 +115,7 @@ FAMILY = Family(
         "lm_head": "output",
     },
     left_out=("mtp",),
+    ahead={},
     lacks=lambda config, layer, name: (
         name == "ffn_gate_inp.weight" and _kinds(config)[layer] != "E"
     ),

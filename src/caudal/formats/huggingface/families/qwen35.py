@@ -148,8 +148,16 @@ OUTSIDE: Table = {
     "norm": one_plus("output_norm"),
     "lm_head": "output",
 }
+AHEAD: Table = {
+    "fc": "nextn.eh_proj",
+    "pre_fc_norm_embedding": one_plus("nextn.enorm"),
+    "pre_fc_norm_hidden": one_plus("nextn.hnorm"),
+    "norm": one_plus("nextn.shared_head_norm"),
+}
+"""What predicts a token further ahead has besides its layer, in a module of its own."""
+
 LEFT_OUT = ("mtp", "rotary_emb")
-"""Besides rotations, what predicts several tokens at once."""
+"""Besides rotations, what predicts several tokens at once, where that isn't asked for."""
 
 FAMILY = Family(
     model_types=("qwen3_5_text", "qwen3_5"),
@@ -170,6 +178,7 @@ FAMILY = Family(
     },
     others=OUTSIDE,
     left_out=LEFT_OUT,
+    ahead=AHEAD,
 )
 
 EXPERTS_FAMILY = replace(

@@ -8,6 +8,7 @@ import numpy as np
 
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.families.qwen35 import (
+    AHEAD,
     FULL_ATTENTION,
     LEFT_OUT,
     OUTSIDE,
@@ -69,5 +70,6 @@ FAMILY = Family(
     },
     others=OUTSIDE,
     left_out=LEFT_OUT,
+    ahead=AHEAD,
     defaults={"norm_topk_prob": True},
 )
