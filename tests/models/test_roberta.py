@@ -14,6 +14,7 @@ from caudal.conversion import convert_model
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
+from caudal.models.pooling import cosine_similarity
 from caudal.service.embedding import Embedder
 from caudal.service.work import EmbedWork, ScoreWork
 from caudal.store.store import Store
@@ -77,6 +78,11 @@ def test_what_a_model_was_trained_to_read_before_texts_is_put_there(tmp_path: Pa
                 assert await read(name) == model.tokenizer.encode(f"{text}Caudal")
             with pytest.raises(ParameterError, match="it has: query, passage, Clustering"):
                 await read("title")
+            work = ScoreWork(pairs=[("a", "b")], prompt_names=("query", None))
+            [score] = await embedder.score(work)
+            whole = [model.tokenizer.encode(text) for text in ("query: a", "passage: b")]
+            made = await embedder.embed(EmbedWork(inputs=whole))
+            assert score.score == cosine_similarity(made[0].vector, made[1].vector)
         finally:
             await engine.shutdown()
 

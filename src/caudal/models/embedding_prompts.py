@@ -26,22 +26,26 @@ class EmbeddingPrompts:
     texts: Mapping[str, str] = field(default_factory=dict)
     default: str | None = None
 
-    def before(self, name: str | None) -> str:
-        """What comes before a text; `name` may be None.
+    def with_prompt(self, text: str, name: str | None) -> str:
+        """A text with what comes before it; an empty one stays that.
+
+        Args:
+            text: The text.
+            name: Of the prompt; None: the default, if there is one.
 
         Raises:
             ParameterError: There is none of this name.
         """
         name = self.default if name is None else name
         if name is None:
-            return ""
-        text = self.texts.get(name)
-        if text is None:
+            return text
+        prompt = self.texts.get(name)
+        if prompt is None:
             there = ", ".join(self.texts) or "none"
             raise ParameterError(
                 "prompt_name", f"This model has no prompt {name!r:.50}; it has: {there}."
             )
-        return text
+        return prompt + text if text else text
 
     def of_type(self, input_type: str) -> str | None:
         """The name of what stands for an API's `input_type`; None where there is no such.

@@ -185,12 +185,13 @@ class Embedder:
         ]
 
     def _encode_all(self, work: EmbedWork) -> list[PoolInput]:
-        inputs, before = [], self.pooling.prompts.before(work.prompt_name)
+        inputs = []
         for index, each in enumerate(work.inputs):
             field = f"input[{index}]" if len(work.inputs) > 1 else "input"
             if isinstance(each, str):
+                text = self.pooling.prompts.with_prompt(each, work.prompt_name)
                 tokens: Sequence[int] = self.reader.encode(
-                    before + each if each else each, truncate=work.truncate, field=field
+                    text, truncate=work.truncate, field=field
                 )
             else:
                 tokens = self.reader.check_tokens(each, truncate=work.truncate, field=field)
@@ -215,10 +216,12 @@ class Embedder:
             ParameterError, QueueFullError, RequestFailedError, RequestTimeoutError,
             EngineDeadError: See `embed`; blames `text_1` or `text_2`, or `text_2[3]`.
         """
-        pairs, truncate = work.pairs, work.truncate
+        truncate = work.truncate
         context, clock = context.begun(), _Clock()
         if self.pooling.scores_pairs:
             return await self._cross_scores(work, context, adapter, clock)
+        with_prompt, (first, second) = self.pooling.prompts.with_prompt, work.prompt_names
+        pairs = [(with_prompt(a, first), with_prompt(b, second)) for a, b in work.pairs]
 
         def encode() -> dict[str, PoolInput]:
             inputs: dict[str, PoolInput] = {}

@@ -114,10 +114,13 @@ class ScoreWork:
     Attributes:
         pairs: Two texts each; errors call them `text_1` and `text_2`.
         truncate: See `EmbedWork`.
+        prompt_names: Which of the model's prompts come before the first and the second texts, where
+            these are embedded; None: its default.
     """
 
     pairs: Sequence[tuple[str, str]]
     truncate: int | None = None
+    prompt_names: tuple[str | None, str | None] = (None, None)
 
 
 def pair_texts(text_1: str | Sequence[str], text_2: str | Sequence[str]) -> list[tuple[str, str]]:

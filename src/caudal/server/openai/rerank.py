@@ -121,7 +121,12 @@ async def rerank(
     """Order documents by how well they answer a query, the best first."""
     body = asked.body
     texts = body.contents()
-    work = ScoreWork(pairs=[(body.query, text) for text in texts], truncate=body.truncation)
+    prompts = asked.model.facts.loaded.pooling.prompts
+    work = ScoreWork(
+        pairs=[(body.query, text) for text in texts],
+        truncate=body.truncation,
+        prompt_names=(prompts.of_type("query"), prompts.of_type("document")),
+    )
 
     async def answer() -> Response:
         scores = await asked.model.score(work, asked.context)
