@@ -34,7 +34,14 @@ CHAT_FIELDS: dict[str, tuple[list[Any], list[Any]]] = {
     "moderation": ([None], [{"model": "omni-moderation-latest"}]),
     "n": ([2, None], []),
     "parallel_tool_calls": ([None, True, False], []),
-    "prediction": ([{"type": "content", "content": "x"}, None], []),
+    "prediction": (
+        [
+            {"type": "content", "content": "x"},
+            {"type": "content", "content": [{"type": "text", "text": "x"}]},
+            None,
+        ],
+        [{"type": "content"}, {"type": "other", "content": "x"}, {}],
+    ),
     "presence_penalty": ([0.5, None], []),
     "prompt_cache_key": (["a", None], []),
     "prompt_cache_options": ([{"mode": "implicit"}, {"mode": "explicit"}, None], []),
@@ -98,6 +105,7 @@ SHARED_EXTRAS: dict[str, tuple[list[Any], list[Any]]] = {
     "repetition_penalty": ([1.1, None], []),
     "return_token_ids": ([True, False, None], []),
     "return_tokens_as_token_ids": ([True, False, None], []),
+    "speculative": (["off", None], ["on", True]),
     "skip_special_tokens": ([False, None], []),
     "stop_token_ids": ([[65], None], []),
     "structured_outputs": ([{"choice": ["a", "b"]}, None], [{}, {"regex": "foo**"}]),

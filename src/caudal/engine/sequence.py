@@ -238,12 +238,9 @@ class Sequence:
         recalled: A further tier has been asked for it since, and needn't be again.
         match: What the cache held of it when last looked at, for a waiting sequence.
         match_version: The tree's version at that time.
-        accepted_prediction: Tokens of its answer that came as its client had predicted; known when
-            it has ended.
     """
 
     __slots__ = (
-        "accepted_prediction",
         "branches",
         "charged",
         "draft",
@@ -279,7 +276,6 @@ class Sequence:
         self.recalled = False
         self.match = Match()
         self.match_version = -1
-        self.accepted_prediction = 0
 
     @property
     def in_background(self) -> bool:

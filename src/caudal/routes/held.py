@@ -101,6 +101,8 @@ class HeldAnswer(Generic[D]):
             usage.output_tokens,
             usage.reasoning_tokens,
             usage.times,
+            usage.accepted_prediction_tokens,
+            usage.rejected_prediction_tokens,
             self.unused,
         )
 

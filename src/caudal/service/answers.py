@@ -164,6 +164,8 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
             string.
         reasoning_tokens: Those of them that were spent on reasoning; told of chats.
         times: What took how long; known once the answer has ended, or been given up.
+        accepted_prediction_tokens: Tokens that came as the client had predicted.
+        rejected_prediction_tokens: Tokens that it had predicted and that didn't come.
     """
 
     prompt_tokens: int
@@ -171,6 +173,8 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     output_tokens: int
     reasoning_tokens: int = 0
     times: AnswerTimes | None = None
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 class UnusedAnswer(msgspec.Struct, frozen=True):

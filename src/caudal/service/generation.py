@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from typing import Protocol
 
 from caudal.backends.executor import SampledToken, TokenLogprob
+from caudal.engine.drafting.lookup import tokens_as_predicted
 from caudal.engine.request import FinishReason, Generate, Request, SequenceUpdate
 from caudal.errors import (
     CaudalError,
@@ -251,6 +252,8 @@ class Generation:
             for index in range(self.params.n)
         ]
         self._unfinished = len(self._sequences)
+        self._prediction = request.work.prediction
+        self._predicted: list[list[int]] = [[] for _ in self._sequences]
 
     @property
     def num_output_tokens(self) -> int:
@@ -260,12 +263,26 @@ class Generation:
     @property
     def usage(self) -> Usage:
         """The request's figures, as of the latest deltas."""
+        accepted, rejected = self._of_prediction()
         return Usage(
             self.prompt.num_tokens,
             self.num_cached_tokens,
             self.num_output_tokens,
             times=None if self.outcome is None else self._times(),
+            accepted_prediction_tokens=accepted,
+            rejected_prediction_tokens=rejected,
         )
+
+    def _of_prediction(self) -> tuple[int, int]:
+        """Tokens that came as predicted, over all sequences, and those predicted that didn't."""
+        prediction = self._prediction
+        accepted = rejected = 0
+        if prediction:
+            for tokens, sequence in zip(self._predicted, self._sequences, strict=True):
+                right = tokens_as_predicted(prediction, tokens[: sequence.num_tokens])
+                accepted += right
+                rejected += max(0, len(prediction) - right)
+        return accepted, rejected
 
     def _times(self) -> AnswerTimes:
         latest, first = self._latest, self._first
@@ -356,6 +373,8 @@ class Generation:
                 raise
         if self._observer is not None:
             self._observer.on_update(update)
+        if self._prediction:
+            self._predicted[update.index] += [sampled.token for sampled in update.tokens]
         return sequence.push(update)
 
     def _stop_sequence(self, index: int, *, ended: bool) -> None:

@@ -150,6 +150,7 @@ class ModelService(Service):
                 visible_tokens=prompt.visible_tokens,
                 thinking=prompt.thinking_limit(work.thinking_budget),
                 show_ids=work.show_prompt_ids,
+                prediction=await self._texts.encode_prediction(work.prediction),
             )
         conversation = planned.conversation
         return ChatGeneration(
@@ -340,6 +341,7 @@ class ModelService(Service):
         thinking: ThinkingLimit | None = None,
         show_ids: bool = False,
         show_text: PromptForm | None = None,
+        prediction: Sequence[int] = (),
     ) -> Generation:
         parts = self.parts
         metrics = parts.metrics
@@ -351,7 +353,7 @@ class ModelService(Service):
         request = Request(
             request_id=f"{self._id}-{next(self._numbers)}",
             prompt=prompt,
-            work=Generate(params, thinking),
+            work=Generate(params, thinking, prediction),
             priority=context.priority,
             cache_salt=context.cache_salt,
             adapter=parts.adapters.number(context.adapter),

@@ -76,6 +76,17 @@ class TextCoder:
             encoded += await asyncio.to_thread(encode, texts[begin : begin + _TEXTS_AT_ONCE])
         return encoded
 
+    async def encode_prediction(self, text: str) -> Sequence[int]:
+        """Token ids of what an answer is thought to be.
+
+        Raises:
+            ContextOverflowError: No answer could be so long; blames `prediction`.
+        """
+        self.check_size("prediction", len(text))
+        encode = self._tokenizer.encode_continuation
+        inline = len(text) <= INLINE_TOKENIZE_CHARS
+        return encode(text) if inline else await asyncio.to_thread(encode, text)
+
     async def encode_prompts(self, work: CompletionWork) -> list[list[int]]:
         """Token ids of prompts to continue, cut as asked; raises what `encode` raises."""
         begins, others = [], []

@@ -29,6 +29,7 @@ class ChatWork:
         preceding: Tokens that the prompt goes on from, an earlier prompt and its answer say.
         context_length: Most tokens of the prompt, what precedes it, and the answer; None for as
             many as the model has room for.
+        prediction: What the answer is thought to be: it comes sooner where it is.
     """
 
     conversation: Conversation
@@ -37,6 +38,7 @@ class ChatWork:
     show_prompt_ids: bool = False
     preceding: Sequence[int] = ()
     context_length: int | None = None
+    prediction: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

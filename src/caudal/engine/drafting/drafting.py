@@ -39,14 +39,12 @@ class _Guessed:
         asked: What a proposer is shown of it.
         texts: What it may be repeating.
         chances: How often the proposer is right.
-        predicted: That of its texts which its client has predicted, if it has.
         source: What its draft was made by, while there is one.
     """
 
     asked: Asked
     texts: list[Follower]
     chances: Chances
-    predicted: PredictedText | None
     source: Follower | Proposer | None = None
 
 
@@ -170,9 +168,6 @@ class Drafting:
         guessed = self._guessed.pop(seq, None)
         if guessed is None:
             return
-        if guessed.predicted is not None:
-            guessed.predicted.advance()
-            seq.accepted_prediction = guessed.predicted.right
         if self._asks:
             assert self._proposer is not None
             self._proposer.ended(guessed.asked.number)
@@ -217,7 +212,6 @@ class Drafting:
         group, tokens = seq.group, seq.tokens
         assert group.params is not None
         least, most = speculation.prompt_lookup_min, speculation.prompt_lookup_max
-        predicted = None
         texts: list[Follower] = []
         looks_up = speculation.method == "ngram" and not self._asks
         cache = self._memory.cache
@@ -243,7 +237,7 @@ class Drafting:
             adapter=group.adapter,
             ahead=partial(RowsAhead, seq),
         )
-        return _Guessed(asked, texts, Chances(self._proposed), predicted)
+        return _Guessed(asked, texts, Chances(self._proposed))
 
     def _lengths(
         self, candidates: SequenceOf[_Candidate], sequences: int, room: int

@@ -15,7 +15,8 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
 
-from caudal.engine.drafting.chances import LONGEST, Chances
+from caudal.engine.drafting.chances import LONGEST, OF_TEXTS, Chances, CommonChances
+from caudal.engine.drafting.speculation import Speculation
 from caudal.engine.radix import RadixCache
 from caudal.engine.space import Space
 
@@ -232,6 +233,18 @@ class PredictedText(Follower):
 
     def _find(self) -> None:
         self._place, self.same = self._index.find(self._tokens)
+
+
+def tokens_as_predicted(prediction: Sequence[int], answer: Sequence[int]) -> int:
+    """How many tokens of an answer came as predicted, whatever was guessed while it did."""
+    least, most = Speculation().prompt_lookup_min, Speculation().prompt_lookup_max
+    tokens: list[int] = []
+    chances = Chances(CommonChances(OF_TEXTS))
+    text = PredictedText(tokens, chances, 0, prediction, least, most)
+    for token in answer:
+        tokens.append(token)
+        text.advance()
+    return text.right
 
 
 class CachedText(Follower):

@@ -44,6 +44,7 @@ async def create_chat_completion(
         params=params,
         thinking_budget=body.thinking_budget,
         show_prompt_ids=bool(body.return_token_ids),
+        prediction="" if body.prediction is None else body.prediction.text,
     )
     generation = await model.chat(work, asked.context)
     asked.note_ignored(generation.ignored)
@@ -222,5 +223,9 @@ def _ids(tokens: Sequence[OutputToken]) -> list[int]:
 
 def _usage(chat: RunningChat) -> dict[str, Any]:
     so_far = chat.usage
-    details = {"reasoning_tokens": so_far.reasoning_tokens}
+    details = {
+        "reasoning_tokens": so_far.reasoning_tokens,
+        "accepted_prediction_tokens": so_far.accepted_prediction_tokens,
+        "rejected_prediction_tokens": so_far.rejected_prediction_tokens,
+    }
     return usage([so_far]) | {"completion_tokens_details": details}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from caudal.errors import ParameterError
+from caudal.reading.fields import RequestObject
 from caudal.reading.openai.conversation import ConversationFields, tool_field
 from caudal.sampling_params import MAX_LOGPROBS, RecommendedSampling, SamplingParams
 from caudal.server.openai.peer_fields import same_meaning
@@ -28,6 +29,27 @@ class ChatFields(ConversationFields, ModelRequestBody):
         return {"prompt": "messages", "reasoning_effort": self.effort_field}
 
 
+class PredictedPart(RequestObject):
+    """A part of a prediction."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Prediction(RequestObject):
+    """OpenAI's predicted output."""
+
+    type: Literal["content"]
+    content: str | list[PredictedPart]
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
 class ChatCompletionRequest(GenerationFields, EndUserFields, ChatFields):
     """Body of `POST /v1/chat/completions`."""
 
@@ -44,7 +66,6 @@ class ChatCompletionRequest(GenerationFields, EndUserFields, ChatFields):
     }
     hints: ClassVar[Mapping[str, Sequence[Any]]] = {
         "models": ([],),  # OpenRouter's, to fall back to
-        "prediction": ({},),
         "prompt_cache_options": ({}, {"mode": "implicit"}),
         "prompt_cache_retention": ("in_memory",),
         "provider": ({},),  # OpenRouter's
@@ -55,6 +76,9 @@ class ChatCompletionRequest(GenerationFields, EndUserFields, ChatFields):
     max_completion_tokens: TokenLimit | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    prediction: Prediction | None = Field(
+        None, description="What the answer is thought to be; it comes sooner where it is."
+    )
     metadata: Metadata | None = Field(None, description="Returned with the answer.")
     service_tier: str | None = Field(
         None, description="There is one tier; the answer says `default`."

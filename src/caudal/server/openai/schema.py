@@ -54,6 +54,10 @@ class GenerationFields(
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
 
+    speculative: Literal["off"] | None = Field(
+        None, description="`off`: no tokens are guessed for it; the answer is the same."
+    )
+
     @property
     def include_usage(self) -> bool:
         """Whether a stream ends with a chunk that carries the usage."""
@@ -102,6 +106,7 @@ _OTHER_SAMPLING = (
     "bad_words",
     "include_stop_str_in_output",
     "skip_special_tokens",
+    "speculative",
 )
 
 
