@@ -88,7 +88,7 @@ class TierMachine(EngineMachine):
         prompts = [request.prompt for request in self.harness.requests.values()]
         if not prompts or self.harness.engine.has_work:
             return
-        self.harness.threads = max(self.harness.threads, seed)
+        self.harness.threads = max(self.harness.threads, 1 + seed)
         for number in range(4):
             others = [(seed + number * i) % 3 + 1 for i in range(20)]
             self.harness.submit(others, max_tokens=2)

@@ -21,12 +21,10 @@ class Lacking:
     Attributes:
         kind: The kind; see `radix.MAIN`.
         index: Which block of the sequence it is; of a slot, the last.
-        block: The physical block, or the slot, once there is one for it.
     """
 
     kind: int
     index: int
-    block: int = GONE
 
 
 class Memory:
@@ -142,69 +140,70 @@ class Memory:
                 if index >= len(path) or path[index].windows[kind - 1] < 0:
                     yield Lacking(kind, index)
 
-    def reserve(
+    def begin_restoring(
         self, path: Sequence[Node], length: int, spare: Sequence[int]
-    ) -> tuple[SequenceMemory, list[Lacking]] | None:
-        """Memory for a prefix that is going to be written, from the first node of a path on.
+    ) -> SequenceMemory | None:
+        """What the tree has of a prefix of which the rest is going to be written.
 
         Args:
             path: Nodes of the tree from the first on.
-            length: Tokens, as many as the nodes have at least.
+            length: Tokens of the prefix, as many as the nodes have at least.
             spare: Blocks to leave for others, by kind.
 
         Returns:
-            What `restore` takes, and what is to be written before, in the order of `lacking_for`.
-            None where there isn't enough memory; nothing has changed then.
+            What `place` and `restore` take. None where there isn't enough memory for all that is
+            lacking; nothing has changed then.
         """
         lacking = self.lacking_for(path, length)
-        held = SequenceMemory(len(self.windows))
-        held.length = length
         missing = {(each.kind, each.index) for each in lacking}
+        held = SequenceMemory(len(self.windows))
         for kind, table in enumerate(held.tables):
             table.first = self._first_needed(kind, length) if kind else 0
-            table.blocks = [GONE] * table.first
+            table.blocks = [GONE] * self.pool.blocks_for(length)
             for index in range(table.first, len(path)):
-                block = GONE if (kind, index) in missing else _block_of(path[index], kind)
-                table.blocks.append(block)
-                if block != GONE:
-                    self._pools[kind].acquire(block)
-            table.blocks += [GONE] * (self.pool.blocks_for(length) - len(table.blocks))
+                if (kind, index) not in missing:
+                    table.blocks[index] = _block_of(path[index], kind)
+                    self._pools[kind].acquire(table.blocks[index])
         if self.slots is not None and (self.slot_kind, len(held.blocks) - 1) not in missing:
             held.slot = path[-1].slot
             self.slots.acquire(held.slot)
         for kind in range(len(self._pools)):
             count = sum(each.kind == kind for each in lacking)
             if count and count + spare[kind] > self.available(kind):
-                self._close_reserved(held)
+                self._close_unrestored(held)
                 return None
-        taken = []
-        for each in lacking:
-            block = self._take(each.kind)
-            taken.append(Lacking(each.kind, each.index, block))
-            if each.kind == self.slot_kind:
-                held.slot = block
-            else:
-                held.tables[each.kind].blocks[each.index] = block
-        return held, taken
+        return held
+
+    def place(self, held: SequenceMemory, lacking: Lacking) -> int | None:
+        """A block, or a slot, for something that was lacking; None where there is none any more."""
+        if not self.available(lacking.kind):
+            return None
+        block = self._take(lacking.kind)
+        if lacking.kind == self.slot_kind:
+            held.slot = block
+        else:
+            held.tables[lacking.kind].blocks[lacking.index] = block
+        return block
 
     def restore(self, held: SequenceMemory, space: Space, keys: Sequence[int], length: int) -> None:
-        """Put what was reserved into the tree, for others to share.
+        """Put a prefix into the tree, for others to share.
 
         Args:
-            held: From `reserve`.
+            held: From `begin_restoring`.
             space: Who may share it.
             keys: Those of its tokens.
-            length: As many of them as have been written, with all that going on there takes.
+            length: As many of them as are there, with all that going on takes; 0: nobody could.
         """
-        if length < held.length:
-            self.trim(held, length, 0)
-        if length:
-            self.close(held, space, keys, length, keep=True)
-        else:
-            self._close_reserved(held)
+        if not length:
+            self._close_unrestored(held)
+            return
+        for table in held.tables:
+            del table.blocks[self.pool.blocks_for(length) :]
+        held.length = length
+        self.close(held, space, keys, length, keep=True)
 
-    def _close_reserved(self, held: SequenceMemory) -> None:
-        """Give back what was reserved, of which nothing has been written."""
+    def _close_unrestored(self, held: SequenceMemory) -> None:
+        """Give back what there is of a prefix that isn't going to be restored."""
         for kind, table in enumerate(held.tables):
             for block in reversed(table.blocks):
                 if block != GONE:
@@ -213,7 +212,6 @@ class Memory:
         if held.slot != GONE:
             self._release(self.slot_kind, held.slot)
             held.slot = GONE
-        held.length = 0
 
     def _copy_part(self, held: SequenceMemory, source: Node, extra: int) -> bool:
         """Use the first `extra` tokens of a node by copying its blocks, if there are enough."""

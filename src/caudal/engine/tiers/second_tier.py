@@ -69,7 +69,7 @@ class SecondTier:
         self.store = store
         self.hits = {"memory": 0, "disk": 0}
         self.hit_tokens = {"memory": 0, "disk": 0}
-        self._num_hits = self._misses = self._declined = self._dropped = self._failures = 0
+        self._num_hits = self._misses = self._declined = self._dropped = 0
         self._recalls: dict[Sequence, Recall] = {}
         self._cost: float | None = None  # seconds that computing a token of a prompt takes
         self._cursor = 0  # the node that `save` goes on with
@@ -101,7 +101,7 @@ class SecondTier:
             written_bytes=0 if disk is None else disk.written_bytes,
             evicted=0 if disk is None else disk.evicted,
             dropped=self._dropped,
-            failures=self._failures + (0 if disk is None else disk.failures),
+            failures=0 if disk is None else disk.failures,
             reading=len(self._recalls),
             disk_rate=0.0 if disk is None else disk.rate,
         )
@@ -253,12 +253,11 @@ class SecondTier:
         if fetch is None:
             return False
         spare = [*owed, *([1] if memory.slots is not None else [])]
-        reserved = memory.reserve(plan.path, plan.length, spare)
-        if reserved is None:
+        held = memory.begin_restoring(plan.path, plan.length, spare)
+        if held is None:
             return False
-        held, places = reserved
-        keys_of = list(seq.keys[: plan.length])
-        self._recalls[seq] = Recall(seq, seq.group.space, keys_of, match.total, held, places, fetch)
+        own = list(seq.keys[: plan.length])
+        self._recalls[seq] = Recall(seq, seq.group.space, own, match.total, held, lacking, fetch)
         self.store.start(fetch)
         return True
 
@@ -278,11 +277,12 @@ class SecondTier:
                 data = recall.fetch.take()
             except IndexError:
                 return
-            if data is None:
+            lacking = recall.lacking[recall.written]
+            block = None if data is None else self._memory.place(recall.held, lacking)
+            if data is None or block is None:
                 self._finish(recall, complete=False)
                 return
-            place = recall.lacking[recall.written]
-            self._executor.write_blocks(place.kind, [place.block], data)
+            self._executor.write_blocks(lacking.kind, [block], data)
             recall.written += 1
         self._finish(recall, complete=True)
 
@@ -296,7 +296,6 @@ class SecondTier:
         if length > recall.start:
             self._count_hit(recall)
         elif recall.seq.status is Status.WAITING:
-            self._failures += 1
             self._misses += 1
 
     def _usable(self, recall: Recall) -> int:
