@@ -65,6 +65,11 @@ class Adapters:
             users[adapter.name] += self._users[number]
         return users
 
+    def name(self, number: int) -> str:
+        """What people call an adapter that is or was there; of one that is gone its number."""
+        held = self._held.get(number)
+        return f"#{number}" if held is None else held.name
+
     def check(self, number: int | None) -> None:
         """Raises `UnknownAdapterError` where a request can't have the adapter that it asks for."""
         if number is not None and number not in self._offered:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
+from typing import Any, TypeVar
 
 from caudal.backends.executor import ExecutorInfo
 from caudal.engine.adapters import EngineAdapter
@@ -24,10 +25,13 @@ from caudal.engine.engine import Engine
 from caudal.engine.grammar import Grammar
 from caudal.engine.request import FinishReason, Request, SequenceUpdate
 from caudal.engine.stats import EngineStats
+from caudal.engine.tiers.figures import PrefixCacheFigures, PrefixCacheReset, SpaceChoice
 from caudal.errors import EngineDeadError
 from caudal.formats.lora.adapter import Adapter
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class _Mailbox:
@@ -142,7 +146,7 @@ class AsyncEngine:
         self._mailboxes: dict[str, _Mailbox] = {}
         self._inbox: deque[Callable[[], object]] = deque()
         self._arriving = Arriving()
-        self._loading: set[Future[EngineAdapter]] = set()
+        self._asked: set[Future[Any]] = set()
         self._wake = threading.Event()
         self._stopping = False
         self._rounds = 0
@@ -200,24 +204,7 @@ class AsyncEngine:
             ModelLoadError: See `Executor.load_adapter`.
             EngineDeadError: The engine has failed or is shutting down.
         """
-        loading: Future[EngineAdapter] = Future()
-        loading.set_running_or_notify_cancel()
-
-        def load() -> None:
-            try:
-                made = self._engine.adapters.load(name, adapter)
-            except Exception as error:  # the engine goes on without it
-                self._loaded(loading, error)
-            else:
-                self._stats = self._engine.stats()  # who is told of it finds it counted
-                self._loaded(loading, made)
-
-        with self._guard:
-            if self._refusal is not None:
-                raise EngineDeadError(self._refusal)
-            self._loading.add(loading)
-            self._post(load)
-        return await asyncio.wrap_future(loading)
+        return await self._ask(lambda engine: engine.adapters.load(name, adapter))
 
     def unload_adapter(self, number: int) -> None:
         """Let no more requests have an adapter; it is gone once those that it has have ended."""
@@ -225,16 +212,60 @@ class AsyncEngine:
             self._engine.adapters.withdraw(number)
             self._post(lambda: self._engine.adapters.settle(number))
 
-    def _loaded(self, loading: Future[EngineAdapter], outcome: EngineAdapter | Exception) -> None:
-        """Tell whoever waits for an adapter what became of it."""
+    async def prefix_cache(self) -> PrefixCacheFigures:
+        """What the prefix cache holds and has done, before the next iteration.
+
+        Raises:
+            EngineDeadError: The engine has failed or is shutting down.
+        """
+        return await self._ask(Engine.prefix_cache)
+
+    async def reset_prefix_cache(self, choice: SpaceChoice) -> PrefixCacheReset:
+        """Give up what is cached and not in use, before the next iteration; raises likewise.
+
+        Returns once it is gone from the disk, too, where there is one.
+        """
+        made, gone = await self._ask(lambda engine: engine.reset_prefix_cache(choice))
+        if gone is not None:
+            await asyncio.to_thread(gone.wait)
+        return made
+
+    async def _ask(self, work: Callable[[Engine], T]) -> T:
+        """Have something done between two iterations; it is, even if the call is cancelled.
+
+        Raises:
+            Exception: What it raises; the engine goes on without it.
+            EngineDeadError: The engine has failed or is shutting down.
+        """
+        asked: Future[T] = Future()
+        asked.set_running_or_notify_cancel()
+
+        def do() -> None:
+            try:
+                done = work(self._engine)
+            except Exception as error:
+                self._answer(asked, error)
+            else:
+                self._stats = self._engine.stats()  # who is told of it finds it counted
+                self._answer(asked, done)
+
         with self._guard:
-            if loading not in self._loading:
+            if self._refusal is not None:
+                raise EngineDeadError(self._refusal)
+            self._asked.add(asked)
+            self._post(do)
+        return await asyncio.wrap_future(asked)
+
+    def _answer(self, asked: Future[T], outcome: T | Exception) -> None:
+        """Tell whoever waits for something to be done what became of it."""
+        with self._guard:
+            if asked not in self._asked:
                 return
-            self._loading.remove(loading)
+            self._asked.remove(asked)
         if isinstance(outcome, Exception):
-            loading.set_exception(outcome)
+            asked.set_exception(outcome)
         else:
-            loading.set_result(outcome)
+            asked.set_result(outcome)
 
     async def submit(self, request: Request) -> RequestStream:
         """Queue a request. Without a grammar to make, nothing is waited for.
@@ -380,9 +411,9 @@ class AsyncEngine:
             self._refusal = reason
             orphans = list(self._mailboxes.values())
             self._mailboxes.clear()
-            loading = list(self._loading)
-        for each in loading:
-            self._loaded(each, EngineDeadError(reason))
+            asked = list(self._asked)
+        for each in asked:
+            self._answer(each, EngineDeadError(reason))
         for mailbox in orphans:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 mailbox.loop.call_soon_threadsafe(mailbox.fail, EngineDeadError(reason))

@@ -73,3 +73,29 @@ class Counters:
             return 1
         each = (now - self._started_at) / ended
         return min(MAX_RETRY_AFTER, max(1, math.ceil(each * max_queue / 2)))
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """What prompts have had from the prefix cache.
+
+    Attributes:
+        prompt_tokens: Tokens of prompts of requests that have started.
+        hit_tokens: Those of them that were cached.
+        hits: Requests of which any was.
+        misses: Those of which none was.
+    """
+
+    prompt_tokens: int = 0
+    hit_tokens: int = 0
+    hits: int = 0
+    misses: int = 0
+
+    def add(self, prompt: int, cached: int) -> None:
+        """A request starts, with so many tokens, of which some are cached."""
+        self.prompt_tokens += prompt
+        self.hit_tokens += cached
+        if cached:
+            self.hits += 1
+        else:
+            self.misses += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from collections.abc import Callable
 
@@ -30,7 +31,9 @@ from caudal.engine.scheduler import Scheduler
 from caudal.engine.sequence import Sequence, SequenceGroup
 from caudal.engine.shares import share_of_queue
 from caudal.engine.stats import EngineStats, PoolUse
+from caudal.engine.tiers.figures import PrefixCacheFigures, PrefixCacheReset, SpaceChoice
 from caudal.engine.tiers.opening import open_tier
+from caudal.engine.tiers.overview import figures_of, reset
 from caudal.engine.tiers.second_tier import SecondTier
 from caudal.engine.turns import NoTurns, Turns
 from caudal.errors import ParameterError, QueueFullError
@@ -334,6 +337,23 @@ class Engine:
         """How many sequences of each tenant wait. Safe to call from other threads."""
         return self._scheduler.waiting_of_tenants()
 
+    def prefix_cache(self) -> PrefixCacheFigures:
+        """What the prefix cache holds and has done."""
+        cache = self._memory.cache
+        return figures_of(
+            cache, self._info, self._scheduler.cache_counts, self.adapters, self._tier
+        )
+
+    def reset_prefix_cache(
+        self, choice: SpaceChoice
+    ) -> tuple[PrefixCacheReset, threading.Event | None]:
+        """Give up what is cached, but for what sequences that run use.
+
+        Returns:
+            What became of it, and what is set once it is gone from the disk, where there is one.
+        """
+        return reset(self._memory.cache, choice, self.adapters, self._tier)
+
     def stats(self) -> EngineStats:
         """A snapshot of what the engine holds and has done."""
         pool = self._memory.pool
@@ -352,8 +372,8 @@ class Engine:
                 for pool, blocks in zip(self._info.windows, self._memory.windows, strict=True)
             },
             slots=None if self._memory.slots is None else PoolUse.of(self._memory.slots),
-            prompt_tokens=scheduler.prompt_tokens,
-            cache_hit_tokens=scheduler.cache_hit_tokens,
+            prompt_tokens=scheduler.cache_counts.prompt_tokens,
+            cache_hit_tokens=scheduler.cache_counts.hit_tokens,
             lost_tokens=scheduler.lost_tokens.copy(),
             generated_tokens=counters.generated_tokens,
             preemptions=scheduler.num_preemptions,

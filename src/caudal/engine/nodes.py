@@ -24,6 +24,7 @@ class Node:
         windows: Physical blocks of the pools for windows; -1 for one that is gone.
         needed: The kinds (bit k for kind k) of those of them that going on from a checkpoint
             takes: they are given up last.
+        root: The start of its space; a root's is itself.
         slot: The snapshot: the slot with the recurrent layers' state after `end` tokens; -1 where
             there is none.
         chain: What further tiers know it by, once that has been asked: the first link of its space,
@@ -39,9 +40,12 @@ class Node:
         "needed",
         "order",
         "parent",
+        "root",
         "slot",
         "windows",
     )
+
+    root: Root
 
     def __init__(self, keys: BlockKeys, end: int, block: int, parent: Node | None) -> None:
         self.keys = keys
@@ -54,16 +58,25 @@ class Node:
         self.needed = 0
         self.slot = -1
         self.chain: tuple[bytes, bytes] | None = None
+        if parent is not None:
+            self.root = parent.root
 
 
 class Root(Node):
-    """The start of all sequences of a space."""
+    """The start of all sequences of a space.
 
-    __slots__ = ("space",)
+    Attributes:
+        space: Whose they are.
+        tokens: How many are behind it.
+    """
+
+    __slots__ = ("space", "tokens")
 
     def __init__(self, space: Space) -> None:
         super().__init__((), 0, -1, None)
+        self.root = self
         self.space = space
+        self.tokens = 0
 
 
 @dataclass(slots=True)

@@ -77,6 +77,26 @@ class RadixCache:
         nodes.sort(key=lambda each: (-each[0], each[1].end))
         return [node for _, node in nodes]
 
+    @property
+    def sizes(self) -> list[int]:
+        """Blocks that the tree holds of each kind, in use or not."""
+        return [kind.num_nodes for kind in self._kinds]
+
+    @property
+    def tokens(self) -> dict[Space, int]:
+        """How many tokens the tree holds of each space."""
+        return {space: root.tokens for space, root in self._roots.items()}
+
+    def clear(self, covers: Callable[[Space], bool] = lambda space: True) -> None:
+        """Give up all that nobody uses right now, of some spaces, for good."""
+        gives_up, self.gives_up = self.gives_up, None
+        for root in list(self._roots.values()):
+            if covers(root.space):
+                for node in reversed(_below(root)):
+                    if not node.children and self._is_idle(self._main, node.block):
+                        self._remove(node)
+        self.gives_up = gives_up
+
     def match(
         self, space: Space, keys: Sequence[int], limit: int, hint: Node | None = None
     ) -> Match:
@@ -378,6 +398,7 @@ class RadixCache:
         index = parent.end // self._pool.block_size
         block = held.blocks[index]
         node = Node(keys, parent.end + len(keys), block, parent)
+        node.root.tokens += len(keys)
         order = parent.order
         place = bisect_left(order, keys)
         order.insert(place, keys)
@@ -476,6 +497,7 @@ class RadixCache:
         del parent.order[bisect_left(parent.order, node.keys)]
         self._main.forget(node.block)
         node.block = -1
+        node.root.tokens -= len(node.keys)
         for place, (_, retained) in enumerate(self._windows):
             if node.windows[place] >= 0:
                 self._drop_window(node, place, retained, superseded=superseded)
@@ -493,6 +515,14 @@ class RadixCache:
     @staticmethod
     def _is_idle(retained: Retained, block: int) -> bool:
         return retained.pool.references(block) == 0
+
+
+def _below(root: Root) -> list[Node]:
+    """All nodes behind a root, each behind its parent."""
+    found: list[Node] = list(root.children.values())
+    for node in found:
+        found.extend(node.children.values())
+    return found
 
 
 def oldest_needed(window: int, length: int) -> int:

@@ -16,24 +16,21 @@ class Retained:
 
     Attributes:
         pool: The pool.
+        num_nodes: Blocks that the tree holds, in use or not.
         nodes: The node that holds each block; None where none does.
         stamps: When each block became idle.
     """
 
-    __slots__ = ("_entries", "_heap", "_pushes", "nodes", "pool", "stamps")
+    __slots__ = ("_entries", "_heap", "_pushes", "nodes", "num_nodes", "pool", "stamps")
 
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
+        self.num_nodes = 0
         self.nodes: list[Node | None] = [None] * pool.num_blocks
         self.stamps = [0] * pool.num_blocks
         self._entries = [0] * pool.num_blocks  # each block's latest in the heap; 0 for none
         self._heap: list[tuple[int, int, int]] = []  # stamp, number, block; stale ones are skipped
         self._pushes = 0
-
-    @property
-    def num_nodes(self) -> int:
-        """Blocks that the tree holds, in use or not."""
-        return sum(node is not None for node in self.nodes)
 
     def evictable(self) -> dict[int, int]:
         """Blocks that `pop` may give, with their stamps."""
@@ -42,11 +39,13 @@ class Retained:
     def keep(self, block: int, node: Node) -> None:
         """A node holds a block from here on, which somebody references."""
         self.pool.retain(block)
+        self.num_nodes += 1
         self.nodes[block] = node
 
     def forget(self, block: int) -> None:
         """No node holds a block any more: it is free as soon as nobody references it."""
         self.nodes[block] = None
+        self.num_nodes -= 1
         self._entries[block] = 0
         self.pool.forget(block)
 

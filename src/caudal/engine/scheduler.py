@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence as SequenceOf
 
 from caudal.engine.config import EngineConfig
+from caudal.engine.counters import CacheCounts
 from caudal.engine.drafting.speculation import MAX_PROPOSED
 from caudal.engine.lane import Lane, generating_lane, pooling_lane
 from caudal.engine.lost_prefixes import POSITIONS, find_lost
@@ -65,8 +66,7 @@ class Scheduler:
         self._num_urgent = 0  # the others
         self._urgent_at = -math.inf  # when there were any last
         self.num_preemptions = 0
-        self.prompt_tokens = 0
-        self.cache_hit_tokens = 0
+        self.cache_counts = CacheCounts()
         self.lost_tokens = dict.fromkeys(POSITIONS, 0)
 
     @property
@@ -478,8 +478,7 @@ class Scheduler:
             # What a grammar forces stands behind the prompt already, and may be cached too.
             group.num_cached = min(seq.memory.length, len(group.prompt))
             group.first_scheduled = now
-            self.prompt_tokens += len(group.prompt)
-            self.cache_hit_tokens += group.num_cached
+            self.cache_counts.add(len(group.prompt), group.num_cached)
             if self._tier is not None:
                 self._tier.note_started(seq)
             self._note_lost(seq)

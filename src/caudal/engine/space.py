@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-MAX_SALT = 64
-"""Characters of a cache salt that is kept as it is; shorter than a digest."""
+MAX_SALT = 128
+"""Characters of a cache salt that is kept as it is; shorter than a digest. Those that name a tenant
+are, so that they can be told (`tenants/salts.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,6 @@ class Space:
         to it.
         """
         if cache_salt is not None and len(cache_salt) > MAX_SALT:
-            digest = hashlib.sha256(cache_salt.encode(errors="surrogatepass")).hexdigest()
-            cache_salt = f"sha256:{digest}"
+            digest = hashlib.sha512(cache_salt.encode(errors="surrogatepass")).hexdigest()
+            cache_salt = f"sha512:{digest}"
         return cls(cache_salt, adapter)

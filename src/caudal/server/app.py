@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caudal import __version__
-from caudal.server import about, ps
+from caudal.server import about, prefix_cache, ps
 from caudal.server.anthropic import batches as message_batches
 from caudal.server.anthropic import messages
 from caudal.server.auth import Access, KeyAuth
@@ -106,6 +106,7 @@ _ROUTERS = (
     (lora.router, OPENAI_FAILURES),
     (llama_cpp_loading.router, OPENAI_FAILURES),
     (ps.router, OPENAI_FAILURES),
+    (prefix_cache.router, OPENAI_FAILURES),
     (ollama_about.router, OLLAMA_FAILURES),
     (ollama_listing.router, OLLAMA_FAILURES),
     (ollama_changes.router, OLLAMA_FAILURES),

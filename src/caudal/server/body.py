@@ -33,7 +33,10 @@ class BodyReader(Generic[T]):
 
     Attributes:
         kind: A `RequestObject`, or a union of such.
+        is_required: Whether there must be one.
     """
+
+    is_required = True
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -69,6 +72,21 @@ class BodyReader(Generic[T]):
             raise BodyError(*explain_errors(error.errors(include_url=False))) from None
 
 
+class OptionalBodyReader(BodyReader[T]):
+    """The same, of a route that takes no body for an empty one."""
+
+    is_required = False
+
+    async def __call__(self, request: Request) -> T:
+        """Read the body, if there is one. A web page's must say that it is JSON: see below."""
+        headers = request.headers
+        is_empty = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+        if is_empty and not _is_from_page(request):
+            body: T = self.kind()
+            return body
+        return await super().__call__(request)
+
+
 def json_body(kind: Any) -> Any:
     """What a route's parameter is annotated with whose argument is the request's body."""
     return Depends(BodyReader(kind))
@@ -86,8 +104,11 @@ def _may_be_untyped(request: Request) -> bool:
 
     A web page must say so: only then does a browser ask whether the page may.
     """
-    from_page = "origin" in request.headers or "sec-fetch-site" in request.headers
-    return speaks_ollama(request.scope) and not from_page
+    return speaks_ollama(request.scope) and not _is_from_page(request)
+
+
+def _is_from_page(request: Request) -> bool:
+    return "origin" in request.headers or "sec-fetch-site" in request.headers
 
 
 def _parse(data: bytes) -> Any:

@@ -112,9 +112,9 @@ def with_bodies(document: dict[str, Any], routers: Sequence[APIRouter]) -> dict[
         [(place, "validation", TypeAdapter(reader.kind)) for place, reader in readers.items()],
         ref_template="#/components/schemas/{model}",
     )
-    for path, method in readers:
+    for (path, method), reader in readers.items():
         document["paths"][path][method]["requestBody"] = {
-            "required": True,
+            "required": reader.is_required,
             "content": {"application/json": {"schema": schemas[(path, method), "validation"]}},
         }
     document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])

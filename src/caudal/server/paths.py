@@ -15,6 +15,8 @@ _SAME = {
     "/api/hello": "/",  # where Claude Code looks for the server, without a key
     "/get_server_info": "/server_info",
     "/get_model_info": "/model_info",
+    "/flush_cache": "/v1/prefix-cache/reset",  # SGLang's
+    "/reset_prefix_cache": "/v1/prefix-cache/reset",  # vLLM's
 }
 
 _UNVERSIONED = (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from caudal.chat.conversation import Conversation
 from caudal.engine.stats import EngineStats
+from caudal.engine.tiers.figures import PrefixCacheFigures, PrefixCacheReset, SpaceChoice
 from caudal.service.answers import ConversationSize, Embedding, PairScore, TokenForm, Tokens
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.service.info import AdapterInfo, ServiceInfo
@@ -104,6 +105,14 @@ class ForwardingService(Service):
     async def render(self, conversation: Conversation) -> str:
         """See `Service`."""
         return await self.target.render(conversation)
+
+    async def prefix_cache(self) -> PrefixCacheFigures:
+        """See `Service`."""
+        return await self.target.prefix_cache()
+
+    async def reset_prefix_cache(self, choice: SpaceChoice) -> PrefixCacheReset:
+        """See `Service`."""
+        return await self.target.reset_prefix_cache(choice)
 
     async def load_adapter(
         self, name: str, path: str, *, replace: bool = False, room: int | None = None

@@ -20,6 +20,7 @@ from caudal.chat.conversation import Conversation
 from caudal.engine.request import Generate, Request
 from caudal.engine.stats import EngineStats
 from caudal.engine.thinking import ThinkingLimit
+from caudal.engine.tiers.figures import PrefixCacheFigures, PrefixCacheReset, SpaceChoice
 from caudal.errors import (
     ContextOverflowError,
     ParameterError,
@@ -265,6 +266,16 @@ class ModelService(Service):
     async def render(self, conversation: Conversation) -> str:
         """See `Service`."""
         return await self._chats.render(conversation)
+
+    # What it keeps
+
+    async def prefix_cache(self) -> PrefixCacheFigures:
+        """See `Service`."""
+        return await self.parts.engine.prefix_cache()
+
+    async def reset_prefix_cache(self, choice: SpaceChoice) -> PrefixCacheReset:
+        """See `Service`."""
+        return await self.parts.engine.reset_prefix_cache(choice)
 
     # What it may do it with
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from caudal.chat.conversation import Conversation
 from caudal.engine.stats import EngineStats
+from caudal.engine.tiers.figures import PrefixCacheFigures, PrefixCacheReset, SpaceChoice
 from caudal.errors import UnsupportedTaskError
 from caudal.service.answers import (
     ChatDelta,
@@ -236,6 +237,18 @@ class Service(Protocol):
 
     async def render(self, conversation: Conversation) -> str:
         """A conversation's prompt as text; raises what `chat` raises."""
+
+    # What it keeps
+
+    async def prefix_cache(self) -> PrefixCacheFigures:
+        """What its prefix cache holds and has done. Raises `EngineDeadError`."""
+
+    async def reset_prefix_cache(self, choice: SpaceChoice) -> PrefixCacheReset:
+        """Give up cached prefixes, but for what running requests use; raises likewise.
+
+        Args:
+            choice: Whose.
+        """
 
     # What it may do it with
 

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from caudal.service.context import RequestContext, smaller
+from caudal.tenants.salts import salt_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ class Tenant:
             max_waiting=rules.max_waiting,
             priority=rules.priority
             + (context.priority if rules.admin else max(context.priority, 0)),
-            cache_salt=_salt(self, context.cache_salt),
+            cache_salt=salt_within(self.id, rules.share_prefixes, context.cache_salt),
             first_token_timeout=smaller(context.first_token_timeout, rules.first_token_timeout),
             timeout=smaller(context.timeout, rules.timeout),
         )
@@ -107,15 +108,3 @@ class Tenant:
 
 ANYONE = Tenant("anyone", "anyone", KeyRules(admin=True))
 """Who asks where no keys are set."""
-
-
-def _salt(tenant: Tenant, own: str | None) -> str | None:
-    """A salt that no request of those with whom it shares no prefixes can have."""
-    match tenant.rules.share_prefixes:
-        case None:
-            space = f"key {tenant.id}"
-        case "":
-            space = "all"
-        case word:
-            space = f"word {word}"
-    return space if own is None else f"{space}\n{own}"

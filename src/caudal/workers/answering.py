@@ -188,6 +188,8 @@ class ServiceHost:
             "detokenize": plain(service.detokenize),
             "measure": plain(service.measure),
             "render": plain(service.render),
+            "prefix_cache": plain(service.prefix_cache),
+            "reset_prefix_cache": plain(service.reset_prefix_cache),
             "adapters": adapters,
             "load_adapter": load_adapter,
             "unload_adapter": plain(service.unload_adapter),

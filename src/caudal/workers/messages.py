@@ -14,6 +14,7 @@ import msgspec
 
 from caudal.chat.conversation import Conversation
 from caudal.engine.stats import EngineStats
+from caudal.engine.tiers.figures import PrefixCacheFigures, PrefixCacheReset, SpaceChoice
 from caudal.engine.wire import ErrorData
 from caudal.errors import CaudalError, in_words
 from caudal.loading.options import LoadOptions
@@ -171,6 +172,8 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "detokenize": (tuple[list[int]], str),
     "measure": (tuple[Conversation, StructuredOutputsParams | None], ConversationSize),
     "render": (tuple[Conversation], str),
+    "prefix_cache": (tuple[()], PrefixCacheFigures),
+    "reset_prefix_cache": (tuple[SpaceChoice], PrefixCacheReset),
     "adapters": (tuple[()], list[AdapterInfo]),
     "load_adapter": (tuple[str, str, bool, int | None], list[AdapterInfo]),
     "unload_adapter": (tuple[str], list[AdapterInfo]),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from caudal.chat.conversation import Conversation
 from caudal.engine.stats import EngineStats
+from caudal.engine.tiers.figures import PrefixCacheFigures, PrefixCacheReset, SpaceChoice
 from caudal.errors import WorkerEndedError
 from caudal.service.answers import ConversationSize, Embedding, PairScore, TokenForm, Tokens
 from caudal.service.context import NO_CONTEXT, RequestContext
@@ -137,6 +138,16 @@ class RemoteService(Service):
         """See `Service`."""
         text: str = await self._connection.call("render", conversation)
         return text
+
+    async def prefix_cache(self) -> PrefixCacheFigures:
+        """See `Service`."""
+        figures: PrefixCacheFigures = await self._connection.call("prefix_cache")
+        return figures
+
+    async def reset_prefix_cache(self, choice: SpaceChoice) -> PrefixCacheReset:
+        """See `Service`."""
+        done: PrefixCacheReset = await self._connection.call("reset_prefix_cache", choice)
+        return done
 
     async def load_adapter(
         self, name: str, path: str, *, replace: bool = False, room: int | None = None
