@@ -2,12 +2,14 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -140,8 +142,16 @@ class Activations {
 
 void multiply(const Matrix& matrix, const Activations& activations, const WritableRows& y,
               const std::optional<FloatVector>& bias, bool accumulate, int64_t panel_begin,
-              std::optional<int64_t> panel_end) {
-    const PackedMatrix& packed = matrix.packed();
+              std::optional<int64_t> panel_end,
+              const std::optional<std::tuple<int, int32_t, int32_t>>& stream) {
+    PackedMatrix packed = matrix.packed();
+    if (stream) {
+        const auto [level, bytes_ahead, streams] = *stream;
+        if (level < 0 || level > 2 || bytes_ahead < 0 || streams < 1 || streams > 2) {
+            throw std::invalid_argument("there is no such way to stream");
+        }
+        packed.stream = {static_cast<StreamPolicy::Level>(level), bytes_ahead, streams};
+    }
     const int64_t end = panel_end.value_or(matrix.panels());
     if (activations.cols() != packed.cols || static_cast<int64_t>(y.shape(1)) != packed.rows ||
         static_cast<int64_t>(y.shape(0)) != activations.rows() ||
@@ -198,7 +208,9 @@ void bind_kernels(nb::module_& module) {
     kernels.def("multiply", &multiply, nb::arg("matrix"), nb::arg("activations"), nb::arg("y"),
                 nb::arg("bias").none() = nb::none(), nb::arg("accumulate") = false,
                 nb::arg("panel_begin") = 0, nb::arg("panel_end").none() = nb::none(),
-                "Writes the columns of y that the panels hold.");
+                nb::arg("stream").none() = nb::none(),
+                "Writes the columns of y that the panels hold; `stream` is the level of the cache\n"
+                "that weights are asked into (0: none), bytes ahead, and streams.");
 }
 
 }  // namespace caudal

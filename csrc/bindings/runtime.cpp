@@ -74,6 +74,22 @@ class PyWeights {
         return {weights_.checksums().begin(), weights_.checksums().end()};
     }
 
+    void choose_streams() {
+        const nb::gil_scoped_release release;
+        weights_.choose_streams();
+    }
+
+    // Of each type its name, the cache's level, bytes ahead, streams, and the measured rate.
+    std::vector<std::tuple<std::string, int, int, int, double>> streams() const {
+        std::vector<std::tuple<std::string, int, int, int, double>> streams;
+        for (const StreamChoice& choice : weights_.streams()) {
+            streams.emplace_back(block_geometry(choice.type).name,
+                                 static_cast<int>(choice.policy.level), choice.policy.bytes_ahead,
+                                 choice.policy.streams, choice.rate);
+        }
+        return streams;
+    }
+
     // Empty until it is somewhere.
     nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>> image() const {
         const std::span<const std::byte> bytes = weights_.image();
@@ -430,6 +446,8 @@ void bind_runtime(nb::module_& module) {
         .def("read_matrices", &PyWeights::read_matrices, "descriptor"_a, "offset"_a, "first"_a,
              "count"_a, "checksums"_a)
         .def_prop_ro("checksums", &PyWeights::checksums)
+        .def("choose_streams", &PyWeights::choose_streams)
+        .def_prop_ro("streams", &PyWeights::streams)
         .def_prop_ro("image", &PyWeights::image)
         .def_prop_ro("image_bytes",
                      [](const PyWeights& self) { return self.weights().image_bytes(); })

@@ -28,12 +28,27 @@ constexpr int64_t kPanelRows = 16;
 // dequantised weights times unquantised activations.
 enum class ActivationKind : uint8_t { F32 = 0, Int8 = 1, Int16 = 2, Int8Twice = 3 };
 
+// How weights that stream by are asked for before they are needed. What is fastest differs from
+// processor to processor, and with where the weights are; results don't.
+struct StreamPolicy {
+    // The cache that they are asked into.
+    enum class Level : uint8_t { None = 0, First = 1, Second = 2 };
+
+    Level level = Level::First;
+    int32_t bytes_ahead = 20 * 1024;  // more would push what comes first out of the cache
+    // Panels that a single row meets side by side: 1, or 2 where there are registers of 512 bits.
+    int32_t streams = 1;
+
+    bool operator==(const StreamPolicy&) const = default;
+};
+
 // A weight matrix in the kernels' own layout. Owns nothing: the runtime owns the bytes.
 struct PackedMatrix {
     TensorType type = TensorType::F32;
     int64_t rows = 0;                 // output features
     int64_t cols = 0;                 // input features, a multiple of the type's block
     const std::byte* data = nullptr;  // 64-byte aligned
+    StreamPolicy stream{};            // for few rows of activations
 
     int64_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };

@@ -39,10 +39,14 @@ CAUDAL_INLINE f32w load_weights(const std::byte* panel, int64_t k, int half) {
 }
 
 // Multiplies `count` columns of one or more panels (`panel_stride` bytes apart) with `tokens` rows
-// of activations, continuing the sums [panel][token][16 rows].
+// of activations, continuing the sums [panel][token][16 rows]. Without a policy the panels are in
+// the cache.
 template <TensorType type, int panels, int tokens>
 static void multiply_columns(const std::byte* weights, int64_t panel_stride, int64_t count,
-                             const float* x, int64_t x_stride, float* sums) {
+                             const float* x, int64_t x_stride, const StreamPolicy* stream,
+                             float* sums) {
+    const int64_t ahead = stream == nullptr ? 0 : stream->bytes_ahead / panels;
+    const auto level = stream == nullptr ? StreamPolicy::Level::None : stream->level;
     f32w values[panels][kHalves][tokens];
     const auto at = [&](int p, int half, int t) CAUDAL_INLINE_BODY {
         return sums + (p * tokens + t) * kPanelRows + half * kWideLanes;
@@ -56,8 +60,7 @@ static void multiply_columns(const std::byte* weights, int64_t panel_stride, int
     for (int64_t k = 0; k < count; ++k) {
         unrolled<panels>([&](auto p) CAUDAL_INLINE_BODY {
             const std::byte* panel = weights + p * panel_stride;
-            constexpr int64_t ahead = 256 / panels;  // columns: 2 to 16 KiB
-            __builtin_prefetch(panel + (k + ahead) * kColumnBytes<type>);
+            prefetch_bytes(panel + ahead + k * kColumnBytes<type>, 1, level);
             f32w column[kHalves];
             for (int half = 0; half < kHalves; ++half) {
                 column[half] = load_weights<type>(panel, k, half);
@@ -81,14 +84,15 @@ static void multiply_columns(const std::byte* weights, int64_t panel_stride, int
 // The same for a number of rows known only now.
 template <TensorType type, int panels, int most = kFloatTileRows>
 static void multiply_float_tile(const std::byte* weights, int64_t panel_stride, int64_t count,
-                                const float* x, int64_t x_stride, int64_t tokens, float* sums) {
+                                const float* x, int64_t x_stride, int64_t tokens,
+                                const StreamPolicy* stream, float* sums) {
     if constexpr (most > 1) {
         if (tokens < most) {
             return multiply_float_tile<type, panels, most - 1>(weights, panel_stride, count, x,
-                                                               x_stride, tokens, sums);
+                                                               x_stride, tokens, stream, sums);
         }
     }
-    multiply_columns<type, panels, most>(weights, panel_stride, count, x, x_stride, sums);
+    multiply_columns<type, panels, most>(weights, panel_stride, count, x, x_stride, stream, sums);
 }
 
 // How many of `left` rows to take next: tiles of equal size, or nearly.
@@ -97,14 +101,15 @@ static int64_t next_tile(int64_t left) {
     return (left + tiles - 1) / tiles;
 }
 
-// Panels as they are packed with a number of rows of activations.
-template <TensorType type, int panels>
+// Panels as they are packed with a number of rows of activations, `most` at most.
+template <TensorType type, int panels, int most = kFloatTileRows>
 static void multiply_float_panels(const PackedMatrix& matrix, const float* x, int64_t first,
                                   int64_t tokens, int64_t panel, const Output& output) {
     const int64_t stride = matrix.cols * kColumnBytes<type>;
-    alignas(kWideBytes) float sums[panels * kFloatTileRows * kPanelRows] = {};
-    multiply_float_tile<type, panels>(matrix.data + panel * stride, stride, matrix.cols,
-                                      x + first * matrix.cols, matrix.cols, tokens, sums);
+    alignas(kWideBytes) float sums[panels * most * kPanelRows] = {};
+    multiply_float_tile<type, panels, most>(matrix.data + panel * stride, stride, matrix.cols,
+                                            x + first * matrix.cols, matrix.cols, tokens,
+                                            &matrix.stream, sums);
     for (int64_t p = 0; p < panels; ++p) {
         for (int64_t t = 0; t < tokens; ++t) {
             output.write(panel + p, first + t, sums + (p * tokens + t) * kPanelRows);
@@ -121,10 +126,10 @@ static void multiply_few_floats(const PackedMatrix& matrix, const float* x, int6
     constexpr int medium = 2 * kFloatPanels;
     int64_t panel = panel_begin;
     for (; rows == 1 && panel + wide <= panel_end; panel += wide) {
-        multiply_float_panels<type, wide>(matrix, x, 0, rows, panel, output);
+        multiply_float_panels<type, wide, 1>(matrix, x, 0, rows, panel, output);
     }
     for (; rows == 2 && panel + medium <= panel_end; panel += medium) {
-        multiply_float_panels<type, medium>(matrix, x, 0, rows, panel, output);
+        multiply_float_panels<type, medium, 2>(matrix, x, 0, rows, panel, output);
     }
     const auto rest = [&]<int panels>(std::integral_constant<int, panels>) {
         for (; panel + panels <= panel_end; panel += panels) {
@@ -238,7 +243,7 @@ static void multiply_many_floats(const PackedMatrix& matrix, const float* x, int
             // them.
             multiply_float_tile<TensorType::F32, panels>(
                 stretch, panel_stride, end - begin, x + (first + row) * matrix.cols + begin,
-                matrix.cols, tokens, sums + panels * row * kPanelRows);
+                matrix.cols, tokens, nullptr, sums + panels * row * kPanelRows);
             row += tokens;
         }
     }

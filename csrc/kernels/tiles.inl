@@ -18,8 +18,6 @@
 namespace caudal::CAUDAL_ISA {
 
 constexpr int64_t kGroupsAtOnce = 32;
-// How far to prefetch when panels stream by; more would push what comes first out of the cache.
-constexpr int64_t kBytesAhead = 20 * 1024;
 constexpr int64_t kMostTilesAtOnce = 60;
 constexpr int64_t kActivationBytesAtOnce = 512 * 1024;
 
@@ -53,13 +51,15 @@ struct TileSums {
         for_each([&](int v, int t)
                      CAUDAL_INLINE_BODY { store(to + offset(v, t, panel_stride), values[v][t]); });
     }
-    CAUDAL_INLINE void write(const Output& output, int64_t panel, int64_t row, int64_t rows,
-                             const std::byte* scales) const {
-        static_assert(panels == 1);
+    // Those of panel `which`, as rows of y of panel `panel`.
+    CAUDAL_INLINE void write(const Output& output, int which, int64_t panel, int64_t row,
+                             int64_t rows, const std::byte* scales) const {
         unrolled<tokens>([&](auto t) CAUDAL_INLINE_BODY {
             if (t >= rows) return;
             f32w sums[kHalves];
-            for (int half = 0; half < kHalves; ++half) sums[half] = values[half][t];
+            for (int half = 0; half < kHalves; ++half) {
+                sums[half] = values[which * kHalves + half][t];
+            }
             output.write(panel, row + t, sums, scales);
         });
     }
@@ -94,8 +94,9 @@ CAUDAL_INLINE void multiply_stretch(const GroupAt& group_at, int64_t count,
             Kernel::template multiply_group<tokens>(TileSources<1, Source>{{&group}}, activations,
                                                     sums.values);
         } else {
-            Kernel::template multiply_group<tokens>(
-                TileSources<2, Source>{{&group, &group_at(1, index)}}, activations, sums.values);
+            const auto& other = group_at(1, index);
+            Kernel::template multiply_group<tokens>(TileSources<2, Source>{{&group, &other}},
+                                                    activations, sums.values);
         }
     }
 }
@@ -103,8 +104,7 @@ CAUDAL_INLINE void multiply_stretch(const GroupAt& group_at, int64_t count,
 template <class Kernel>
 CAUDAL_INLINE int64_t bytes_of_panel(const PackedMatrix& matrix) {
     constexpr PanelLayout layout = Kernel::Packed::kLayout;
-    return layout.prefix_bytes +
-           matrix.cols / kGroup / layout.groups_per_header * layout.stride();
+    return layout.prefix_bytes + matrix.cols / kGroup / layout.groups_per_header * layout.stride();
 }
 
 // The scales of a panel's rows, if the type has any.
@@ -122,48 +122,64 @@ CAUDAL_INLINE int64_t rows_at_once(int64_t left) {
     return most == kTileRows || left < 7 ? kTileRows : most;
 }
 
-// A panel as it is packed with the activation tiles [first, last).
-template <class Kernel>
+// Panels as they are packed with the activation tiles [first, last): one, or `apart` panels from
+// each other two, which a single row meets.
+template <class Kernel, int panels>
 static void multiply_packed(const PackedMatrix& matrix, const typename Kernel::Activations* a,
                             int64_t terms, int64_t rows, int64_t first, int64_t last, int64_t panel,
-                            const Output& output) {
+                            int64_t apart, const Output& output) {
     using Packed = typename Kernel::Packed;
     constexpr int kMostRows = Kernel::kPackedTiles * kTileRows;
     const int64_t groups = matrix.cols / kGroup;
     const int64_t bytes = bytes_of_panel<Kernel>(matrix);
-    const std::byte* data = matrix.data + panel * bytes;
     const int64_t end = last * kTileRows < rows ? last * kTileRows : rows;
     // Later panels are asked for at an even pace: some lines with each group that is met.
     int64_t passes = 0;
     for (int64_t row = first * kTileRows; row < end; row += rows_at_once<Kernel>(end - row)) {
         passes += terms;
     }
-    const int64_t lines = (Packed::kLayout.group_bytes() + 64 * passes - 1) / (64 * passes);
-    const std::byte* ahead = data + (passes > 1 || bytes < kBytesAhead ? bytes : kBytesAhead);
+    const int64_t pace = (Packed::kLayout.group_bytes() + 64 * passes - 1) / (64 * passes) * 64;
+    const StreamPolicy stream = matrix.stream;
+    const int64_t distance = passes > 1 || bytes < stream.bytes_ahead ? bytes : stream.bytes_ahead;
+    const std::byte* data[panels];
+    const std::byte* ahead[panels];
+    for (int which = 0; which < panels; ++which) {
+        data[which] = matrix.data + (panel + which * apart) * bytes;
+        ahead[which] = data[which] + distance;
+    }
     for (int64_t row = first * kTileRows; row < end;) {
         const auto* from = a + row / kTileRows * terms * groups;
         const auto meet = [&]<int tokens>(std::integral_constant<int, tokens>) CAUDAL_INLINE_BODY {
             const int64_t some = end - row < tokens ? end - row : tokens;
-            for (int64_t t = 0; t < some; ++t) output.prefetch(panel, row + t);
-            auto sums = TileSums<1, tokens>::zero();
+            for (int64_t t = 0; t < some; ++t) {
+                for (int which = 0; which < panels; ++which) {
+                    output.prefetch(panel + which * apart, row + t);
+                }
+            }
+            auto sums = TileSums<panels, tokens>::zero();
             const int64_t stretch = terms == 1 ? groups : kGroupsAtOnce;
             for (int64_t begin = 0; begin < groups; begin += stretch) {
                 const int64_t count = groups - begin < stretch ? groups - begin : stretch;
-                const auto group_at = [&](int, int64_t index) CAUDAL_INLINE_BODY {
-                    for (int64_t line = 0; line < lines; ++line) {
-                        __builtin_prefetch(ahead);
-                        ahead += 64;
-                    }
-                    return Packed::at(data, begin + index);
+                const auto group_at = [&](int which, int64_t index) CAUDAL_INLINE_BODY {
+                    prefetch_bytes(ahead[which], pace, stream.level);
+                    ahead[which] += pace;
+                    return Packed::at(data[which], begin + index);
                 };
                 for (int64_t term = 0; term < terms; ++term) {
                     multiply_stretch<Kernel>(group_at, count, from + term * groups + begin,
                                              terms * groups, sums);
                 }
             }
-            sums.write(output, panel, row, some, row_scales<Kernel>(data));
+            for (int which = 0; which < panels; ++which) {
+                sums.write(output, which, panel + which * apart, row, some,
+                           row_scales<Kernel>(data[which]));
+            }
             row += some;
         };
+        if constexpr (panels > 1) {
+            meet(std::integral_constant<int, 1>{});
+            continue;
+        }
         const int64_t tokens = rows_at_once<Kernel>(end - row);
         if (tokens == 1) {
             meet(std::integral_constant<int, 1>{});
@@ -243,13 +259,25 @@ static void multiply_tiles(const PackedMatrix& matrix, const std::byte* activati
     for (int64_t first = 0; first < tiles_of(rows); first += tiles_at_once) {
         const int64_t last =
             first + tiles_at_once < tiles_of(rows) ? first + tiles_at_once : tiles_of(rows);
+        int64_t panel = panel_begin;
         if (rows < Kernel::kUnpackFromRows) {
-            for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-                multiply_packed<Kernel>(matrix, a, terms, rows, first, last, panel, output);
+            if constexpr (Kernel::kPanelsAtOnce > 1) {
+                // Two streams are the halves of what is read, if they are long enough to get going.
+                const int64_t half =
+                    rows == 1 && matrix.stream.streams > 1 ? (panel_end - panel_begin) / 2 : 0;
+                if (half * bytes_of_panel<Kernel>(matrix) >= 4 * matrix.stream.bytes_ahead) {
+                    for (; panel < panel_begin + half; ++panel) {
+                        multiply_packed<Kernel, 2>(matrix, a, terms, rows, first, last, panel, half,
+                                                   output);
+                    }
+                    panel += half;
+                }
+            }
+            for (; panel < panel_end; ++panel) {
+                multiply_packed<Kernel, 1>(matrix, a, terms, rows, first, last, panel, 0, output);
             }
             continue;
         }
-        int64_t panel = panel_begin;
         for (; panel + Kernel::kPanelsAtOnce <= panel_end; panel += Kernel::kPanelsAtOnce) {
             multiply_panels<Kernel, Kernel::kPanelsAtOnce>(matrix, a, terms, rows, first, last,
                                                            panel, output);

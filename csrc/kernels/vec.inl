@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/linear.h"
 #include "quant/half.h"
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -35,6 +36,17 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 CAUDAL_INLINE void prefetch_bytes(const void* from, int64_t bytes) {
     for (int64_t line = 0; line < bytes; line += 64) {
         __builtin_prefetch(static_cast<const char*>(from) + line);
+    }
+}
+
+// The same, into a cache of choice.
+CAUDAL_INLINE void prefetch_bytes(const void* from, int64_t bytes, StreamPolicy::Level level) {
+    if (level == StreamPolicy::Level::First) {
+        prefetch_bytes(from, bytes);
+    } else if (level == StreamPolicy::Level::Second) {
+        for (int64_t line = 0; line < bytes; line += 64) {
+            __builtin_prefetch(static_cast<const char*>(from) + line, 0, 2);
+        }
     }
 }
 

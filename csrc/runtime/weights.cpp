@@ -48,6 +48,7 @@ int Weights::add_matrix(TensorType type, int64_t rows, int64_t cols) {
     matrix.type = type;
     matrix.rows = rows;
     matrix.cols = cols;
+    matrix.stream = usual_stream();
     matrices_.push_back(matrix);
     places_.push_back(image_bytes_);
     checksums_.push_back(0);
@@ -212,6 +213,16 @@ void Weights::read_matrices(FileLocation image, int first, int count,
     for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(first + count); ++i) {
         if (sums[i].load() != expected[i]) throw std::runtime_error("it isn't what was packed");
         checksums_[i] = expected[i];
+    }
+}
+
+void Weights::choose_streams() {
+    if (!held_) return;
+    streams_ = caudal::choose_streams(kernels_, threads_, matrices_);
+    for (PackedMatrix& matrix : matrices_) {
+        for (const StreamChoice& choice : streams_) {
+            if (choice.type == matrix.type) matrix.stream = choice.policy;
+        }
     }
 }
 

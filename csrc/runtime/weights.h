@@ -11,6 +11,7 @@
 #include "isa/kernel_table.h"
 #include "runtime/file_bytes.h"
 #include "runtime/memory.h"
+#include "runtime/stream_choice.h"
 #include "runtime/thread_team.h"
 
 namespace caudal {
@@ -56,6 +57,11 @@ class Weights {
     // Of each matrix, the sum over its panels' bytes, once they have been packed.
     std::span<const uint64_t> checksums() const { return checksums_; }
 
+    // Chooses how matrices are streamed, once they are where they are read; measured, unless they
+    // are mapped, for then measuring might read them from the disk.
+    void choose_streams();
+    std::span<const StreamChoice> streams() const { return streams_; }
+
     const PackedMatrix& matrix(int handle) const {
         return matrices_.at(static_cast<size_t>(handle));
     }
@@ -97,6 +103,7 @@ class Weights {
     std::vector<uint64_t> checksums_;                 // of each
     std::vector<std::pair<size_t, size_t>> experts_;  // of each group the first, and how many
     std::vector<std::vector<float>> vectors_;
+    std::vector<StreamChoice> streams_;
     size_t image_bytes_ = 0;
     size_t vector_bytes_ = 0;
     std::optional<Reservation> held_;

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from caudal import _native
 from caudal._native import kernels
 from support.quantised_weights import (
     FLOAT_TYPES,
@@ -188,6 +189,18 @@ def test_a_row_is_the_same_to_the_bit_in_any_company(isa: str, name: str) -> Non
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", TYPES)
+def test_how_weights_stream_changes_no_bit(isa: str, name: str) -> None:
+    case = Case(isa, name, 16 * 4 + 5, 768)
+    for count in (1, 2, 9):
+        x = activations(count, case.cols)
+        usual = case.multiply(kind_of(name), x)
+        for stream in ((0, 0, 1), (1, 64, 2), (2, 64, 2), (2, 1 << 20, 2)):
+            other = case.multiply(kind_of(name), x, stream=stream)
+            np.testing.assert_array_equal(other, usual)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", TYPES)
 def test_panel_ranges_give_the_same_and_touch_nothing_else(isa: str, name: str) -> None:
     case = Case(isa, name, 16 * 6 + 5, 512)
     for count in (1, 3, 14):
@@ -260,3 +273,27 @@ def test_kinds_that_do_not_fit_are_refused() -> None:
     case = Case("portable", "Q4_0", 16, 32)
     with pytest.raises(ValueError, match="Q4_0 weights don't multiply"):
         case.multiply(Kind.Int16, activations(1, 32))
+
+
+@pytest.mark.parametrize("stream", [(3, 0, 1), (-1, 0, 1), (1, -64, 1), (1, 64, 3), (1, 64, 0)])
+def test_ways_to_stream_that_there_are_not(stream: tuple[int, int, int]) -> None:
+    case = Case(ISAS[0], "Q4_0", 16, 32)
+    with pytest.raises(ValueError, match="no such way to stream"):
+        case.multiply(kind_of("Q4_0"), activations(1, 32), stream=stream)
+
+
+def test_how_weights_stream_is_measured_where_they_are_many() -> None:
+    weights = _native.Weights(2)
+    weights.add_matrix(int(TYPES["F16"]), 2048, 4096)  # 16 MB
+    weights.add_matrix(int(TYPES["Q4_0"]), 2048, 4096)
+    weights.choose_streams()
+    assert weights.streams == []  # nothing is anywhere yet
+    weights.hold_image()
+    weights.choose_streams()
+    measured = {name: rate for name, _, _, _, rate in weights.streams}
+    assert measured["F16"] > 1e8
+    assert measured["Q4_0"] == 0
+    for _, level, ahead, streams, _ in weights.streams:
+        assert level in (1, 2)
+        assert 4096 <= ahead <= 20480
+        assert streams in (1, 2)

@@ -1,4 +1,5 @@
 // Linear layers of every weight type with every kind of activations that goes with it.
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -177,6 +178,8 @@ class Layer {
         return values;
     }
 
+    void stream_as(const StreamPolicy& policy) { matrix_.stream = policy; }
+
     // Into `y`, or a y of NaN.
     std::vector<float> multiply(ActivationKind kind, std::span<const float> x,
                                 std::vector<float> y = {}, const float* bias = nullptr,
@@ -223,12 +226,19 @@ std::span<const float> last_rows(std::span<const float> values, int64_t count, i
     return values.last(static_cast<size_t>(count * width));
 }
 
+using Level = StreamPolicy::Level;
+constexpr std::array<StreamPolicy, 5> kPolicies{{{Level::None, 0, 1},
+                                                 {Level::First, 100, 2},
+                                                 {Level::Second, 1 << 20, 1},
+                                                 {Level::Second, 1 << 20, 2},
+                                                 {Level::Second, 64, 2}}};
+
 void report_type(const KernelTable& table, const Report& report, const TypeCase& of) {
     const BlockGeometry geometry = block_geometry(of.type);
     const std::string name = std::string("linear/") + geometry.name;
     // Panels that aren't full, more columns than one stretch of unpacked groups, and as many tokens
     // as make every way through the kernels: one, two, a tile, several tiles unpacked.
-    const Layer layer(table.linear, of, 37, 1280);
+    Layer layer(table.linear, of, 37, 1280);
     constexpr int64_t kTokens = 27;
     Random random(7);
     std::vector<float> x = random.normals(static_cast<size_t>(kTokens * layer.cols()));
@@ -249,6 +259,18 @@ void report_type(const KernelTable& table, const Report& report, const TypeCase&
                         layer.multiply(kind, last_rows(x, count, layer.cols())),
                         last_rows(y, count, layer.rows()));
         }
+        // Three panels are two side by side, and one; if they are long enough for how far ahead
+        // they are asked for.
+        for (const StreamPolicy& policy : kPolicies) {
+            layer.stream_as(policy);
+            for (const int64_t count : {1, 2, 9}) {
+                report.same(of_kind + "/stream/" + std::to_string(&policy - kPolicies.data()) +
+                                "/" + std::to_string(count),
+                            layer.multiply(kind, last_rows(x, count, layer.cols())),
+                            last_rows(y, count, layer.rows()));
+            }
+        }
+        layer.stream_as({});
     }
 
     const ActivationKind kind = layer.preferred();

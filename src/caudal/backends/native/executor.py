@@ -142,6 +142,7 @@ class NativeExecutor(Executor):
                     kept=kept,
                     progress=progress,
                 )
+                weights.choose_streams()
             self._executor: _native.Executor | None = _native.Executor(
                 weights,
                 compile_program(program, loaded.numbers),
