@@ -13,6 +13,8 @@ from caudal.engine.drafting.speculation import Speculation
 from caudal.errors import ModelNotFoundError, ParameterError
 from caudal.loading.load import load_model, plan_model
 from caudal.loading.options import LoadOptions
+from caudal.planning.plan import Demand, Planner
+from caudal.planning.reading import read_figures
 from caudal.structured_outputs import StructuredOutputsParams
 from support.reference_hybrids import TinyQwen35, TinyQwen35Ahead
 from support.reference_model import TinyModel
@@ -104,6 +106,26 @@ def test_memory_is_for_both_models(tmp_path: Path) -> None:
         assert loaded.facts.memory.bytes + loaded.draft.facts.memory.bytes <= 2**19
     finally:
         loaded.close()
+
+
+@pytest.mark.parametrize("draft", list(DRAFTS))
+def test_what_a_plan_says_suffices_for_both(draft: str, tmp_path: Path) -> None:
+    target = TARGET.write(tmp_path / "it.gguf")
+    path = DRAFTS[draft].write(tmp_path / "draft.gguf")
+    figures = replace(read_figures(str(target)), draft=read_figures(str(path)))
+    found, demand = Planner(figures), Demand(users=5, context=200)
+    needs = found.needs(demand)
+    assert needs.draft_model > 0
+    assert found.flags(demand)[-2:] == ["--speculative", f"draft:{figures.draft.name}"]
+    options = speculates(
+        path, kv_memory=-(-needs.sequences // 2**20) * 2**20, max_num_seqs=5, max_model_len=200
+    )
+    with plan_model(str(target), options) as planned:
+        memory = planned.draft_memory
+        assert memory is not None
+        assert planned.run.memory.kinds.sequences(200) >= 5
+        assert memory.kinds.sequences(200) >= 5
+        assert memory.weights.bytes + memory.workspace == needs.draft_model
 
 
 def test_what_cannot_guess_for_a_model_is_refused_by_name(tmp_path: Path) -> None:

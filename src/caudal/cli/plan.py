@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,6 +88,14 @@ def plan(
         ),
     ] = None,
     users: Annotated[int, typer.Option(help="Conversations at once.")] = 1,
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="A smaller model that guesses for it (`caudal serve --speculative draft:MODEL`).",
+            show_default=False,
+        ),
+    ] = None,
     memory: Annotated[
         int | None,
         typer.Option(
@@ -258,6 +267,7 @@ def plan(
         caudal plan smollm2 --ctx 8192 --users 16
         caudal plan ./config.json --quant Q4_K_M --ctx 32768 --memory 24GiB
         caudal plan hf:Qwen/Qwen3-8B --users 8 --table
+        caudal plan hf:Qwen/Qwen3-8B --draft hf:Qwen/Qwen3-0.6B
         caudal plan --layers 32 --kv-heads 8 --head-dim 128 --parameters 8B --quant Q4_K_M
     """
     from caudal.machine import total_memory
@@ -288,6 +298,8 @@ def plan(
         for option, value in others.items():
             if value is not None:
                 raise typer.BadParameter(f"{model} is an encoder, of which {option} says nothing")
+    if draft is not None:
+        figures = replace(figures, draft=_draft_of(figures, draft))
     usual = min(8192, figures.context_length or 8192)
     demand = Demand(
         context=usual if ctx is None else ctx,
@@ -313,6 +325,20 @@ def plan(
         typer.echo(line)
     if html is not None:
         typer.echo(f"\nA page with plots: {html}")
+
+
+def _draft_of(figures: ModelFigures, name: str) -> ModelFigures:
+    """The figures of a draft model.
+
+    Raises:
+        BadParameter: It can't guess for the model.
+    """
+    from caudal.planning.reading import read_figures
+
+    draft = read_figures(name, context=None, quantisation=None)
+    if draft.is_encoder or figures.is_encoder:
+        raise typer.BadParameter("encoders generate nothing to guess", param_hint="--draft")
+    return draft
 
 
 def _figures(

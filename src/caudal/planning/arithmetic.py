@@ -86,6 +86,10 @@ def of_demand(planner: Planner, demand: Demand) -> Iterator[Line]:
         )
     if figures.workspace is not None:
         yield Line("workspace", "what an iteration computes with, at most", needs.workspace)
+    if figures.draft is not None:
+        how = f"{_weights(figures.draft)}, and what it computes with"
+        yield Line("draft model", how, needs.draft_model)
+        yield Line("its sequences", "of the same conversations", needs.draft_sequences)
 
 
 def binary(count: float) -> str:

@@ -61,6 +61,7 @@ class ModelFigures:
         is_encoder: Whether it generates nothing, and so keeps nothing.
         obstacle: Why Caudal can't serve it, so that these are figures alone; None where it can.
         others: Bytes that the weights would take, by quantisation.
+        draft: The draft model that guesses for it; None for none.
     """
 
     name: str
@@ -82,3 +83,4 @@ class ModelFigures:
     is_encoder: bool = False
     obstacle: str | None = None
     others: Callable[[], Mapping[str, int]] = no_others
+    draft: ModelFigures | None = None

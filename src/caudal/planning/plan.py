@@ -75,6 +75,8 @@ class Needs:
         windows: Of keys and values in layers with windows, by window.
         states: Of recurrent states: those of conversations, and snapshots.
         workspace: What an iteration computes with.
+        draft_model: Of a draft model's weights, and what it computes with.
+        draft_sequences: Of its keys, values and states, of the same conversations.
     """
 
     weights: int
@@ -83,16 +85,19 @@ class Needs:
     windows: tuple[tuple[int, int], ...]
     states: int
     workspace: int
+    draft_model: int = 0
+    draft_sequences: int = 0
 
     @property
     def sequences(self) -> int:
         """What all conversations take: `--kv-memory`."""
-        return self.shared + self.own + sum(size for _, size in self.windows) + self.states
+        windows = sum(size for _, size in self.windows)
+        return self.shared + self.own + windows + self.states + self.draft_sequences
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.weights + self.sequences + self.workspace
+        return self.weights + self.sequences + self.workspace + self.draft_model
 
 
 class Planner:
@@ -140,6 +145,7 @@ class Planner:
         shared = shared_blocks * of_block
         windows = zip(sizes.windows, division.window_blocks, strict=True)
         workspace = figures.workspace
+        draft = self._needs_of_draft(demand)
         return Needs(
             weights=figures.weights,
             shared=shared,
@@ -150,7 +156,21 @@ class Planner:
             ),
             states=division.num_slots * sizes.slot_bytes,
             workspace=0 if workspace is None else workspace.bytes(self._tokens(demand)),
+            draft_model=0 if draft is None else draft.weights + draft.workspace,
+            draft_sequences=0 if draft is None else draft.sequences,
         )
+
+    def _needs_of_draft(self, demand: Demand) -> Needs | None:
+        """What a draft model takes that has room for the same conversations."""
+        draft = self.figures.draft
+        if draft is None:
+            return None
+        context = min(demand.context, draft.context_length or demand.context)
+        same = replace(demand, context=context, shared_prefix=min(demand.shared_prefix, context))
+        needs = Planner(draft).needs(same)
+        # While it guesses, a conversation has two recurrent states.
+        more = demand.users * Planner(draft).sizes(demand.kv_type).slot_bytes
+        return replace(needs, states=needs.states + more)
 
     def _tokens(self, demand: Demand) -> int:
         """Tokens of an iteration; an encoder's has at least one whole input."""
@@ -219,6 +239,8 @@ class Planner:
             flags += ["--max-num-batched-tokens", str(demand.tokens)]
         if demand.kv_type.name != "f16":
             flags += ["--kv-type", demand.kv_type.name]
+        if self.figures.draft is not None:
+            flags += ["--speculative", f"draft:{self.figures.draft.name}"]
         return flags
 
 

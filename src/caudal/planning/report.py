@@ -117,6 +117,8 @@ class Report:
                 "windows": {str(window): size for window, size in needs.windows},
                 "recurrent_states": needs.states,
                 "workspace": needs.workspace,
+                "draft_model": needs.draft_model,
+                "draft_sequences": needs.draft_sequences,
                 "kv_memory": needs.sequences,
                 "total": needs.total,
             },
