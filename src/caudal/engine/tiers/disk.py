@@ -9,6 +9,7 @@ each space; what else lies there is left alone.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import math
 import os
@@ -117,7 +118,7 @@ class DiskTier:
 
     def __init__(self, directory: Path, fingerprint: bytes, limit: int | None) -> None:
         self.directory = directory
-        self._home = directory / f"v{VERSION}-{fingerprint.hex()[:32]}"
+        self._home = directory / f"v{VERSION}-{hashlib.sha256(fingerprint).hexdigest()[:32]}"
         try:
             directory.mkdir(_PRIVATE, parents=True, exist_ok=True)
             self._home.mkdir(_PRIVATE, exist_ok=True)

@@ -1,0 +1,170 @@
+"""The directory of pieces: what is in it after a kill, who may read it, and what goes first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from caudal.backends.executor import Bytes
+from caudal.engine.tiers.disk import UNFINISHED_SECONDS, DiskTier
+from caudal.engine.tiers.pieces import Piece, first_link, next_link
+from caudal.errors import ParameterError
+
+SIZE = 20_000
+FIRST = first_link(b"model", "somebody", None)
+ON_DISK = -(-SIZE // 4096) * 4096
+
+WRITER = """
+import sys
+from pathlib import Path
+from test_tier_disk import opened, data_of, chain
+tier = opened(Path(sys.argv[1]))
+for number, piece in enumerate(chain(10_000)):
+    tier.write(piece, data_of(piece))
+    if number == 20:
+        print("writing", flush=True)
+"""
+
+
+def chain(count: int, first: bytes = FIRST) -> Iterator[Piece]:
+    """The pieces of a long prompt, one behind the other."""
+    link = first
+    for number in range(count):
+        parent, link = link, next_link(link, [number] * 16)
+        yield Piece(link, 0, first, 16, parent)
+
+
+def data_of(piece: Piece) -> Bytes:
+    seed = int.from_bytes(piece.link[:4], "little")
+    return np.random.default_rng(seed).integers(0, 256, SIZE, np.uint8)
+
+
+def opened(directory: Path, limit: int | None = None, fingerprint: bytes = b"model") -> DiskTier:
+    with patch.object(DiskTier, "_measure_rate", lambda tier: float("inf")):
+        return DiskTier(directory, fingerprint, limit)
+
+
+def files_in(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file() and path.name != ".lock"]
+
+
+def test_what_a_killed_process_was_writing_is_there_as_a_whole_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    half = tmp_path.joinpath(*next(tmp_path.rglob("*.kv")).parts[len(tmp_path.parts) :])
+    unfinished = half.with_name(f"{half.name}+1.tmp")
+    unfinished.write_bytes(half.read_bytes()[:100])
+    long_ago = time.time() - UNFINISHED_SECONDS - 1
+    os.utime(unfinished, (long_ago, long_ago))
+    tier = opened(tmp_path)
+    assert not unfinished.exists()
+    assert len(tier) >= 20
+    pieces = list(chain(len(tier) + 1))
+    for piece in pieces[:-1]:
+        data = tier.read(piece.key, SIZE)
+        assert data is not None
+        assert np.array_equal(data, data_of(piece))
+    assert tier.failures == 0
+    assert tier.write(pieces[-1], data_of(pieces[-1]))
+
+
+def test_files_that_are_damaged_or_of_another_size_go_and_others_stay(tmp_path: Path) -> None:
+    tier = opened(tmp_path)
+    one, two, three = chain(3)
+    for piece in (one, two, three):
+        tier.write(piece, data_of(piece))
+    [path] = [path for path in files_in(tmp_path) if path.name.startswith(one.link.hex())]
+    foreign = [tmp_path / "notes.txt", path.with_name("notes.txt"), tmp_path / "other" / "a.kv"]
+    for file in foreign:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("mine")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert tier.read(one.key, SIZE) is None
+    assert not path.exists()
+    assert tier.read(two.key, SIZE - 1) is None
+    assert tier.failures == 2
+    assert one.key not in tier
+    assert three.key in tier
+    tier.wipe()
+    assert sorted(files_in(tmp_path)) == sorted([foreign[0], foreign[2]])
+
+
+def test_only_the_owner_reads_it_and_spaces_and_models_are_apart(tmp_path: Path) -> None:
+    directory = tmp_path / "made" / "store"
+    tier, other = opened(directory), opened(directory, fingerprint=b"another")
+    nobody = first_link(b"model", None, None)
+    for first in (FIRST, nobody):
+        for piece in chain(2, first):
+            tier.write(piece, data_of(piece))
+    for path in directory.rglob("*"):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+    assert set(tier.tokens.values()) == {32}
+    assert len(tier.tokens) == 2
+    other.scan()
+    assert len(other) == 0
+    tier.wipe([FIRST.hex()[:32]])
+    assert len(files_in(directory)) == 2
+    assert len(opened(directory)) == 2
+
+
+def test_what_was_used_least_recently_goes_and_with_it_what_is_behind(tmp_path: Path) -> None:
+    now, tier = time.time(), opened(tmp_path, limit=10 * ON_DISK)
+    old, new = first_link(b"model", "old", None), first_link(b"model", "new", None)
+    [*first], [*second] = chain(5, old), chain(5, new)
+    with patch("time.time", lambda: now + 1000):
+        for piece in first:
+            tier.write(piece, data_of(piece))
+    with patch("time.time", lambda: now + 2000):
+        for piece in second:
+            tier.write(piece, data_of(piece))
+    with patch("time.time", lambda: now + 3000):
+        tier.touch(first[2].link)  # and with it what is before
+        [another] = chain(1, first_link(b"model", "third", None))
+        tier.write(another, data_of(another))
+    assert [piece.key in tier for piece in first] == [True, True, True, False, False]
+    assert another.key in tier
+    assert len(files_in(tmp_path)) <= 9
+    # Another process finds the same, by the files' times.
+    opened(tmp_path, limit=5 * ON_DISK, fingerprint=b"another")
+    again = opened(tmp_path)
+    assert [piece.key in again for piece in first[:3]] == [True, True, True]
+
+
+def test_a_directory_that_cant_be_is_refused_and_a_full_disk_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ParameterError, match="can't be a prefix store: Not a directory"):
+        opened(tmp_path / "file" / "store")
+    tier = opened(tmp_path / "store")
+    error = OSError(28, "No space left on device")
+    with patch("caudal.engine.tiers.disk.write_piece", side_effect=error):
+        for piece in chain(5):
+            assert not tier.write(piece, data_of(piece))
+    [record] = caplog.records
+    assert "No space left on device. All else goes on." in record.getMessage()
+    assert tier.failures == 1
