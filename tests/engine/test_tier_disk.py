@@ -41,7 +41,7 @@ def chain(count: int, first: bytes = FIRST) -> Iterator[Piece]:
     link = first
     for number in range(count):
         parent, link = link, next_link(link, [number] * 16)
-        yield Piece(link, 0, first, 16, parent)
+        yield Piece(link, 0, first, 16, 16 * number + 16, parent)
 
 
 def data_of(piece: Piece) -> Bytes:
@@ -149,9 +149,10 @@ def test_what_was_used_least_recently_goes_and_with_it_what_is_behind(tmp_path: 
     assert another.key in tier
     assert len(files_in(tmp_path)) <= 9
     # Another process finds the same, by the files' times.
-    opened(tmp_path, limit=5 * ON_DISK, fingerprint=b"another")
+    opened(tmp_path, limit=6 * ON_DISK, fingerprint=b"another")
     again = opened(tmp_path)
-    assert [piece.key in again for piece in first[:3]] == [True, True, True]
+    assert [piece.key in again for piece in first] == [True, True, True, False, False]
+    assert [piece.key in again for piece in second] == [True, False, False, False, False]
 
 
 def test_a_directory_that_cant_be_is_refused_and_a_full_disk_is_said_once(

@@ -33,7 +33,6 @@ from caudal.engine.tiers.files import (
     FileName,
     file_bytes,
     is_unfinished,
-    name_of,
     parse_name,
     read_piece,
     write_piece,
@@ -49,8 +48,9 @@ DEFAULT_SHARE = 2
 KEPT_SHARE = 0.9
 """What is left of the limit once room was made: so it isn't made for every file."""
 
-TOUCHED_SECONDS = 60.0
-"""So long a file's time of use isn't brought up to date again."""
+MOMENT_SECONDS = 60.0
+"""Times of use aren't told apart more finely. Who uses a node uses those before it, too, which are
+so never older: of one moment, what is farthest from the beginning goes first."""
 
 UNFINISHED_SECONDS = 600.0
 """What has been unfinished for so long, nobody finishes."""
@@ -72,6 +72,7 @@ class _Node:
     Attributes:
         space: The name of the directory that it is in.
         tokens: How many tokens it has.
+        end: How many there are up to its end.
         sizes: What the files of its pieces take, by kind.
         used: When they were used last; 0 where only the files' own times say.
         parent: The link of the node before; None where that isn't known.
@@ -79,6 +80,7 @@ class _Node:
 
     space: str
     tokens: int
+    end: int
     sizes: dict[int, int] = field(default_factory=dict)
     used: float = 0.0
     parent: bytes | None = None
@@ -193,7 +195,7 @@ class DiskTier:
             return False
         size = file_bytes(len(data))
         with self._guard:
-            node = self._add(FileName(piece.key, piece.tokens), space, size)
+            node = self._add(FileName(piece.key, piece.tokens, piece.end), space, size)
             node.used, node.parent = time.time(), piece.parent
         self.written += 1
         self.written_bytes += size
@@ -243,11 +245,11 @@ class DiskTier:
             if node is not None:
                 node.parent = parent
         node = self._nodes.get(link)
-        while node is not None and now - node.used >= TOUCHED_SECONDS:
+        while node is not None and _moment(node.used) < _moment(now):
             node.used = now
             for kind in list(node.sizes):
                 with contextlib.suppress(OSError):
-                    os.utime(self._path((link, kind), node))
+                    os.utime(self._path((link, kind), node), (now, now))
             if node.parent is None:
                 break
             link = node.parent
@@ -270,15 +272,15 @@ class DiskTier:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _path(self, key: Key, node: _Node) -> Path:
-        return self._home / node.space / name_of(key, node.tokens)
+        return self._home / node.space / str(FileName(key, node.tokens, node.end))
 
     def _measure_rate(self) -> float:
         """How fast what isn't in the system's memory comes from here; infinite if that can't be
         found out.
         """
-        probe = Piece(bytes(LINK_BYTES), 0, b"", 0, b"")
+        probe = Piece(bytes(LINK_BYTES), 0, b"", 0, 0, b"")
         data = np.arange(_PROBE_BYTES, dtype=np.uint8)
-        path = self._home / name_of(probe.key, 0)
+        path = self._home / str(FileName(probe.key, 0, 0))
         try:
             write_piece(self._home, probe, data)
             with path.open("rb") as file:
@@ -336,9 +338,11 @@ class DiskTier:
                             self._drop(file.name.key)
         self._others_bytes = max(0, total - self._bytes)
 
-    def _used(self, file: _File) -> float:
+    def _used(self, file: _File) -> tuple[float, int]:
+        """The moment when a file was used last, and how near to the beginning it is."""
         node = self._nodes.get(file.name.key[0]) if file.is_own else None
-        return file.used if node is None else max(file.used, node.used)
+        used = file.used if node is None else max(file.used, node.used)
+        return (_moment(used), -file.name.end)
 
     def _files(self, *, only_changed: bool = False) -> Iterator[_File]:
         """All files of pieces, of any fingerprint; what nobody will finish is deleted.
@@ -372,7 +376,7 @@ class DiskTier:
 
     def _add(self, name: FileName, space: str, size: int) -> _Node:
         link, kind = name.key
-        node = self._nodes.setdefault(link, _Node(space, name.tokens))
+        node = self._nodes.setdefault(link, _Node(space, name.tokens, name.end))
         node.sizes[kind] = size
         self._bytes += size
         if kind == 0:
@@ -409,6 +413,10 @@ def _files_of(space: Path, *, is_own: bool) -> Iterator[_File]:
                     yield _File(Path(entry.path), name, size, status.st_mtime, is_own)
                 elif is_unfinished(entry.name) and _is_old(status.st_mtime):
                     Path(entry.path).unlink()
+
+
+def _moment(seconds: float) -> float:
+    return seconds // MOMENT_SECONDS
 
 
 def _is_old(written: float) -> bool:

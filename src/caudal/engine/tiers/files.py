@@ -25,7 +25,7 @@ VERSION = 1
 
 _HEADER = struct.Struct("<8sIIQ32s16s")  # magic, version, kind, bytes, link, checksum
 _MAGIC = b"CAUDALKV"
-_NAME = re.compile(r"([0-9a-f]{64})\.(\d{1,3})\.(\d{1,6})\.kv")
+_NAME = re.compile(r"([0-9a-f]{64})\.(\d{1,3})\.(\d{1,6})\.(\d{1,12})\.kv")
 _UNFINISHED = ".tmp"
 
 _PRIVATE = 0o600
@@ -42,10 +42,15 @@ class FileName:
     Attributes:
         key: What its piece is found by.
         tokens: How many tokens the piece's node has.
+        end: How many there are up to the node's end.
     """
 
     key: Key
     tokens: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.key[0].hex()}.{self.key[1]}.{self.tokens}.{self.end}.kv"
 
 
 def file_bytes(size: int) -> int:
@@ -53,17 +58,12 @@ def file_bytes(size: int) -> int:
     return -(-(size + _HEADER.size) // 4096) * 4096
 
 
-def name_of(key: Key, tokens: int) -> str:
-    """The name of a piece's file, by what it is found by and the tokens that its node has."""
-    return f"{key[0].hex()}.{key[1]}.{tokens}.kv"
-
-
 def parse_name(name: str) -> FileName | None:
     """What a name says; None for a file that is none of ours."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    return FileName((bytes.fromhex(match[1]), int(match[2])), int(match[3]))
+    return FileName((bytes.fromhex(match[1]), int(match[2])), int(match[3]), int(match[4]))
 
 
 def is_unfinished(name: str) -> bool:
@@ -77,7 +77,7 @@ def write_piece(directory: Path, piece: Piece, data: Bytes) -> None:
     Raises:
         OSError: It can't be written.
     """
-    name = name_of(piece.key, piece.tokens)
+    name = FileName(piece.key, piece.tokens, piece.end)
     unfinished = directory / f"{name}+{os.getpid()}{_UNFINISHED}"
     header = _HEADER.pack(_MAGIC, VERSION, piece.kind, len(data), piece.link, _checksum(data))
     try:
@@ -90,7 +90,7 @@ def write_piece(directory: Path, piece: Piece, data: Bytes) -> None:
             os.close(descriptor)
         if written != len(data):
             raise OSError(errno.EIO, "only a part was written", str(unfinished))
-        unfinished.rename(directory / name)
+        unfinished.rename(directory / str(name))
     except OSError:
         with contextlib.suppress(OSError):
             unfinished.unlink()

@@ -53,7 +53,7 @@ class Links:
         """What a node has of a kind."""
         first, link = self._chain(node)
         assert node.parent is not None
-        return Piece(link, kind, first, len(node.keys), self.of(node.parent))
+        return Piece(link, kind, first, len(node.keys), node.end, self.of(node.parent))
 
     def _chain(self, node: Node) -> tuple[bytes, bytes]:
         """The first link of a node's space, and its own."""

@@ -30,6 +30,7 @@ class Piece:
         kind: The kind, as `ExecutorInfo.block_bytes` counts them.
         first: The first link of its chain: that of who may share it.
         tokens: How many tokens its node has.
+        end: How many there are up to the node's end.
         parent: The link of the node before it.
     """
 
@@ -37,6 +38,7 @@ class Piece:
     kind: int
     first: bytes
     tokens: int
+    end: int
     parent: bytes
 
     @property
