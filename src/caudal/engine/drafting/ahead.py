@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caudal.backends.executor import Batch, Executor, SequenceStep, StepResult
-from caudal.engine.drafting.proposer import Asked, Proposer, recent
+from caudal.engine.drafting.proposer import USUAL_TOKENS, Asked, Proposer, recent
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
 from caudal.engine.steps import RowsAhead
@@ -153,9 +153,7 @@ class AheadModel(Proposer):
             following = [turn.followed for turn in turns]
             lengths = [followed.memory.length for followed in following]
             while turns:
-                began = self._clock()
                 turns = self._go_on(turns)
-                self.pass_seconds = recent(self.pass_seconds, self._clock() - began)
             for followed, length in zip(following, lengths, strict=True):
                 # What is behind was computed of guesses' states, not the model's.
                 self.memory.trim(followed.memory, length, length)
@@ -263,7 +261,13 @@ class AheadModel(Proposer):
     def _run(self, steps: SequenceOf[tuple[_Followed, SequenceStep]]) -> SequenceOf[StepResult]:
         if not steps:
             return ()
-        results = self._executor.execute(Batch([step for _, step in steps]))
+        batch = Batch([step for _, step in steps])
+        began = self._clock()
+        results = self._executor.execute(batch)
+        seconds = self._clock() - began
+        self.seconds += seconds
+        if batch.num_tokens <= USUAL_TOKENS * len(steps):  # no prompts among them
+            self.pass_seconds = recent(self.pass_seconds, seconds)
         if len(results) != len(steps):
             raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
         for followed, step in steps:

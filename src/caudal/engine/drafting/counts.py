@@ -17,12 +17,14 @@ class DraftCounts:
         proposed: Tokens guessed and computed.
         accepted: Those that were right.
         accepted_at: The same by position in the guess.
+        seconds: What guessing has computed for: a draft model, or a layer of the model's own.
     """
 
     drafts: int = 0
     proposed: int = 0
     accepted: int = 0
     accepted_at: Sequence[int] = (0,) * MAX_PROPOSED
+    seconds: float = 0.0
 
 
 class DraftCounters:

@@ -17,7 +17,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 from caudal.backends.executor import Batch, Executor, SequenceStep, StateSlots
-from caudal.engine.drafting.proposer import Asked, Proposer, recent
+from caudal.engine.drafting.proposer import USUAL_TOKENS, Asked, Proposer, recent
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
 from caudal.engine.radix import common_prefix
@@ -75,6 +75,7 @@ class DraftModel(Proposer):
 
     Attributes:
         pass_seconds: See `Proposer`.
+        seconds: Likewise.
         memory: Where what it has computed lives.
     """
 
@@ -117,9 +118,7 @@ class DraftModel(Proposer):
             turns = self._catch_up(asked, guesses)
             first = True
             while turns:
-                began = self._clock()
                 turns = self._go_on(turns, first=first)
-                self.pass_seconds = recent(self.pass_seconds, self._clock() - began)
                 first = False
         except Exception:
             for each in asked:
@@ -261,7 +260,12 @@ class DraftModel(Proposer):
         batch = Batch(
             [step for _, step in steps], copies, window_copies if any(window_copies) else ()
         )
+        began = self._clock()
         results = self._executor.execute(batch)
+        seconds = self._clock() - began
+        self.seconds += seconds
+        if batch.num_tokens <= USUAL_TOKENS * len(steps):  # no prompts among them
+            self.pass_seconds = recent(self.pass_seconds, seconds)
         if len(results) != len(steps):
             raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
         return [result.samples[0].token if result.samples else None for result in results]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
@@ -96,7 +96,8 @@ class Drafting:
     @property
     def counts(self) -> DraftCounts:
         """What has become of guesses. Safe to take from other threads."""
-        return self._counters.counts
+        seconds = 0.0 if self._proposer is None else self._proposer.seconds
+        return replace(self._counters.counts, seconds=seconds)
 
     def draft(self, running: SequenceOf[Sequence], room: int) -> None:
         """Give drafts to those that decode, where that is likely to pay.

@@ -13,6 +13,10 @@ from caudal.engine.space import Space
 from caudal.engine.steps import RowsAhead
 from caudal.sampling_params import SamplingParams
 
+USUAL_TOKENS = 4
+"""A pass that computes no more of each sequence on average is one whose time counts: the others
+compute pieces of prompts."""
+
 
 @dataclass(slots=True)
 class Asked:
@@ -53,10 +57,12 @@ class Proposer(Protocol):
     Attributes:
         pass_seconds: What another guess for all sequences of an iteration has taken of late; 0
             where guesses cost next to nothing.
+        seconds: What it has computed for, all together.
         sees_states: Whether it is to be shown what the model computes of sequences.
     """
 
     pass_seconds: float = 0.0
+    seconds: float = 0.0
     sees_states: bool = False
 
     def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int]]:
@@ -93,5 +99,10 @@ class Proposer(Protocol):
 
 
 def recent(mean: float, seconds: float) -> float:
-    """A mean of times that follows the latest, with another one; 0 is none yet."""
-    return seconds if mean == 0.0 else mean + (seconds - mean) / 8
+    """A mean of times that follows the latest, with another one; 0 is none yet.
+
+    What takes longer is often something else that has run meanwhile; the first was the slowest.
+    """
+    if mean == 0.0:
+        return seconds
+    return mean + (seconds - mean) / (2 if seconds < mean else 16)
