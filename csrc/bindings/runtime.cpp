@@ -415,7 +415,8 @@ class PyExecutor {
     static KVType parse_kv_type(const std::string& name) {
         if (name == "f16") return KVType::F16;
         if (name == "f32") return KVType::F32;
-        throw std::invalid_argument("kv_type must be 'f16' or 'f32', but is '" + name + "'");
+        if (name == "q8") return KVType::Q8;
+        throw std::invalid_argument("kv_type must be 'f16', 'f32' or 'q8', but is '" + name + "'");
     }
 
     ThreadTeam& threads_;

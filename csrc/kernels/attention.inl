@@ -9,6 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/attention_bytes.inl"
 #include "kernels/attention_step.inl"
 
 namespace caudal::CAUDAL_ISA {
@@ -17,19 +18,25 @@ namespace {
 struct AttentionScratch {
     int64_t* visible_begin;  // [rows]
     int64_t* visible_end;    // [rows]
-    float* queries;          // [rows][key_dim], scaled
+    float* queries;          // [rows][query_floats], scaled
+    int64_t query_floats;    // a row's: its channels, or what they are rounded to
     float* sums;             // [rows][kLanes]
     float* values;           // of a latent layer: [kStepTokens][value_dim] of its elements
 };
 
+int64_t query_floats(const KVLayer& layer) {
+    return layer.type == KVType::Q8 ? byte_query_floats(layer.key_dim) : layer.key_dim;
+}
+
 // A vector of floats isn't aligned for 64-bit numbers: one float more lets it move.
-AttentionScratch lay_out(float* scratch, int64_t rows, int64_t key_dim) {
+AttentionScratch lay_out(float* scratch, int64_t rows, const KVLayer& layer) {
     const auto address = reinterpret_cast<uintptr_t>(scratch);
     AttentionScratch parts{};
     parts.visible_begin = reinterpret_cast<int64_t*>((address + 7) / 8 * 8);
     parts.visible_end = parts.visible_begin + rows;
     parts.queries = reinterpret_cast<float*>(parts.visible_end + rows);
-    parts.sums = parts.queries + rows * key_dim;
+    parts.query_floats = query_floats(layer);
+    parts.sums = parts.queries + rows * parts.query_floats;
     parts.values = parts.sums + rows * kLanes;
     return parts;
 }
@@ -37,7 +44,7 @@ AttentionScratch lay_out(float* scratch, int64_t rows, int64_t key_dim) {
 size_t attend_scratch(const KVLayer& layer, const AttentionShape& shape, int64_t tokens) {
     const int64_t rows = tokens * (shape.heads / layer.kv_heads);
     const int64_t values = layer.latent() ? kStepTokens * layer.value_dim : 0;
-    return static_cast<size_t>(1 + rows * (4 + layer.key_dim + kLanes) + values);
+    return static_cast<size_t>(1 + rows * (4 + query_floats(layer) + kLanes) + values);
 }
 
 using u16x8 = uint16_t __attribute__((vector_size(16)));
@@ -100,10 +107,39 @@ KeyStep<Element> part_of(const KeyStep<Element>& step, int64_t begin, int64_t en
     return part;
 }
 
+// What rows of queries are multiplied by keys as, and which positions each sees.
+template <class Element>
+void prepare_queries(const KVLayer& layer, const AttentionShape& shape,
+                     const AttentionQueries& queries, int64_t kv_head, int64_t first_query,
+                     int64_t count, const AttentionScratch& scratch) {
+    const int64_t group = shape.heads / layer.kv_heads;
+    const int64_t key_dim = layer.key_dim;
+    const int64_t known = queries.first_position + queries.tokens;
+    const float scale = shape.scale * (shape.softcap > 0.0f ? 1.0f / shape.softcap : kLog2E);
+    for (int64_t token = 0; token < count; ++token) {
+        const float* from = queries.vector(first_query + token) + kv_head * group * key_dim;
+        float* to = scratch.queries + token * group * scratch.query_floats;
+        if constexpr (std::is_same_v<Element, Code>) {
+            const ScaledParts parts = ScaledParts::of(layer.latent(), key_dim, layer.value_dim);
+            for (int64_t head = 0; head < group; ++head) {
+                round_query(from + head * key_dim, scale, parts,
+                            reinterpret_cast<std::byte*>(to + head * scratch.query_floats));
+            }
+        } else {
+            for (int64_t i = 0; i < group * key_dim; ++i) to[i] = from[i] * scale;
+        }
+        const int64_t position = queries.first_position + first_query + token;
+        for (int64_t row = token * group; row < (token + 1) * group; ++row) {
+            scratch.visible_begin[row] = shape.oldest_seen(position);
+            scratch.visible_end[row] = shape.seen_end(position, known);
+        }
+    }
+}
+
 template <class Element>
 void attend_typed(const KVLayer& layer, const AttentionShape& shape,
                   const AttentionQueries& queries, int64_t kv_head, int64_t first_query,
-                  int64_t count, int64_t partition, const AttentionStart& next,
+                  int64_t count, int64_t partition, const AttentionStart& next, bool again,
                   const AttentionScratch& scratch, const AttentionPartial& out) {
     const int64_t group = shape.heads / layer.kv_heads;
     const int64_t rows = count * group;
@@ -112,17 +148,9 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
     const int64_t first_position = queries.first_position + first_query;
     const int64_t known = queries.first_position + queries.tokens;
     const int64_t last_position = shape.seen_end(first_position + count - 1, known);
-    const float scale = shape.scale * (shape.softcap > 0.0f ? 1.0f / shape.softcap : kLog2E);
     const float cap = shape.softcap * kLog2E;
-    for (int64_t token = 0; token < count; ++token) {
-        const float* from = queries.vector(first_query + token) + kv_head * group * key_dim;
-        float* to = scratch.queries + token * group * key_dim;
-        for (int64_t i = 0; i < group * key_dim; ++i) to[i] = from[i] * scale;
-        const int64_t position = first_position + token;
-        for (int64_t row = token * group; row < (token + 1) * group; ++row) {
-            scratch.visible_begin[row] = shape.oldest_seen(position);
-            scratch.visible_end[row] = shape.seen_end(position, known);
-        }
+    if (!again) {
+        prepare_queries<Element>(layer, shape, queries, kv_head, first_query, count, scratch);
     }
     std::fill_n(out.maximum, rows, kMinusInfinity);
     std::fill_n(scratch.sums, rows * kLanes, 0.0f);
@@ -134,8 +162,8 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
     // In variables of their own: whatever is stored meanwhile, they needn't be read again.
     const bool latent = layer.latent();
     const int64_t block_stride = layer.block_stride;
-    const int64_t key_elements = layer.key_elements();
-    const int64_t value_elements = layer.value_elements();
+    const int64_t key_stride = layer.key_stride;
+    const int64_t value_stride = layer.value_stride;
     const auto* const keys = reinterpret_cast<const Element*>(layer.keys);
     const auto* const values = latent ? keys : reinterpret_cast<const Element*>(layer.values);
     // The block at a position, and past the end those that the next call begins with.
@@ -152,8 +180,9 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
         // One that is gone may only be asked for ahead: then any other will do.
         const int32_t block = std::max(table[static_cast<size_t>(index)], 0);
         const int64_t start = block * block_stride;
-        return {keys + start + head * key_elements, values + start + head * value_elements};
+        return {keys + start + head * key_stride, values + start + head * value_stride};
     };
+    const int64_t query_bytes = scratch.query_floats * static_cast<int64_t>(sizeof(float));
     auto* const latent_values = reinterpret_cast<Element*>(scratch.values);
     alignas(kWideBytes) float weights[kRowsAtOnce * kStepTokens] = {};
     int64_t step_end = 0;
@@ -172,11 +201,15 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
             step.of_step[i].values = step.ahead[i].values = rows_of_values;
         }
         for (int64_t row = 0; row < rows; row += kRowsAtOnce) {
+            const float* of_rows = scratch.queries + row * scratch.query_floats;
             const AttentionRows tile{std::min<int64_t>(rows - row, kRowsAtOnce),
                                      key_dim,
                                      value_dim,
                                      cap,
-                                     scratch.queries + row * key_dim,
+                                     latent,
+                                     of_rows,
+                                     reinterpret_cast<const std::byte*>(of_rows),
+                                     query_bytes,
                                      scratch.visible_begin + row,
                                      scratch.visible_end + row,
                                      out.maximum + row,
@@ -199,15 +232,19 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
 
 void attend(const KVLayer& layer, const AttentionShape& shape, const AttentionQueries& queries,
             int64_t kv_head, int64_t first_query, int64_t count, int64_t partition,
-            const AttentionStart& next, float* scratch, const AttentionPartial& out) {
-    const AttentionScratch parts =
-        lay_out(scratch, count * (shape.heads / layer.kv_heads), layer.key_dim);
-    if (layer.type == KVType::F32) {
-        attend_typed<float>(layer, shape, queries, kv_head, first_query, count, partition, next,
-                            parts, out);
-    } else {
-        attend_typed<Half>(layer, shape, queries, kv_head, first_query, count, partition, next,
-                           parts, out);
+            const AttentionStart& next, bool again, float* scratch, const AttentionPartial& out) {
+    const AttentionScratch parts = lay_out(scratch, count * (shape.heads / layer.kv_heads), layer);
+    const auto typed = [&]<class Element>(Element) {
+        attend_typed<Element>(layer, shape, queries, kv_head, first_query, count, partition, next,
+                              again, parts, out);
+    };
+    switch (layer.type) {
+        case KVType::F16:
+            return typed(Half{});
+        case KVType::F32:
+            return typed(float{});
+        case KVType::Q8:
+            return typed(Code{});
     }
 }
 
@@ -229,9 +266,13 @@ void merge_partials(const AttentionPartial& running, const AttentionPartial& lat
     }
 }
 
-void normalise(const float* weighted, float sum, float* out, int64_t value_dim) {
-    const f32x8 inverse = splat(1.0f / sum);
+void normalise(const KVLayer& layer, const float* weighted, float sum, float* out) {
+    const int64_t value_dim = layer.value_dim;
+    const bool turned = layer.type == KVType::Q8;
+    const auto length = static_cast<float>(turned ? value_dim & -value_dim : 1);
+    const f32x8 inverse = splat(1.0f / (sum * length));
     for (int64_t i = 0; i < value_dim; i += kLanes) store(out + i, load(weighted + i) * inverse);
+    if (turned) turn(out, value_dim);
 }
 
 void add_sinks(const AttentionPartial& running, std::span<const float> sinks, int64_t rows,

@@ -71,7 +71,10 @@ struct AttentionRows {
     int64_t key_dim;               // channels of a head
     int64_t value_dim;
     float cap;                     // of scores, in their units; 0: none
+    bool latent;
     const float* queries;          // [row][key_dim], scaled: by 1 / cap where there is one
+    const std::byte* byte_queries;  // the same, turned and rounded, for keys of 8 bits
+    int64_t byte_query_stride;
     const int64_t* visible_begin;  // per row, not descending
     const int64_t* visible_end;    // per row, not descending
     float* maximum;                // [row]

@@ -35,10 +35,19 @@ struct Gate {
     float limit = 7.0f;
 };
 
-enum class KVType : uint8_t { F16 = 0, F32 = 1 };
+// Q8: bytes with a scale for each token's key, and its value, of each KV head.
+enum class KVType : uint8_t { F16 = 0, F32 = 1, Q8 = 2 };
 
 constexpr int64_t element_bytes(KVType type) {
-    return type == KVType::F32 ? 4 : 2;
+    switch (type) {
+        case KVType::F16:
+            return 2;
+        case KVType::F32:
+            return 4;
+        case KVType::Q8:
+            return 1;
+    }
+    return 0;
 }
 
 // Tokens per KV block. 16 lets a block's keys of one channel fill two vectors exactly.
@@ -47,30 +56,70 @@ constexpr int64_t kBlockTokens = 16;
 // merged in order, so that one long sequence can use all threads and still give the same bits.
 constexpr int64_t kPartitionTokens = 256;
 
+// Channels that share a scale, at most: their products with 16-bit numbers are summed up in 32
+// bits.
+constexpr int64_t kMostScaledChannels = 512;
+
 // Where one layer's keys and values live. Within a block and KV head, keys are [channel][token] (a
 // dot product then needs no horizontal sum) and values are [token][channel].
 //
 // A latent layer (MLA, arXiv 2405.04434) has no values: they are the first channels of its keys.
+//
+// Q8 keeps four neighbours that are summed up side by side, as dot products of bytes take them:
+// keys are [channel / 4][token][4], values [token / 4][channel][4], each 128 more than the number
+// it stands for, and behind the keys are two vectors of bfloat16 scales, one for each token: of
+// keys and of values, or of a latent's first channels and of its others.
 struct KVLayer {
-    std::byte* keys = nullptr;    // of block 0: [kv_head][key_dim][kBlockTokens]
-    std::byte* values = nullptr;  // of block 0: [kv_head][kBlockTokens][value_dim]; latent: null
+    std::byte* keys = nullptr;    // of block 0 and KV head 0
+    std::byte* values = nullptr;  // the same; latent: null
     int64_t block_stride = 0;     // elements from one block to the next
+    int64_t key_stride = 0;       // elements from one KV head's keys to the next's
+    int64_t value_stride = 0;
     KVType type = KVType::F16;
     int64_t kv_heads = 0;
     int64_t key_dim = 0;    // channels of a head
     int64_t value_dim = 0;  // fewer than key_dim where there are no values
 
+    // A layer that begins at `begin` in block 0. How far it is to the next block, `block_stride`,
+    // depends on what else is in a block: without anything it is `block_elements`.
+    static KVLayer at(std::byte* begin, KVType type, int64_t kv_heads, int64_t key_dim,
+                      int64_t value_dim, bool latent) {
+        KVLayer layer;
+        layer.type = type;
+        layer.kv_heads = kv_heads;
+        layer.key_dim = key_dim;
+        layer.value_dim = value_dim;
+        layer.keys = begin;
+        const int64_t keys = key_dim * kBlockTokens;
+        const int64_t values = latent ? 0 : value_dim * kBlockTokens;
+        if (type == KVType::Q8) {
+            layer.key_stride = layer.value_stride = keys + kScaleBytes + values;
+            if (!latent) layer.values = begin + keys + kScaleBytes;
+        } else {
+            layer.key_stride = keys;
+            layer.value_stride = values;
+            if (!latent) layer.values = begin + kv_heads * keys * element_bytes(type);
+        }
+        layer.block_stride = layer.block_elements();
+        return layer;
+    }
+
     bool latent() const { return values == nullptr; }
-    // Elements of one block and KV head.
-    int64_t key_elements() const { return key_dim * kBlockTokens; }
-    int64_t value_elements() const { return latent() ? 0 : value_dim * kBlockTokens; }
+    // Elements of one block.
+    int64_t block_elements() const {
+        return kv_heads * (type == KVType::Q8 ? key_stride : key_stride + value_stride);
+    }
+    // Bytes of one token.
+    int64_t token_bytes() const { return block_elements() * element_bytes(type) / kBlockTokens; }
     // Where a block's keys, or values, of a KV head begin, in elements.
     int64_t key_offset(int64_t block, int64_t kv_head) const {
-        return block * block_stride + kv_head * key_elements();
+        return block * block_stride + kv_head * key_stride;
     }
     int64_t value_offset(int64_t block, int64_t kv_head) const {
-        return block * block_stride + kv_head * value_elements();
+        return block * block_stride + kv_head * value_stride;
     }
+
+    static constexpr int64_t kScaleBytes = 2 * kBlockTokens * 2;
 };
 
 struct AttentionShape {
@@ -191,16 +240,17 @@ struct TokenKernels {
 
     // Attention of queries [first_query, first_query + count) of `queries` and the heads of one KV
     // head over the keys of one partition. `next` is where the caller's next call will begin.
+    // `again`: the last call with this scratch was for the same queries and another partition.
     void (*attend)(const KVLayer& layer, const AttentionShape& shape,
                    const AttentionQueries& queries, int64_t kv_head, int64_t first_query,
-                   int64_t count, int64_t partition, const AttentionStart& next, float* scratch,
-                   const AttentionPartial& out);
+                   int64_t count, int64_t partition, const AttentionStart& next, bool again,
+                   float* scratch, const AttentionPartial& out);
 
     // Merges a later partition's partial into the running one (both of `rows` rows), and the final
     // division by the sum of weights.
     void (*merge_partials)(const AttentionPartial& running, const AttentionPartial& later,
                            int64_t rows, int64_t value_dim);
-    void (*normalise)(const float* weighted, float sum, float* out, int64_t value_dim);
+    void (*normalise)(const KVLayer& layer, const float* weighted, float sum, float* out);
 
     // Lets a row's softmax have one term more, without a value: e to the power of the `sinks` of
     // its head (attention sinks, arXiv 2309.17453, as gpt-oss learns them). `rows` rows, each token

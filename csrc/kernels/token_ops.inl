@@ -303,12 +303,28 @@ void store_typed(const KVLayer& layer, int64_t block, int64_t token, const float
     }
 }
 
+void store_bytes_kv(const KVLayer& layer, int64_t block, int64_t token, const float* key,
+                    const float* value) {
+    for (int64_t head = 0; head < layer.kv_heads; ++head) {
+        auto* keys = reinterpret_cast<Code*>(layer.keys) + layer.key_offset(block, head);
+        Code* values = nullptr;
+        if (!layer.latent()) {
+            values = reinterpret_cast<Code*>(layer.values) + layer.value_offset(block, head);
+        }
+        store_byte_head(key + head * layer.key_dim, value + head * layer.value_dim, layer, token,
+                        keys, values);
+    }
+}
+
 void store_kv(const KVLayer& layer, int64_t block, int64_t token, const float* key,
               const float* value) {
-    if (layer.type == KVType::F32) {
-        store_typed<float>(layer, block, token, key, value);
-    } else {
-        store_typed<Half>(layer, block, token, key, value);
+    switch (layer.type) {
+        case KVType::F16:
+            return store_typed<Half>(layer, block, token, key, value);
+        case KVType::F32:
+            return store_typed<float>(layer, block, token, key, value);
+        case KVType::Q8:
+            return store_bytes_kv(layer, block, token, key, value);
     }
 }
 

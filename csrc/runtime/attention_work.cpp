@@ -184,9 +184,7 @@ class AttentionPlanner {
             item.split = first_split < 0 ? -1 : first_split + head;
             items.push_back(item);
         }
-        const int64_t channels = layer_.key_dim + (layer_.latent() ? 0 : layer_.value_dim);
-        work_.kv_bytes +=
-            static_cast<double>(keys * layer_.kv_heads * channels * element_bytes(layer_.type));
+        work_.kv_bytes += static_cast<double>(keys * layer_.token_bytes());
     }
 
     const std::span<const SequenceSlice> sequences_;

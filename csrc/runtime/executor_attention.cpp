@@ -61,9 +61,9 @@ class Executor::ItemAttention {
         const AttentionPartial running = scratch_partial(0);
         const AttentionPartial later = scratch_partial(1);
         const AttentionQueries queries = queries_of(sequence());
-        attend(queries, shape_, item_.partition_begin, running);
+        attend(queries, shape_, item_.partition_begin, false, running);
         for (int64_t p = item_.partition_begin + 1; p < item_.partition_end; ++p) {
-            attend(queries, shape_, p, later);
+            attend(queries, shape_, p, true, later);
             kernels_.merge_partials(running, later, rows, layer_.value_dim);
         }
         write(sequence().first_token + item_.first_query, item_.count, running);
@@ -71,7 +71,7 @@ class Executor::ItemAttention {
 
     // One partition; other items have the rest.
     void compute_part() {
-        attend(queries_of(sequence()), shape_, item_.partition_begin,
+        attend(queries_of(sequence()), shape_, item_.partition_begin, false,
                part_of_split(item_.split, item_.part, item_.count * group_));
         finish_part(item_.split, sequence().first_token + item_.first_query, item_.count);
     }
@@ -94,7 +94,7 @@ class Executor::ItemAttention {
         AttentionShape shape = shape_;
         shape.window = 0;
         const AttentionPartial all = scratch_partial(0);
-        attend(queries, shape, item_.partition_begin, all);
+        attend(queries, shape, item_.partition_begin, false, all);
         for (size_t i = 0; i < sharers.size(); ++i) {
             const int32_t split = sharers[i].split + item_.kv_head;
             const AttentionPartial to = part_of_split(split, sharers[i].part, group_);
@@ -108,10 +108,10 @@ class Executor::ItemAttention {
     }
 
     void attend(const AttentionQueries& queries, const AttentionShape& shape, int64_t partition,
-                const AttentionPartial& out) {
+                bool again, const AttentionPartial& out) {
         float* scratch = scratch_ + 2 * partial_floats(item_.count * group_, layer_.value_dim);
         kernels_.attend(layer_, shape, queries, item_.kv_head, item_.first_query, item_.count,
-                        partition, start_after(partition), scratch, out);
+                        partition, start_after(partition), again, scratch, out);
     }
 
     // Where the thread will read after a partition of the item.
@@ -156,9 +156,8 @@ class Executor::ItemAttention {
         for (int64_t token = 0; token < count; ++token) {
             for (int64_t head = 0; head < group_; ++head) {
                 const int64_t row = token * group_ + head;
-                kernels_.normalise(result.weighted + row * layer_.value_dim, result.sum[row],
-                                   out + token * stride + head * layer_.value_dim,
-                                   layer_.value_dim);
+                kernels_.normalise(layer_, result.weighted + row * layer_.value_dim,
+                                   result.sum[row], out + token * stride + head * layer_.value_dim);
             }
         }
     }

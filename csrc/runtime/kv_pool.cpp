@@ -8,8 +8,12 @@ namespace caudal {
 
 namespace {
 
-int64_t checked_elements(const std::vector<KVGeometry>& layers) {
-    int64_t elements = 0;
+KVLayer layer_at(std::byte* begin, const KVGeometry& of, KVType type) {
+    return KVLayer::at(begin, type, of.kv_heads, of.key_dim, of.value_dim, of.latent);
+}
+
+int64_t checked_bytes(const std::vector<KVGeometry>& layers, KVType type) {
+    int64_t bytes = 0;
     for (const KVGeometry& layer : layers) {
         if (layer.kv_heads <= 0 || layer.key_dim <= 0 || layer.key_dim % 8 != 0 ||
             layer.value_dim <= 0 || layer.value_dim % 8 != 0) {
@@ -18,10 +22,13 @@ int64_t checked_elements(const std::vector<KVGeometry>& layers) {
         if (layer.latent && layer.value_dim >= layer.key_dim) {
             throw std::invalid_argument("a latent has values in some of its channels, not in all");
         }
-        elements +=
-            layer.kv_heads * (layer.key_dim + (layer.latent ? 0 : layer.value_dim)) * kBlockTokens;
+        const int64_t keys = layer.key_dim - (layer.latent ? layer.value_dim : 0);
+        if (type == KVType::Q8 && std::max(keys, layer.value_dim) > kMostScaledChannels) {
+            throw std::invalid_argument("keys and values in q8 have 512 channels at most");
+        }
+        bytes += layer_at(nullptr, layer, type).token_bytes() * kBlockTokens;
     }
-    return elements;
+    return bytes;
 }
 
 int64_t checked_blocks(int64_t num_blocks) {
@@ -33,24 +40,13 @@ int64_t checked_blocks(int64_t num_blocks) {
 
 KVPool::KVPool(const std::vector<KVGeometry>& layers, KVType type, int64_t num_blocks)
     : num_blocks_(checked_blocks(num_blocks)),
-      block_bytes_(static_cast<size_t>(checked_elements(layers)) *
-                   static_cast<size_t>(element_bytes(type))),
+      block_bytes_(static_cast<size_t>(checked_bytes(layers, type))),
       memory_(block_bytes_ * static_cast<size_t>(num_blocks), /*huge_pages=*/true) {
     std::byte* next = memory_.bytes().data();
     for (const KVGeometry& geometry : layers) {
-        KVLayer layer;
-        layer.type = type;
-        layer.kv_heads = geometry.kv_heads;
-        layer.key_dim = geometry.key_dim;
-        layer.value_dim = geometry.value_dim;
-        layer.block_stride =
-            static_cast<int64_t>(block_bytes_ / static_cast<size_t>(element_bytes(type)));
-        layer.keys = next;
-        next += layer.kv_heads * layer.key_elements() * element_bytes(type);
-        if (!geometry.latent) {
-            layer.values = next;
-            next += layer.kv_heads * layer.value_elements() * element_bytes(type);
-        }
+        KVLayer layer = layer_at(next, geometry, type);
+        next += layer.token_bytes() * kBlockTokens;
+        layer.block_stride = static_cast<int64_t>(block_bytes_) / element_bytes(type);
         layers_.push_back(layer);
     }
 }

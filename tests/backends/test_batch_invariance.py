@@ -17,6 +17,7 @@ from caudal.backends.executor import (
     TokenLogprob,
 )
 from caudal.backends.native.executor import BLOCK_SIZE, NativeExecutor, NativeOptions
+from caudal.backends.native.options import KVType
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.tensor_types import TensorType
 from caudal.models import build_program
@@ -73,7 +74,13 @@ MODELS: dict[str, tuple[TinyModel | AttentionModel, TensorType]] = {
     "llama F16": (TinyModel(architecture="llama", layers=2), TensorType.F16),
     "windows, sinks and latents Q8_0": (AttentionModel(), TensorType.Q8_0),
 }
-WITH_WINDOWS = ["gemma3 Q6_K with a sliding window", "windows, sinks and latents Q8_0"]
+IN_8_BITS = "windows, sinks and latents, keys and values in 8 bits"
+MODELS[IN_8_BITS] = MODELS["windows, sinks and latents Q8_0"]
+WITH_WINDOWS = ["gemma3 Q6_K with a sliding window", "windows, sinks and latents Q8_0", IN_8_BITS]
+
+
+def kv_type_of(name: str) -> KVType:
+    return "q8" if name == IN_8_BITS else "f16"
 
 
 def program_of(file: GGUFFile, *, forget: bool) -> Program:
@@ -96,7 +103,9 @@ class Runner:
     `window_blocks`: layers with a window have a pool of so many blocks; None: they keep all tokens.
     """
 
-    def __init__(self, path: Path, threads: int, window_blocks: int | None = None) -> None:
+    def __init__(
+        self, path: Path, threads: int, kv_type: KVType, window_blocks: int | None = None
+    ) -> None:
         with GGUFFile.open(path) as file:
             program = program_of(file, forget=window_blocks is not None)
             self.executor = NativeExecutor(
@@ -106,6 +115,7 @@ class Runner:
                     num_blocks=NUM_BLOCKS,
                     max_batch_tokens=MAX_TOKENS,
                     threads=threads,
+                    kv_type=kv_type,
                     window_blocks=() if window_blocks is None else (window_blocks,),
                 ),
             )
@@ -141,14 +151,25 @@ class Runner:
 
 
 @pytest.fixture(params=MODELS, scope="module")
-def model_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    model, quantised = MODELS[request.param]
+def model_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def model_path(model_name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model, quantised = MODELS[model_name]
     return model.write(tmp_path_factory.mktemp("model") / "tiny.gguf", quantised)
 
 
 @pytest.fixture(scope="module")
-def runner(model_path: Path) -> Iterator[Runner]:
-    made = Runner(model_path, threads=2)
+def kv_type(model_name: str) -> KVType:
+    return kv_type_of(model_name)
+
+
+@pytest.fixture(scope="module")
+def runner(model_path: Path, kv_type: KVType) -> Iterator[Runner]:
+    made = Runner(model_path, threads=2, kv_type=kv_type)
     yield made
     made.executor.close()
 
@@ -173,8 +194,10 @@ def test_company(runner: Runner, alone: list[TokenLogprob], others: int) -> None
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_threads(model_path: Path, alone: list[TokenLogprob], threads: int) -> None:
-    other = Runner(model_path, threads)
+def test_threads(
+    model_path: Path, kv_type: KVType, alone: list[TokenLogprob], threads: int
+) -> None:
+    other = Runner(model_path, threads, kv_type)
     assert other.run(chunks=[599, 1], others=2) == alone
     other.executor.close()
 
@@ -314,7 +337,8 @@ def forgetting(
     """A model with windows that keeps everything, and one that forgets."""
     model, quantised = MODELS[request.param]
     path = model.write(tmp_path_factory.mktemp("model") / "tiny.gguf", quantised)
-    runners = Runner(path, threads=2), Runner(path, threads=2, window_blocks=90)
+    kv_type = kv_type_of(request.param)
+    runners = Runner(path, 2, kv_type), Runner(path, 2, kv_type, window_blocks=90)
     yield runners
     for each in runners:
         each.executor.close()

@@ -56,9 +56,9 @@ def test_what_would_fit_is_said_where_it_does_not() -> None:
 
 
 def test_types_that_are_planned_for_and_not_there() -> None:
-    result = plan(*GIVEN, "--parameters", "8B", "--kv-type", "q8", "--flops", "1T")
-    assert "Caudal has no keys and values in q8: these are figures alone" in result.output
-    assert "× 34/32 bytes = 68 KiB a token" in result.output
+    result = plan(*GIVEN, "--parameters", "8B", "--kv-type", "q4", "--flops", "1T")
+    assert "Caudal has no keys and values in q4: these are figures alone" in result.output
+    assert "× 18/32 bytes = 36 KiB a token" in result.output
     assert "caudal serve" not in result.output
     assert "Prompts: at most 62.5 tokens a second" in result.output
 

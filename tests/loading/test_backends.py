@@ -118,7 +118,7 @@ def test_backends_and_what_they_understand_are_refused_by_name():
     for options, message in (
         ({"backend": "abacus"}, "backend must be 'native' or 'small', not 'abacus'"),
         ({"backend": "small", "kv_type": "f32"}, "kv_type must be 'tokens'"),
-        ({"kv_type": "tokens"}, "kv_type must be 'f16' or 'f32', not 'tokens'"),
+        ({"kv_type": "tokens"}, "kv_type must be 'f16', 'f32' or 'q8', not 'tokens'"),
         ({"activations": 1}, "activations must be 'auto' or 'f32', not 1"),
         ({"threads": 0}, "threads must be 1 to 256, but is 0"),
         ({"threads": True}, "threads must be an integer, but is True"),

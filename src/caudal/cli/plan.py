@@ -108,8 +108,8 @@ def plan(
     kv_type: Annotated[
         str,
         typer.Option(
-            help="Number format of keys and values: f16 or f32; for figures alone also bf16, fp8, "
-            "q8 and q4.",
+            help="Number format of keys and values: f16, f32 or q8; for figures alone also bf16, "
+            "fp8 and q4.",
         ),
     ] = "f16",
     shared_prefix: Annotated[

@@ -157,7 +157,11 @@ class LoadingTable:
         "half of what is free",
         notation=SIZE,
     )
-    kv_type: native.KVType = setting("f16", "Number format of keys and values.")
+    kv_type: native.KVType = setting(
+        "f16",
+        "Number format of keys and values: `q8` takes half the memory of `f16`, and long "
+        "contexts go faster with it: docs/kv-types.md.",
+    )
     activations: native.Activations = setting(
         "auto",
         "`auto` computes with 8-bit activations where that is faster; `f32` is a slow reference.",

@@ -118,12 +118,16 @@ def _factors(layer: KVLayer, count: int, kv_type: ElementType) -> str:
     layers = f"{count} {'layer' if count == 1 else 'layers'}"
     heads = f"{layer.kv_heads} KV {'head' if layer.kv_heads == 1 else 'heads'}"
     values = layer.channels_of_values
+    scale = kv_type.scale
     if layer.latent:
         of_heads = "" if layer.kv_heads == 1 else f"{heads} × "
-        return f"{layers} × {of_heads}{layer.head_dim} of a latent × {kv_type.text}"
+        channels = f"({layer.head_dim} + {2 * scale})" if scale else str(layer.head_dim)
+        return f"{layers} × {of_heads}{channels} of a latent × {kv_type.text}"
     if values != layer.head_dim:
-        return f"{layers} × {heads} × ({layer.head_dim} + {values}) × {kv_type.text}"
-    return f"2 × {layers} × {heads} × {layer.head_dim} × {kv_type.text}"
+        scales = f" + {2 * scale}" if scale else ""
+        return f"{layers} × {heads} × ({layer.head_dim} + {values}{scales}) × {kv_type.text}"
+    channels = f"({layer.head_dim} + {scale})" if scale else str(layer.head_dim)
+    return f"2 × {layers} × {heads} × {channels} × {kv_type.text}"
 
 
 def _weights(figures: ModelFigures) -> str:

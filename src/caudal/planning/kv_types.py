@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from caudal.backends.native.options import KVType
+from caudal.backends.native.planning import BYTES_PER_SCALE, layer_bytes
 from caudal.errors import ParameterError
 from caudal.models.program import KVLayer
 
@@ -18,11 +19,13 @@ class ElementType:
         name: What it is called.
         elements: Numbers of a block: those that share a scale, or 1.
         bytes: Bytes of a block.
+        scale: Bytes of what a head's key has besides, and its value.
     """
 
     name: str
     elements: int
     bytes: int
+    scale: int = 0
 
     @property
     def is_available(self) -> bool:
@@ -31,7 +34,7 @@ class ElementType:
 
     @property
     def text(self) -> str:
-        """What a number takes: `2 bytes`, or `34/32 bytes` where blocks have scales."""
+        """What a number takes: `2 bytes`, or `18/32 bytes` where blocks have scales."""
         if self.elements == 1:
             return f"{self.bytes} byte{'s' if self.bytes != 1 else ''}"
         return f"{self.bytes}/{self.elements} bytes"
@@ -42,6 +45,9 @@ class ElementType:
 
     def of_layer(self, layer: KVLayer) -> int:
         """Bytes of a token in a layer."""
+        for kv_type in get_args(KVType):
+            if kv_type == self.name:
+                return layer_bytes(layer, kv_type)
         values = 0 if layer.latent else self.of_head(layer.channels_of_values)
         return layer.kv_heads * (self.of_head(layer.head_dim) + values)
 
@@ -53,11 +59,11 @@ KV_TYPES = {
         ElementType("f16", 1, 2),
         ElementType("bf16", 1, 2),
         ElementType("fp8", 1, 1),
-        ElementType("q8", 32, 34),
+        ElementType("q8", 1, 1, BYTES_PER_SCALE),
         ElementType("q4", 32, 18),
     )
 }
-"""By name; `q8` and `q4` are blocks of 32 with a half-precision scale, as Q8_0 and Q4_0 are."""
+"""By name; `q4` is blocks of 32 with a half-precision scale, as Q4_0 is."""
 
 _OTHER_NAMES = {"q8_0": "q8", "q4_0": "q4", "fp16": "f16", "fp32": "f32", "fp8_e4m3": "fp8"}
 

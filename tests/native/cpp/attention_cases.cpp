@@ -46,6 +46,14 @@ constexpr Shape kShapes[] = {
     {"narrow_values", 4, 2, 40, KVType::F32, 33, 300, 7, true, 8, false, 3.0f, true},
     {"latent", 20, 1, 88, KVType::F16, 0, 530, 4, true, 72, true},
     {"latent_fp32", 7, 1, 32, KVType::F32, 30, 260, 9, true, 16, true, 0.0f, true},
+    {"bytes", 6, 2, 64, KVType::Q8, 0, 530, 9},
+    {"bytes_one_query", 8, 2, 256, KVType::Q8, 0, 1029, 1},
+    {"bytes_window", 4, 1, 40, KVType::Q8, 19, 500, 14, true, 72},
+    {"bytes_chunks", 7, 1, 96, KVType::Q8, 262, 500, 40, true, 8, false, 0.0f, false, true},
+    {"bytes_both_ways", 3, 3, 24, KVType::Q8, 0, 0, 37, false},
+    {"bytes_capped_sinks", 5, 1, 80, KVType::Q8, 40, 290, 7, true, 32, false, 3.0f, true},
+    {"bytes_latent", 20, 1, 88, KVType::Q8, 0, 530, 4, true, 72, true},
+    {"bytes_wide_latent", 3, 1, 576, KVType::Q8, 0, 70, 2, true, 512, true},
 };
 
 // One layer's pool with a sequence in scattered blocks.
@@ -54,21 +62,11 @@ class Sequence {
     Sequence(const KernelTable& table, const Shape& shape) : table_(table), shape_(shape) {
         const int64_t tokens = shape.context + shape.queries;
         const int64_t blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
-        const int64_t element = shape.type == KVType::F32 ? 4 : 2;
-        layer_.type = shape.type;
-        layer_.kv_heads = shape.kv_heads;
-        layer_.key_dim = shape.key_dim;
-        layer_.value_dim = shape.value_channels();
-        // Blocks as far apart as the larger of keys and values needs.
-        const int64_t channels = std::max(layer_.key_dim, layer_.value_dim);
-        layer_.block_stride = shape.kv_heads * channels * kBlockTokens;
-        const auto bytes = static_cast<size_t>(blocks * layer_.block_stride * element);
-        key_bytes_.resize(bytes);
-        layer_.keys = key_bytes_.data();
-        if (!shape.latent) {
-            value_bytes_.resize(bytes);
-            layer_.values = value_bytes_.data();
-        }
+        layer_ = KVLayer::at(nullptr, shape.type, shape.kv_heads, shape.key_dim,
+                             shape.value_channels(), shape.latent);
+        bytes_.resize(static_cast<size_t>(blocks * kBlockTokens * layer_.token_bytes()));
+        layer_ = KVLayer::at(bytes_.data(), shape.type, shape.kv_heads, shape.key_dim,
+                             shape.value_channels(), shape.latent);
         // 7 has no factor in common with the numbers of blocks here: a permutation.
         for (int64_t i = 0; i < blocks; ++i) {
             block_table_.push_back(static_cast<int32_t>((i * 7 + 3) % blocks));
@@ -86,6 +84,7 @@ class Sequence {
                 for (float& number : key) number = half_to_float(float_to_half(number));
                 for (float& number : value) number = half_to_float(float_to_half(number));
             }
+            if (shape.type == KVType::Q8) read_back(token, key, value);
             keys_.push_back(std::move(key));
             values_.push_back(std::move(value));
         }
@@ -142,7 +141,7 @@ class Sequence {
                     const AttentionStart next =
                         queries.start(shape, (head + 1) % shape_.kv_heads, first, begin);
                     table_.token.attend(layer_, shape, queries, head, first, count, p, next,
-                                        scratch.data(), into.view());
+                                        p > begin, scratch.data(), into.view());
                     if (p > begin) {
                         table_.token.merge_partials(running.view(), later.view(), count * group,
                                                     value_dim);
@@ -157,8 +156,8 @@ class Sequence {
                     const int64_t query = first + row / group;
                     const int64_t query_head = head * group + row % group;
                     table_.token.normalise(
-                        running.view().weighted + row * value_dim, running.view().sum[row],
-                        out.data() + (query * shape_.heads + query_head) * value_dim, value_dim);
+                        layer_, running.view().weighted + row * value_dim, running.view().sum[row],
+                        out.data() + (query * shape_.heads + query_head) * value_dim);
                 }
             }
         }
@@ -187,6 +186,58 @@ class Sequence {
         std::vector<float> sum;
         std::vector<float> weighted;
     };
+
+    // What was stored of a token, in floats: bytes times scales, turned back.
+    void read_back(int64_t token, std::vector<float>& key, std::vector<float>& value) const {
+        const int64_t block = block_table_[static_cast<size_t>(token / kBlockTokens)];
+        const int64_t place = token % kBlockTokens;
+        const int64_t key_dim = layer_.key_dim;
+        const int64_t value_dim = layer_.value_dim;
+        for (int64_t head = 0; head < layer_.kv_heads; ++head) {
+            const std::byte* keys = layer_.keys + layer_.key_offset(block, head);
+            const auto scale = [&](int64_t which) {
+                uint16_t upper;
+                std::memcpy(&upper, keys + (key_dim + 2 * which) * kBlockTokens + 2 * place, 2);
+                return double{std::bit_cast<float>(static_cast<uint32_t>(upper) << 16)};
+            };
+            const auto code = [](std::byte byte) { return static_cast<int>(byte) - 128; };
+            std::vector<double> numbers;
+            for (int64_t i = 0; i < key_dim; ++i) {
+                const double of = scale(layer_.latent() && i >= value_dim ? 1 : 0);
+                numbers.push_back(of * code(keys[(i / 4 * kBlockTokens + place) * 4 + i % 4]));
+            }
+            float* const to = key.data() + head * key_dim;
+            turn_back(std::span(numbers).first(static_cast<size_t>(split())), to);
+            turn_back(std::span(numbers).subspan(static_cast<size_t>(split())), to + split());
+            if (layer_.latent()) {
+                std::copy_n(to, value_dim, value.data());
+                continue;
+            }
+            const std::byte* values = layer_.values + layer_.value_offset(block, head);
+            numbers.clear();
+            for (int64_t i = 0; i < value_dim; ++i) {
+                const int64_t at = (place / 4 * value_dim + i) * 4 + place % 4;
+                numbers.push_back(scale(1) * code(values[at]));
+            }
+            turn_back(numbers, value.data() + head * value_dim);
+        }
+    }
+
+    // Channels that are turned by themselves.
+    int64_t split() const { return layer_.latent() ? layer_.value_dim : layer_.key_dim; }
+
+    static void turn_back(std::span<const double> numbers, float* to) {
+        const size_t length = numbers.size() & (~numbers.size() + 1);
+        for (size_t i = 0; i < numbers.size(); ++i) {
+            const size_t begin = i / length * length;
+            double sum = 0;
+            for (size_t j = 0; j < length; ++j) {
+                const bool minus = std::popcount((i - begin) & j) % 2 == 1;
+                sum += minus ? -numbers[begin + j] : numbers[begin + j];
+            }
+            to[i] = static_cast<float>(sum / static_cast<double>(length));
+        }
+    }
 
     int64_t query_width() const { return shape_.heads * shape_.key_dim; }
     float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.key_dim)); }
@@ -227,8 +278,7 @@ class Sequence {
     const KernelTable& table_;
     Shape shape_;
     KVLayer layer_;
-    std::vector<std::byte> key_bytes_;
-    std::vector<std::byte> value_bytes_;
+    std::vector<std::byte> bytes_;
     std::vector<int32_t> block_table_;
     std::vector<std::vector<float>> keys_;
     std::vector<std::vector<float>> values_;
@@ -245,7 +295,8 @@ void report_attention(const KernelTable& table, const Report& report) {
         const std::vector<float> together = sequence.attend(shape.queries);
         report.bits(name, together);
         report.close(name, together, sequence.expected(),
-                     std::vector<double>(sequence.outputs(), 1.0), 2e-6);
+                     std::vector<double>(sequence.outputs(), 1.0),
+                     shape.type == KVType::Q8 ? 1e-4 : 2e-6);
         report.same(name + "/alone", sequence.attend(1), together);
         report.same(name + "/threes", sequence.attend(3), together);
 

@@ -39,8 +39,6 @@ from caudal.store.packed import PackedModel
 
 _Name = TypeVar("_Name", bound=str)
 
-BYTES_PER_ELEMENT: dict[KVType, int] = {"f16": 2, "f32": 4}
-
 MAX_THREADS = 256
 
 DEFAULT_KV_SHARE = 4
@@ -70,7 +68,7 @@ class NativeBackend:
             ParameterError: `kv_memory` or `max_model_len` can't be had.
             ModelLoadError: A tensor can't be packed.
         """
-        sizes = KindSizes.of(program, BLOCK_SIZE, BYTES_PER_ELEMENT[_kv_type(options)])
+        sizes = KindSizes.of(program, BLOCK_SIZE, _kv_type(options))
         if program.is_encoder:
             # Only a batch's own: so many tokens, and a block more for each sequence.
             num_blocks = limits.max_num_batched_tokens // BLOCK_SIZE + 2 * limits.max_num_seqs
@@ -223,5 +221,6 @@ def _one_of(name: str, value: str, known: tuple[_Name, ...]) -> _Name:
     for each in known:
         if each == value:
             return each
-    allowed = " or ".join(map(repr, known))
+    *first, last = map(repr, known)
+    allowed = f"{', '.join(first)} or {last}"
     raise ParameterError(name, f"{name} must be {allowed}, not {value!r}.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-KVType = Literal["f16", "f32"]
-"""Element type of keys and values."""
+KVType = Literal["f16", "f32", "q8"]
+"""Number format of keys and values; `q8` is bytes, with a scale for each key and value."""
 
 Activations = Literal["auto", "f32"]
 """`auto` quantises them where the weights' kernels are faster for it; `f32` multiplies dequantised

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from caudal.backends.executor import blocks_of_window
-from caudal.models.program import KVLayer, Program, StateLayer, kv_bytes_per_token
+from caudal.backends.native.options import KVType
+from caudal.models.program import KVLayer, Program, StateLayer
 
 CONVERSATION = 4096
 """Tokens of a conversation that is taken for usual: so many of those fill all kinds alike."""
@@ -19,6 +20,20 @@ MOST_SPARE = 4
 """Slots beyond those of sequences that run, at least: for snapshots and forks."""
 
 BYTES_PER_STATE_ELEMENT = 4
+
+BYTES_PER_ELEMENT: dict[KVType, int] = {"f16": 2, "f32": 4, "q8": 1}
+
+BYTES_PER_SCALE = 2
+
+
+def layer_bytes(layer: KVLayer, kv_type: KVType) -> int:
+    """Bytes that a token takes in a layer.
+
+    With `q8` each head has two scales: of its key and of its value, or of the channels of a latent
+    that are values, and of the others.
+    """
+    scales = 2 * layer.kv_heads * BYTES_PER_SCALE if kv_type == "q8" else 0
+    return layer.numbers * BYTES_PER_ELEMENT[kv_type] + scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +53,13 @@ class KindSizes:
     slot_bytes: int
 
     @classmethod
-    def of(cls, program: Program, block_size: int, bytes_per_element: int) -> KindSizes:
+    def of(cls, program: Program, block_size: int, kv_type: KVType) -> KindSizes:
         """The sizes of a program's kinds."""
         return cls.of_layers(
             program.kv_layers,
             program.state_layers,
             block_size,
-            lambda layer: kv_bytes_per_token((layer,), bytes_per_element),
+            lambda layer: layer_bytes(layer, kv_type),
         )
 
     @classmethod
