@@ -326,7 +326,7 @@ class Engine:
     def rest(self) -> None:
         """Tell others that take turns not to wait for the next iteration: nothing asks for one."""
         self._turns.leave()
-        if self._tier is not None:
+        if self._tier is not None and not self._tier.is_reading:
             self._has_to_save = self._tier.save()
 
     def batches(self) -> BatchCounts:

@@ -33,13 +33,13 @@ ADVANCE_SECONDS = 0.002
 ADVANCE_SHARE = 0.05
 """So long, or for this share of an iteration, pieces are written to the pools between two."""
 
-SAVED_BYTES = 8 << 20
+SAVED_BYTES = 2 << 20
 """What is copied at a time while nothing is computed, for the disk."""
 
 LOOKED_AT = 2048
 """Nodes that are looked at meanwhile."""
 
-FLUSH_SECONDS = 5.0
+FLUSH_SECONDS = 2.0
 """So long closing may take, to save what isn't on the disk yet."""
 
 
