@@ -55,14 +55,14 @@ class FakeLayer(FakeExecutor):
                 assert kept == text[: len(text) - position + before], "what it attends to"
         if not step.samples:
             return StepResult()
-        [row] = step.samples
+        row = step.samples[0]
         token = next_token(text, row.seed, row.stream, VOCABULARY)
         self.guesses += 1
         if self.guesses % self._wrong == 0:
             token = (token + 1) % VOCABULARY
         own = np.array([state_row(text)], np.float32)
         self.texts[tuple(own[0].tolist())] = text
-        return StepResult([SampledToken(token)], states=own)
+        return StepResult([SampledToken(token)] * len(step.samples), states=own)
 
 
 @pytest.mark.parametrize(("num_slots", "num_blocks"), [(0, 64), (12, 64), (0, 14)])

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from caudal.backends.executor import WindowPool
+from caudal.backends.executor import SampledToken, SamplingRow, WindowPool
 from caudal.engine.drafting.draft_model import DraftModel
+from caudal.engine.drafting.guess_rows import GuessRows, Rates
 from caudal.engine.drafting.proposer import Asked
 from caudal.engine.request import Generate, Request
 from caudal.engine.sequence import Sequence, SequenceGroup
@@ -164,3 +165,21 @@ def test_what_is_lost_makes_no_difference_but_time() -> None:
     assert held(draft) == 0
     executor.fail = None
     assert propose(draft, (other, 3)) == [answer(other, 3)]
+
+
+def test_guesses_are_drawn_in_the_way_that_is_right_more_often() -> None:
+    common = Rates()
+    drawing = GuessRows(common)
+    row = SamplingRow(SamplingParams(temperature=0.8, top_p=0.9), 1, 0, 0)
+    assert [each.params.temperature for each in drawing.first(row)] == [0.8, 0.0]
+    for drawn, likeliest, later in ((5, 6, 0.0), (6, 5, 0.8)):
+        for _ in range(40):
+            drawing.take([SampledToken(drawn), SampledToken(likeliest)])
+            drawing.learn(6)
+            drawing.learn(9)  # said twice, as where it is asked again
+        assert drawing.take([SampledToken(1), SampledToken(2)]) == (2 if later == 0.0 else 1)
+        again = SamplingRow(row.params, 1, 0, 1)
+        assert drawing.later(again).params.temperature == later
+        assert (GuessRows(common).take([SampledToken(1), SampledToken(2)]) == 2) == (later == 0.0)
+    greedy = SamplingRow(SamplingParams(temperature=0.0), 1, 0, 0)
+    assert GuessRows(common).first(greedy) == (greedy,)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caudal.backends.executor import Batch, Executor, SequenceStep, StepResult
+from caudal.engine.drafting.guess_rows import GuessRows, Rates
 from caudal.engine.drafting.proposer import USUAL_TOKENS, Asked, Proposer, recent
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
@@ -40,11 +41,17 @@ class _Followed:
         first: The position of the first of them.
         shown: States behind those, in pieces; shape (tokens, width) each.
         end: The position behind the last of them.
+        drawing: How guesses are drawn.
+        latest: The position of the first of the latest guesses; None before there are any.
     """
 
-    __slots__ = ("asked", "end", "first", "memory", "shown")
+    __slots__ = ("asked", "drawing", "end", "first", "latest", "memory", "shown")
 
-    def __init__(self, asked: Asked, memory: SequenceMemory, first: int) -> None:
+    def __init__(
+        self, asked: Asked, memory: SequenceMemory, first: int, drawing: GuessRows
+    ) -> None:
+        self.drawing = drawing
+        self.latest: int | None = None
         self.asked = asked
         self.memory = memory
         self.first = first
@@ -119,6 +126,7 @@ class AheadModel(Proposer):
         self._turns = NoTurns() if turns is None else turns
         self._clock = clock
         self.memory = Memory(info.num_blocks, info.block_size, prefix_cache=False)
+        self._rates = Rates()
         self._followed: dict[int, _Followed] = {}  # who was asked for last comes last
 
     def saw(self, asked: Asked, context: int, states: NDArray[np.float32]) -> None:
@@ -126,7 +134,7 @@ class AheadModel(Proposer):
         followed = self._followed.get(asked.number)
         if followed is None or context > followed.end:
             self._drop(asked.number)
-            followed = _Followed(asked, self.memory.open(Match()), context)
+            followed = self._begin(asked, context)
             self._followed[asked.number] = followed
         new = states[followed.end - context :]  # the others were computed twice
         if len(new):
@@ -134,7 +142,7 @@ class AheadModel(Proposer):
             followed.end += len(new)
         waiting = followed.end - followed.computed
         if waiting > MOST_SHOWN + self._max_tokens:
-            late = _Followed(asked, self.memory.open(Match()), followed.end - MOST_SHOWN)
+            late = self._begin(asked, followed.end - MOST_SHOWN)
             followed.take(waiting - MOST_SHOWN)
             late.shown, late.end = followed.shown, followed.end
             self._drop(asked.number)
@@ -211,7 +219,10 @@ class AheadModel(Proposer):
                 rows = each.ahead()
                 row = rows.guess_row()
                 if row is not None:
-                    step.samples = (row,)
+                    if followed.latest is not None:
+                        followed.drawing.learn(each.tokens[followed.latest])
+                    followed.latest = last + 1
+                    step.samples = followed.drawing.first(row)
                     step.states = 1
                     drawn = rows, own
             steps.append((followed, step))
@@ -220,7 +231,7 @@ class AheadModel(Proposer):
         for (followed, _), drawn, result in zip(steps, drawing, self._run(steps), strict=True):
             if drawn is not None and result.samples and result.states is not None:
                 turn = _Turn(followed, *drawn, result.states)
-                if self._take(turn, result.samples[0].token):
+                if self._take(turn, followed.drawing.take(result.samples)):
                     turns.append(turn)
         return turns
 
@@ -237,8 +248,9 @@ class AheadModel(Proposer):
             if row is None:
                 continue
             held = turn.followed.memory
+            rows = (turn.followed.drawing.later(row),)
             step = SequenceStep(
-                turn.guesses[-1:], held.length, held.blocks, (row,), states=1, given=turn.state
+                turn.guesses[-1:], held.length, held.blocks, rows, states=1, given=turn.state
             )
             steps.append((turn.followed, step))
             going.append(turn)
@@ -273,6 +285,10 @@ class AheadModel(Proposer):
         for followed, step in steps:
             followed.memory.length += len(step.tokens)
         return results
+
+    def _begin(self, asked: Asked, first: int) -> _Followed:
+        """What there is of a sequence before anything is."""
+        return _Followed(asked, self.memory.open(Match()), first, GuessRows(self._rates))
 
     def _lacking(self, asked: Asked) -> int:
         followed = self._followed.get(asked.number)

@@ -4,9 +4,7 @@ What counts is what the larger one draws itself; guesses only save it iterations
 follows sequences that decode, with keys, values and states of its own in a memory like the
 engine's, prefix cache included: so it computes what is common to several sequences once, and what
 it has of a conversation is there at its next turn. It guesses for all of them in one batch, place
-by place. A guess is drawn as the larger model's token will be: with the
-same parameters, mask and random number. Where the two models agree on the distribution they agree
-on the token, too.
+by place. How a guess is drawn is in `guess_rows.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +14,8 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
-from caudal.backends.executor import Batch, Executor, SequenceStep, StateSlots
+from caudal.backends.executor import Batch, Executor, SampledToken, SequenceStep, StateSlots
+from caudal.engine.drafting.guess_rows import GuessRows, Rates
 from caudal.engine.drafting.proposer import USUAL_TOKENS, Asked, Proposer, recent
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
@@ -34,11 +33,13 @@ class _Followed:
         memory: Its keys, values and states, of the certain tokens and of those computed behind.
         certain: Tokens that were the sequence's own when they were computed.
         guesses: The latest that were made behind them; all but the last of them may be computed.
+        drawing: How guesses are drawn.
     """
 
-    __slots__ = ("asked", "certain", "guesses", "memory")
+    __slots__ = ("asked", "certain", "drawing", "guesses", "memory")
 
-    def __init__(self, asked: Asked, memory: SequenceMemory) -> None:
+    def __init__(self, asked: Asked, memory: SequenceMemory, drawing: GuessRows) -> None:
+        self.drawing = drawing
         self.asked = asked
         self.memory = memory
         self.certain = memory.length
@@ -104,6 +105,7 @@ class DraftModel(Proposer):
             windows=info.windows,
             num_slots=info.num_slots,
         )
+        self._rates = Rates()
         self._followed: dict[int, _Followed] = {}  # who was asked for last comes last
 
     def propose(self, asked: SequenceOf[Asked]) -> list[list[int]]:
@@ -174,14 +176,14 @@ class DraftModel(Proposer):
                 rows = each.ahead()
                 row = rows.guess_row()
                 if row is not None:
-                    step.samples = (row,)
+                    step.samples = followed.drawing.first(row)
                     turn = _Turn(each, followed, rows)
                     followed.guesses = guesses[place]
             steps.append((followed, step))
             drawing.append(turn)
         drawn = self._run(steps)
         turns: list[_Turn] = []
-        for turn, (followed, step), token in zip(drawing, steps, drawn, strict=True):
+        for turn, (followed, step), samples in zip(drawing, steps, drawn, strict=True):
             held, each = followed.memory, followed.asked
             held.length += len(step.tokens)
             followed.certain = held.length
@@ -189,7 +191,7 @@ class DraftModel(Proposer):
             if step.context < each.prompt:  # answers are kept once they have ended
                 self.memory.publish(held, each.space, each.tokens, each.prompt)
             self.memory.slide(held)
-            if turn is not None and self._take(turn, token):
+            if turn is not None and samples and self._take(turn, followed.drawing.take(samples)):
                 turns.append(turn)
         return turns
 
@@ -213,15 +215,16 @@ class DraftModel(Proposer):
                 end = followed.certain + self._most(turn.asked) - 1
                 if not self._finds_room(held, end, asking, proposes=True):
                     continue
-            step = SequenceStep(followed.guesses[-1:], held.length, held.blocks, (row,))
+            rows = (followed.drawing.later(row),)
+            step = SequenceStep(followed.guesses[-1:], held.length, held.blocks, rows)
             steps.append((followed, step))
             going.append(turn)
         turns = []
-        for turn, token in zip(going, self._run(steps), strict=True):
+        for turn, samples in zip(going, self._run(steps), strict=True):
             held = turn.followed.memory
             held.length += 1
             self.memory.settle(held, proposed=True)
-            if self._take(turn, token):
+            if samples and self._take(turn, samples[0].token):
                 turns.append(turn)
         return turns
 
@@ -229,18 +232,18 @@ class DraftModel(Proposer):
         """Most guesses for a sequence: all but the last are computed, too."""
         return min(asked.most, self._max_model_len - len(asked.tokens) + 1)
 
-    def _take(self, turn: _Turn, token: int | None) -> bool:
+    def _take(self, turn: _Turn, token: int) -> bool:
         """Note a guess; returns whether another may follow it."""
-        if token is None:
-            return False
         guesses, asked = turn.followed.guesses, turn.asked
         guesses.append(token)
         if token in self._eos_token_ids and not asked.params.ignore_eos:
             return False
         return len(guesses) < self._most(asked) and turn.rows.take(token)
 
-    def _run(self, steps: SequenceOf[tuple[_Followed, SequenceStep]]) -> list[int | None]:
-        """Run steps, and return what was drawn in each; None where that was nothing."""
+    def _run(
+        self, steps: SequenceOf[tuple[_Followed, SequenceStep]]
+    ) -> list[SequenceOf[SampledToken]]:
+        """Run steps, and return what was drawn in each."""
         if not steps:
             return []
         copies = []
@@ -268,7 +271,7 @@ class DraftModel(Proposer):
             self.pass_seconds = recent(self.pass_seconds, seconds)
         if len(results) != len(steps):
             raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
-        return [result.samples[0].token if result.samples else None for result in results]
+        return [result.samples for result in results]
 
     def _lacking(self, asked: Asked) -> int:
         """Tokens of a sequence that are still to be computed, as far as is known."""
@@ -283,7 +286,7 @@ class DraftModel(Proposer):
             match = Match()
             if cache is not None:
                 match = cache.match(asked.space, asked.tokens, len(asked.tokens) - 1)
-            followed = _Followed(asked, self.memory.open(match))
+            followed = _Followed(asked, self.memory.open(match), GuessRows(self._rates))
         else:
             self._agree(followed)
         self._followed[asked.number] = followed
@@ -294,6 +297,7 @@ class DraftModel(Proposer):
         held, certain, tokens = followed.memory, followed.certain, followed.asked.tokens
         if len(tokens) == certain:
             return  # it hasn't gone on
+        followed.drawing.learn(tokens[certain])
         agreeing = 0
         if held.length > certain:
             new = tokens[certain : held.length]
