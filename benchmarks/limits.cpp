@@ -1,6 +1,6 @@
-// What this machine can do at best, on a given number of threads. `limits THREADS` prints lines of
-// "name rate": the bytes a second at which memory is read, and for every instruction set the
-// processor has, the operations a second of multiply-adds in registers (one counts as two).
+// What this machine can do at best, on a given number of threads. `limits THREADS [read]` prints
+// lines of "name rate": the bytes a second at which memory is read, and for every instruction set
+// the processor has, the operations a second of multiply-adds in registers (one counts as two).
 //
 // The int8 rates are of the instructions that kernels for quantised weights consist of:
 // `vpmaddubsw`
@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <thread>
@@ -179,12 +180,14 @@ void print_read(int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const int threads = argc == 2 ? std::atoi(argv[1]) : 0;
-    if (threads < 1) {
-        std::fprintf(stderr, "usage: limits THREADS\n");
+    const int threads = argc == 2 || argc == 3 ? std::atoi(argv[1]) : 0;
+    const bool only_read = argc == 3 && std::strcmp(argv[2], "read") == 0;
+    if (threads < 1 || (argc == 3 && !only_read)) {
+        std::fprintf(stderr, "usage: limits THREADS [read]\n");
         return 2;
     }
     print_read(threads);
+    if (only_read) return 0;
     print_arithmetic<Fma<__m256>>("fp32/avx2", threads);
     print_arithmetic<Maddubs<__m256i>>("int8/avx2", threads);
 #if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))

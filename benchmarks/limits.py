@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +52,10 @@ class Limits:
         """Operations per second."""
         return self.rates[self.fastest("int8")]
 
+    def with_read(self, rate: float) -> Limits:
+        """The same, but that memory is read at another rate."""
+        return Limits({**self.rates, "read": rate})
+
     def fastest(self, kind: str) -> str:
         """The name of the fastest rate of a kind: `fp32` or `int8`."""
         names = [name for name in self.rates if name.startswith(f"{kind}/")]
@@ -65,23 +69,35 @@ def measure_limits(threads: int) -> Limits:
         LimitsError: There is no C++ compiler, or the program doesn't know this processor.
     """
     HOME.mkdir(exist_ok=True)
-    program = HOME / "limits"
+    _run([*_COMPILE, str(_SOURCE), "-o", str(_program())])
+    return parse_limits(_run([str(_program()), str(threads)]))
+
+
+def measure_read(threads: int) -> float:
+    """Bytes a second at which memory is read now; the program is there already.
+
+    Raises:
+        LimitsError: It can't be run.
+    """
+    name, _, rate = _run([str(_program()), str(threads), "read"]).strip().partition(" ")
     try:
-        subprocess.run(
-            [*_COMPILE, str(_SOURCE), "-o", str(program)],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        done = subprocess.run(
-            [str(program), str(threads)], check=True, capture_output=True, text=True
-        )
+        return {name: float(rate)}["read"]
+    except (ValueError, KeyError) as error:
+        raise LimitsError(f"not a rate of reading: {name!r}") from error
+
+
+def _program() -> Path:
+    return HOME / "limits"
+
+
+def _run(command: Sequence[str]) -> str:
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
     except OSError as error:
         raise LimitsError(f"cannot run {error.filename}: {error.strerror}") from error
     except subprocess.CalledProcessError as error:
         words = (error.stderr or "").strip().splitlines()[:1] or [f"status {error.returncode}"]
         raise LimitsError(f"{Path(error.cmd[0]).name} failed: {words[0]}") from error
-    return parse_limits(done.stdout)
 
 
 def parse_limits(text: str) -> Limits:

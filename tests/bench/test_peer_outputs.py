@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks import limits as limits_module
-from benchmarks.limits import INSTRUCTIONS, LimitsError, measure_limits, parse_limits
+from benchmarks.limits import (
+    INSTRUCTIONS,
+    LimitsError,
+    measure_limits,
+    measure_read,
+    parse_limits,
+)
 from benchmarks.llama_tools import Printed
 from benchmarks.peers.base import PeerError
 from benchmarks.peers.llama_cpp import parse_batched_bench, parse_llama_bench
@@ -118,6 +124,9 @@ def test_this_machines_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert 1e9 < limits.fp32 < 1e13
     assert limits.int8 > limits.fp32
     assert limits.rates.keys() <= INSTRUCTIONS.keys()
+    later = limits.with_read(measure_read(threads=1))
+    assert 1e8 < later.read < 1e13
+    assert (later.fp32, later.int8) == (limits.fp32, limits.int8)
 
 
 def test_no_limits_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
