@@ -37,7 +37,9 @@ PROMPTS = ["a prompt", "another prompt, which is longer", "a prompt that begins 
 PARAMS = [
     SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, logprobs=2),
     SamplingParams(temperature=0.7, top_p=0.9, seed=3, max_tokens=24, n=2),
-    SamplingParams(seed=5, repetition_penalty=1.3, frequency_penalty=0.5, max_tokens=20),
+    SamplingParams(
+        seed=5, repetition_penalty=1.3, frequency_penalty=0.5, max_tokens=20, min_tokens=9, stop="e"
+    ),
     SamplingParams(
         seed=6, max_tokens=18, structured_outputs=StructuredOutputsParams(regex="([ab]{3} ?)+")
     ),
@@ -73,6 +75,17 @@ def test_answers_are_the_same_to_the_bit(draft: str, tmp_path: Path) -> None:
     guessed, right = answers(target, **options, speculative_config=config)
     assert guessed == plain
     assert right > 40 if draft == "itself" else right >= 0
+
+
+@pytest.mark.parametrize("model", [TARGET, DRAFTS["a hybrid"]], ids=["llama", "hybrid"])
+def test_answers_are_the_same_with_look_ups(model: TinyModel, tmp_path: Path) -> None:
+    target = model.write(tmp_path / "target.gguf")
+    options = {"kv_memory": 1 << 20, "max_model_len": 128}
+    plain, _ = answers(target, **options, speculative="off")
+    for config in ({"prompt_lookup_min": 1, "adaptive": False}, {"prompt_lookup_min": 2}):
+        guessed, right = answers(target, **options, speculative_config=config)
+        assert guessed == plain
+        assert right > 0 or "adaptive" not in config
 
 
 def test_answers_are_the_same_with_a_layer_that_predicts_ahead(tmp_path: Path) -> None:

@@ -123,6 +123,8 @@ def _about_one(served: Service) -> dict[str, str]:
             lines["more prefixes"] = f"{' and '.join(places)}, where that is faster than computing"
     else:
         lines["longest input"] = f"{loaded.max_model_len} tokens"
+    if served.info.limits.speculative == "ngram":
+        lines["guesses by"] = "looking up what followed the same text before"
     draft = loaded.draft
     if draft is not None:
         kept = draft.memory.bytes

@@ -13,7 +13,7 @@ from caudal.cli.bench_compare import compare
 from caudal.cli.bench_serve import serve
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from caudal.bench.grammar import GrammarReport
     from caudal.bench.profile import CaseProfile
     from caudal.bench.python_cost import PythonCost
+    from caudal.bench.speculation import SpeculationResult
 
 app = typer.Typer(no_args_is_help=True, help="Measure how fast models and servers are.")
 
@@ -54,6 +55,12 @@ def engine(
     grammar: Annotated[
         bool, typer.Option("--grammar", help="Measure JSON held to a schema instead.")
     ] = False,
+    speculation: Annotated[
+        bool,
+        typer.Option(
+            "--speculation", help="Measure what guessing tokens by look-up brings instead."
+        ),
+    ] = False,
     profile: Annotated[
         bool, typer.Option("--profile", help="Show where an iteration's time goes instead.")
     ] = False,
@@ -78,6 +85,11 @@ def engine(
 
         caudal bench engine smollm2 --grammar
 
+    What guessing tokens by looking up what followed the same text before brings where answers
+    repeat their prompts, and costs where they don't:
+
+        caudal bench engine smollm2 --speculation
+
     Time, memory traffic and arithmetic of each stage of an iteration, and what Python takes of one
     while a server streams to many clients:
 
@@ -91,13 +103,17 @@ def engine(
     from caudal.bench.grammar import measure_grammar
     from caudal.bench.profile import profile_cases
     from caudal.bench.python_cost import measure_python
+    from caudal.bench.speculation import measure_speculation
     from caudal.cli.pull_display import ensure_with_display
+    from caudal.engine.drafting.speculation import Speculation
     from caudal.loading.load import load_model
     from caudal.loading.options import LoadOptions
     from caudal.store import Store
 
-    if grammar + profile + (llama_bench is not None) > 1:
-        raise typer.BadParameter("--grammar, --profile and --llama-bench exclude each other.")
+    if grammar + speculation + profile + (llama_bench is not None) > 1:
+        raise typer.BadParameter(
+            "--grammar, --speculation, --profile and --llama-bench exclude each other."
+        )
     ensure_with_display(Store(), model)
     loaded = load_model(
         model,
@@ -121,6 +137,18 @@ def engine(
                 loaded, runs=runs, progress=lambda name: status.update(f"measuring {name} …")
             )
         typer.echo(_grammar_table(report))
+        return
+    if speculation:
+        with console.status("") as status:
+            found = list(
+                measure_speculation(
+                    loaded,
+                    Speculation(),
+                    runs=runs,
+                    progress=lambda name: status.update(f"measuring {name} …"),
+                )
+            )
+        console.print(_speculation_table(found))
         return
     if profile:
         if not isinstance(loaded.executor, NativeExecutor):
@@ -166,6 +194,24 @@ def _grammar_table(report: GrammarReport) -> str:
             "ratio": f"{report.speedup:.2f} x",
         }
     )
+
+
+def _speculation_table(results: Sequence[SpeculationResult]) -> Table:
+    from rich.table import Table
+
+    table = Table("answers", "at once")
+    for name in ("tok/s", "with guesses", "ratio", "right"):
+        table.add_column(name, justify="right")
+    for each in results:
+        table.add_row(
+            each.text,
+            str(each.sequences),
+            f"{statistics.median(each.plain):.0f}",
+            f"{statistics.median(each.guessed):.0f}",
+            f"{each.ratio:.2f}",
+            f"{100 * each.accepted:.0f} %" if each.accepted else "",
+        )
+    return table
 
 
 def _lines(lines: Mapping[str, str]) -> str:

@@ -265,7 +265,7 @@ class SchedulingTable:
         metavar="SECONDS",
     )
     speculative: str = setting(
-        "off",
+        "ngram",
         "Guess tokens and compute several at once, where that pays; answers are the same: `ngram` "
         "looks up what followed the same text before, `draft:MODEL` asks a smaller model, `mtp` "
         "the model's own heads.",

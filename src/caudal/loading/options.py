@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from caudal.backends.backend import BackendOptions
 from caudal.backends.registry import find_backend
 from caudal.engine.config import Batching, ScheduleOrder
-from caudal.engine.drafting.speculation import Speculation
+from caudal.engine.drafting.speculation import LOOK_UP, Speculation
 from caudal.errors import ParameterError
 
 GenerationConfig = Literal["auto", "none"]
@@ -59,7 +59,7 @@ class LoadOptions(BackendOptions):
         request_timeout: See `EngineConfig`.
         embedding_batch_size: See `EngineConfig`.
         embedding_queue_delay: See `EngineConfig`.
-        speculative: See `EngineConfig`.
+        speculative: See `EngineConfig`; by default tokens are looked up.
         packed_size: Most bytes of packed weights on the disk, those of all models together; 0 keeps
             none. Default: half of what is free there.
         chat_template: A template, Jinja's or Go's, to use instead of the model's.
@@ -88,7 +88,7 @@ class LoadOptions(BackendOptions):
     request_timeout: float | None = None
     embedding_batch_size: int | None = None
     embedding_queue_delay: float | None = None
-    speculative: Speculation | None = None
+    speculative: Speculation | None = LOOK_UP
     packed_size: int | None = None
     chat_template: str | None = None
     generation_config: GenerationConfig = "auto"

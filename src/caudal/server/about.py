@@ -18,6 +18,9 @@ from caudal.service.service import Service
 
 router = APIRouter()
 
+_ALGORITHMS = {"ngram": "NGRAM", "draft": "STANDALONE", "mtp": "NEXTN"}
+"""SGLang's names for what guesses tokens."""
+
 
 @router.get("/version")
 async def version() -> dict[str, str]:
@@ -47,6 +50,7 @@ async def server_info(request: Request) -> dict[str, Any]:
         **_other_kinds(model),
         "schedule_policy": "lpm" if limits.schedule == "prefix" else "fcfs",
         "disable_radix_cache": not limits.prefix_cache,
+        "speculative_algorithm": _ALGORITHMS.get((limits.speculative or "").partition(":")[0]),
         "kv_cache_dtype": model.facts.loaded.executor.kv_type,
         "tool_call_parser": model.facts.tool_parser,
         "reasoning_parser": model.facts.reasoning_parser,

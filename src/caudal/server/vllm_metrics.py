@@ -41,6 +41,26 @@ _SAME = (
         "Prompt tokens from the cache.",
     ),
     ("preemptions_total", "num_preemptions_total", "Preemptions."),
+    (
+        "speculative_drafts_total",
+        "spec_decode_num_drafts_total",
+        "Times that tokens were drafted.",
+    ),
+    (
+        "speculative_proposed_tokens_total",
+        "spec_decode_num_draft_tokens_total",
+        "Draft tokens.",
+    ),
+    (
+        "speculative_accepted_tokens_total",
+        "spec_decode_num_accepted_tokens_total",
+        "Draft tokens that were accepted.",
+    ),
+    (
+        "speculative_position_accepted_tokens_total",
+        "spec_decode_num_accepted_tokens_per_pos_total",
+        "Draft tokens that were accepted, by position.",
+    ),
     ("generation_tokens_total", "generation_tokens_total", "Tokens generated."),
     ("iteration_tokens", "iteration_tokens_total", "Tokens of an iteration."),
     ("time_to_first_token_seconds", "time_to_first_token_seconds", "Time to first token."),

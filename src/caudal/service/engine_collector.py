@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from caudal.engine.async_engine import AsyncEngine
+from caudal.engine.drafting.counts import DraftCounts
 from caudal.engine.histogram import Histogram as Histogram  # for who counts elsewhere
 from caudal.engine.histogram import HistogramCounts
 from caudal.engine.stats import EngineStats, PoolUse
@@ -97,6 +98,18 @@ class EngineCollector(Collector):
             "generation_tokens": ("Tokens generated.", stats.generated_tokens),
             "preemptions": ("Sequences that lost their place.", stats.preemptions),
             "executor_failures": ("Batches that failed.", stats.executor_failures),
+            "speculative_drafts": (
+                "Times that tokens were guessed for a sequence.",
+                stats.drafts.drafts,
+            ),
+            "speculative_proposed_tokens": (
+                "Tokens that were guessed and computed.",
+                stats.drafts.proposed,
+            ),
+            "speculative_accepted_tokens": (
+                "Tokens that were guessed right.",
+                stats.drafts.accepted,
+            ),
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"caudal_{name}", text, value)
@@ -109,6 +122,7 @@ class EngineCollector(Collector):
         for position, tokens in stats.lost_tokens.items():
             lost.add_metric([str(position)], tokens)
         yield lost
+        yield _accepted_at(stats.drafts)
         yield from _tiers(stats.tiers)
         for name, text, counts in (
             ("iteration_duration_seconds", "What batches took to compute.", batches.seconds),
@@ -208,4 +222,17 @@ def _uses(name: str, text: str, uses: Mapping[str, PoolUse], label: str | None =
         for state in _STATES:
             values = [state] if label is None else [value, state]
             family.add_metric(values, getattr(use, state))
+    return family
+
+
+def _accepted_at(counts: DraftCounts) -> Metric:
+    """By position; of those at which nothing was ever right only the first."""
+    family = CounterMetricFamily(
+        "caudal_speculative_position_accepted_tokens",
+        "Tokens that were guessed right, by their position in the guess, from 0.",
+        labels=["position"],
+    )
+    for position, accepted in enumerate(counts.accepted_at):
+        if accepted or not position:
+            family.add_metric([str(position)], accepted)
     return family

@@ -20,6 +20,7 @@ class ServiceLimits:
         prefix_cache: Whether computed prefixes are kept.
         prefix_memory: Bytes of memory for those that the pools had to give up.
         prefix_store: The directory for those; None: there is none.
+        speculative: What guesses tokens, as `--speculative` says it; None: nothing does.
         block_size: Tokens of a block of the pool.
         num_blocks: Blocks that the pool has.
     """
@@ -33,6 +34,7 @@ class ServiceLimits:
     num_blocks: int
     prefix_memory: int = 0
     prefix_store: str | None = None
+    speculative: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,6 +95,7 @@ class ModelService(Service):
                 num_blocks=executor.num_blocks,
                 prefix_memory=config.prefix_memory,
                 prefix_store=config.prefix_store,
+                speculative=None if config.speculative is None else str(config.speculative),
             ),
             template=TemplateInfo(
                 sources=template.sources,

@@ -23,7 +23,7 @@ class _Curve:
 
     def __init__(self, slope: float) -> None:
         self.seconds = 0.0  # without guesses
-        self.since_plain = _RECENT
+        self.since_plain = 2 * _RECENT  # first one without is measured
         self._slope = slope  # until it is known better
         self._shape: list[float | None] = [1.0] + [None] * (len(_KNOTS) - 1)
 
@@ -44,16 +44,15 @@ class _Curve:
         return base + (top - base) * share
 
     def observe(self, guesses: int, seconds: float) -> None:
+        self.since_plain = self.since_plain + 1 if guesses else 0
+        if seconds <= 0:
+            return
         expected = self.factor(guesses)
         if not self.seconds:
             self.seconds = seconds / expected
         seconds = min(seconds, _OUTLIER * self.seconds * expected)
         self.seconds += _FAST * (seconds / expected - self.seconds)
-        if not guesses:
-            self.since_plain = 0
-            return
-        self.since_plain += 1
-        if self.since_plain > _RECENT:
+        if not guesses or self.since_plain > _RECENT:
             return
         measured = seconds / self.seconds
         above = bisect_right(_KNOTS, guesses)
@@ -82,8 +81,7 @@ class Costs:
 
     def observe(self, sequences: int, guesses: int, seconds: float) -> None:
         """An iteration of sequences that decode has taken so long."""
-        if seconds > 0:
-            self._curve(sequences).observe(guesses, seconds)
+        self._curve(sequences).observe(guesses, seconds)
 
     def curve(self, sequences: int) -> Callable[[float], float]:
         """How many times longer an iteration takes with so many guesses than without."""
@@ -94,7 +92,7 @@ class Costs:
         return self._curve(sequences).seconds
 
     def wants_plain(self, sequences: int) -> bool:
-        """Whether it is time for one without guesses, to know what they cost."""
+        """Whether it is time for an iteration without guesses, to know what they cost."""
         return self._curve(sequences).since_plain >= 2 * _RECENT
 
     def _curve(self, sequences: int) -> _Curve:

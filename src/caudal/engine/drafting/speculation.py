@@ -164,3 +164,7 @@ def with_speculation(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _error(what: str) -> ParameterError:
     return ParameterError("speculative", f"speculative: {what}.")
+
+
+LOOK_UP = Speculation()
+"""What models are loaded with unless somebody says otherwise."""
