@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from caudal.engine.checkpoints import Checkpoints
+from caudal.engine.engine import READING_SECONDS
+from caudal.engine.request import FinishReason
 from support.engine_harness import Harness, stepwise_store
 
 NEAR_END = Checkpoints(interval=16, margin=2, worth=4)
@@ -105,3 +107,58 @@ def test_what_others_wrote_is_found_and_what_they_deleted_is_computed(tmp_path: 
     stats = other.engine.stats().tiers
     assert stats is not None
     assert stats.hits == 1
+
+
+@pytest.mark.parametrize("end", ["arrives", "cancel", "timeout", "damaged"])
+def test_others_go_on_while_a_prefix_is_read_and_who_waits_may_leave(
+    end: str, tmp_path: Path
+) -> None:
+    harness = tiered(prefix_store=str(tmp_path))
+    prompt = tokens(60)
+    answered(harness, prompt)
+    crowd_out(harness)
+    harness.threads = 0  # the disk takes its time
+    waits = harness.submit(prompt, max_tokens=5, ignore_eos=True, timeout=10.0)
+    alike = harness.submit([*prompt, 9], max_tokens=5, ignore_eos=True)
+    other = harness.submit(tokens(30, 8), max_tokens=5, ignore_eos=True)
+    for _ in range(20):
+        harness.step()
+        harness.check_invariants()
+    assert harness.reason(other) is FinishReason.LENGTH
+    assert harness.engine.stats().running == 0
+    assert harness.engine.idle_seconds() == READING_SECONDS
+    if end == "cancel":
+        harness.engine.cancel(waits)
+    elif end == "timeout":
+        harness.clock.now += 11.0
+    elif end == "damaged":
+        for file in tmp_path.rglob("*.kv"):
+            file.write_bytes(file.read_bytes()[:-1])
+    harness.clock.now += READING_SECONDS
+    harness.threads = 1000
+    harness.run()
+    harness.check_invariants()
+    harness.check_outputs()
+    reasons = {"cancel": FinishReason.CANCELLED, "timeout": FinishReason.TIMEOUT}
+    assert harness.reason(waits) is reasons.get(end, FinishReason.LENGTH)
+    assert harness.reason(alike) is FinishReason.LENGTH
+    if end in ("arrives", "cancel"):
+        assert harness.cached(alike) >= 56
+
+
+def test_a_prefix_is_computed_where_that_is_faster(tmp_path: Path) -> None:
+    harness = tiered(prefix_store=str(tmp_path))
+    prompt = tokens(60)
+    answered(harness, prompt)
+    crowd_out(harness)
+    disk = harness.tier.store.disk
+    assert disk is not None
+    harness.tier.observe(100, 0.1)
+    disk.rate = 1000.0  # bytes a second
+    assert answered(harness, prompt) == 0
+    stats = harness.engine.stats().tiers
+    assert stats is not None
+    assert stats.declined == 1
+    crowd_out(harness)
+    disk.rate = 1e6
+    assert answered(harness, prompt) == 56
