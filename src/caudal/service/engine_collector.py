@@ -86,7 +86,7 @@ class EngineCollector(Collector):
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"caudal_{name}", text, value)
-        counters = {
+        counters: dict[str, tuple[str, float]] = {
             "prompt_tokens": (
                 "Prompt tokens of started requests: those that the prefix cache is asked for.",
                 stats.prompt_tokens,
@@ -110,9 +110,13 @@ class EngineCollector(Collector):
                 "Tokens that were guessed right.",
                 stats.drafts.accepted,
             ),
+            "speculative_draft_seconds": (
+                "What a draft model, or the model's own layer for it, has computed for.",
+                stats.drafts.seconds,
+            ),
         }
-        for name, (text, value) in counters.items():
-            yield CounterMetricFamily(f"caudal_{name}", text, value)
+        for name, (text, total) in counters.items():
+            yield CounterMetricFamily(f"caudal_{name}", text, total)
         lost = CounterMetricFamily(
             "caudal_prefix_lost_tokens",
             "Prompt tokens that were cached, but behind other tokens: what prompts lost that break "
