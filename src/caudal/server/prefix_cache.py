@@ -9,18 +9,18 @@ from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Depends, Request
 
-from caudal.engine.tiers.figures import (
-    PrefixCacheFigures,
-    SpaceChoice,
-    SpaceTokens,
-    TierFigures,
-)
 from caudal.errors import CaudalError, ParameterError
 from caudal.reading.fields import RequestObject
 from caudal.server.asked import served_models
 from caudal.server.body import OptionalBodyReader
 from caudal.server.tenancy import FOR_ADMINS, tenant_of
 from caudal.service.models import Models
+from caudal.service.prefix_figures import (
+    PrefixCacheFigures,
+    SpaceChoice,
+    SpaceTokens,
+    TierFigures,
+)
 from caudal.service.service import Service
 from caudal.tenants.rules import ANYONE, Tenant
 from caudal.tenants.salts import name_of, salt_within
