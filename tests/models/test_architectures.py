@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from caudal.backends.executor import Batch, PooledRows, SequenceStep, StateSlots
 from caudal.backends.native.executor import NativeExecutor, NativeOptions
+from caudal.backends.native.planning import layer_bytes
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
 from caudal.models import SUPPORTED_ARCHITECTURES, build_program
-from caudal.models.program import KVLayer, kv_bytes_per_token
+from caudal.models.program import KVLayer
 from support.gguf_writer import Typed
 from support.reference_hybrids import TinyGranite, TinyLFM2, TinyQwen35
 from support.reference_model import TinyExperts, TinyModel
@@ -318,5 +319,7 @@ def test_a_context_without_a_limit_is_taken(context: Any, tmp_path: Path) -> Non
 
 def test_kv_bytes_per_token() -> None:
     layers = (KVLayer(kv_heads=8, head_dim=128),) * 32
-    assert kv_bytes_per_token(layers, 2) == 128 * 1024
-    assert 8192 * kv_bytes_per_token(layers, 2) == math.prod((1024, 1024, 1024))
+    of_token = sum(layer_bytes(layer, "f16") for layer in layers)
+    assert of_token == 128 * 1024
+    assert 8192 * of_token == math.prod((1024, 1024, 1024))
+    assert sum(layer_bytes(layer, "q8") for layer in layers) == 65 * 1024

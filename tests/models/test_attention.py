@@ -10,9 +10,10 @@ import pytest
 
 from caudal.backends.executor import Batch, SequenceStep
 from caudal.backends.native.executor import NativeExecutor, NativeOptions
+from caudal.backends.native.planning import layer_bytes
 from caudal.errors import ModelLoadError
 from caudal.formats.gguf import GGUFFile
-from caudal.models.program import KVLayer, kv_bytes_per_token
+from caudal.models.program import KVLayer
 from support.attention_model import WINDOW, AttentionModel, build
 
 LENGTH = 300  # two partitions of attention
@@ -90,6 +91,7 @@ def test_programs_that_make_no_sense_are_refused(tmp_path: Path) -> None:
 def test_latents_are_kept_once() -> None:
     """DeepSeek V3: 576 numbers of a token and layer, where 128 heads would be 40,960."""
     latent = KVLayer(kv_heads=1, head_dim=576, value_dim=512, latent=True)
-    assert kv_bytes_per_token((latent,) * 61, 2) == 61 * 576 * 2
+    assert layer_bytes(latent, "f16") == 576 * 2
+    assert layer_bytes(latent, "q8") == 576 + 2 * 2  # a scale of what are values, and of the rest
     heads = KVLayer(kv_heads=128, head_dim=192, value_dim=128)
     assert heads.numbers == 40960

@@ -13,7 +13,7 @@ executor_KIND.cpp.
 from caudal.models.program.attention import Attention, Rope
 from caudal.models.program.experts import Experts, Routing, ScoringName
 from caudal.models.program.linear import HeadLinear, Linear
-from caudal.models.program.memory import KVLayer, StateLayer, kv_bytes_per_token
+from caudal.models.program.memory import KVLayer, StateLayer
 from caudal.models.program.op import (
     Buffer,
     ColumnOrder,
@@ -96,5 +96,4 @@ __all__ = [
     "Task",
     "TensorName",
     "VectorName",
-    "kv_bytes_per_token",
 ]

@@ -45,12 +45,3 @@ class StateLayer:
     """
 
     floats: int
-
-
-def kv_bytes_per_token(kv_layers: tuple[KVLayer, ...], bytes_per_element: int) -> int:
-    """Bytes that one token's keys and values take over the given layers.
-
-    For uniform layers this is 2 · layers · kv_heads · head_dim · bytes_per_element: with 32 layers,
-    8 KV heads of 128 and two bytes, 128 KiB.
-    """
-    return sum(kv.numbers for kv in kv_layers) * bytes_per_element
