@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,8 @@ from caudal.engine.drafting.costs import Costs
 from caudal.engine.drafting.lengths import choose_lengths
 from caudal.engine.drafting.lookup import PLACES, LookupIndex, OwnText, PredictedText
 from caudal.engine.drafting.proposer import Asked, Proposer
-from caudal.engine.drafting.speculation import Speculation
+from caudal.engine.drafting.speculation import Speculation, speculation_of_config
+from caudal.errors import ParameterError
 from support.engine_harness import Harness
 from support.fake_executor import next_token
 
@@ -261,3 +263,35 @@ def test_costs_are_what_was_measured() -> None:
             costs.observe(4, guesses, 0.030 + 0.003 * guesses)
     assert costs.curve(4)(20) == pytest.approx(3, rel=0.2)
     assert costs.seconds(4) == pytest.approx(0.030, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("config", "made"),
+    [
+        ('{"method": "ngram", "prompt_lookup_max": 2}', {"prompt_lookup_min": 2}),
+        ({"model": "[ngram]", "num_speculative_tokens": 4}, {"method": "ngram"}),
+        ({"model": "small"}, {"method": "draft", "model": "small"}),
+        ({"method": "deepseek_mtp"}, {"method": "mtp"}),
+    ],
+)
+def test_vllms_configurations_mean_the_same(config: Any, made: dict[str, Any]) -> None:
+    speculation = speculation_of_config(config)
+    assert {name: getattr(speculation, name) for name in made} == made
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "ngram",
+        "[]",
+        {"method": "medusa"},
+        {"method": "draft_model"},
+        {"method": "ngram", "num_speculative_tokens": 0},
+        {"prompt_lookup_min": 5, "prompt_lookup_max": 3},
+        {"method": "ngram", "draft_tensor_parallel_size": 1},
+    ],
+)
+def test_what_makes_no_sense_is_refused(config: Any) -> None:
+    with pytest.raises(ParameterError, match=r"^speculative: ") as refused:
+        speculation_of_config(config)
+    assert refused.value.param == "speculative"
