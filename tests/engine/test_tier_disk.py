@@ -169,3 +169,40 @@ def test_a_directory_that_cant_be_is_refused_and_a_full_disk_is_said_once(
     [record] = caplog.records
     assert "No space left on device. All else goes on." in record.getMessage()
     assert tier.failures == 1
+
+
+def test_files_that_cant_be_read_now_stay_and_that_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tier, pieces = opened(tmp_path / "store"), list(chain(4))
+    for piece in pieces:
+        tier.write(piece, data_of(piece))
+    error = OSError(24, "Too many open files")
+    with patch("caudal.engine.tiers.disk.read_piece", side_effect=error):
+        for piece in pieces[:3]:
+            assert tier.read(piece.key, SIZE) is None
+    [record] = caplog.records
+    assert "Too many open files. They are computed." in record.getMessage()
+    assert len(opened(tmp_path / "store")) == 4
+    # A directory that is something else now is one without files.
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    (tmp_path / "store").write_text("")
+    assert tier.read(pieces[3].key, SIZE) is None
+    assert len(caplog.records) == 1
+    assert len(tier) == 0
+
+
+def test_room_isnt_made_for_what_others_have_deleted(tmp_path: Path) -> None:
+    tier, other = opened(tmp_path, limit=10 * ON_DISK), opened(tmp_path, limit=10 * ON_DISK)
+    pieces = list(chain(16))
+    for piece in pieces[:9]:
+        tier.write(piece, data_of(piece))
+    other.wipe()
+    for path in files_in(tmp_path):
+        path.unlink()
+    with patch.object(tier, "_files", wraps=tier._files) as looked:
+        for piece in pieces[9:]:
+            tier.write(piece, data_of(piece))
+    assert looked.call_count == 1
+    assert tier.size == 7 * ON_DISK
+    assert len(tier) == 7

@@ -18,7 +18,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -56,7 +56,7 @@ UNFINISHED_SECONDS = 600.0
 """What has been unfinished for so long, nobody finishes."""
 
 PAUSE_SECONDS = 30.0
-"""For so long nothing is written after it couldn't be."""
+"""For so long nothing is written after it couldn't be; nor is it said twice that reading failed."""
 
 _PROBE_BYTES = 8 << 20
 
@@ -137,6 +137,7 @@ class DiskTier:
         self._others_bytes = 0  # of other fingerprints, when last looked
         self._scanned: dict[str, int] = {}
         self._paused_until = -math.inf
+        self._unsaid_until = -math.inf
         self.written = 0
         self.written_bytes = 0
         self.evicted = 0
@@ -205,7 +206,8 @@ class DiskTier:
         return True
 
     def read(self, key: Key, size: int) -> Bytes | None:
-        """A piece's bytes; None where it is gone or damaged: then its file goes, too.
+        """A piece's bytes; None where it is gone or can't be read, or is damaged: then its file
+        goes, too.
 
         Args:
             key: What it is found by.
@@ -221,9 +223,18 @@ class DiskTier:
             seconds = time.perf_counter() - began
             self.rate = 1 / (0.95 / self.rate + 0.05 * max(seconds, 1e-9) / size)
             return data
-        except FileNotFoundError:  # another process has made room
+        except (FileNotFoundError, NotADirectoryError):  # another process has made room, or so
             pass
-        except (DamagedFileError, OSError) as error:
+        except OSError as error:  # nothing says that the file isn't good
+            self.failures += 1
+            if time.monotonic() >= self._unsaid_until:
+                self._unsaid_until = time.monotonic() + PAUSE_SECONDS
+                logger.warning(
+                    "Prefixes can't be read from %s: %s. They are computed.",
+                    self.directory,
+                    error.strerror or error,
+                )
+        except DamagedFileError as error:
             self.failures += 1
             logger.warning("%s is of no use and is deleted: %s.", path, error)
             with contextlib.suppress(OSError):
@@ -324,6 +335,7 @@ class DiskTier:
     def _delete_oldest(self) -> None:
         files = list(self._files())
         total = sum(file.size for file in files)
+        self._forget_all_but({file.name.key for file in files if file.is_own})
         if total > self._limit:
             files.sort(key=self._used)
             for file in files:
@@ -337,6 +349,18 @@ class DiskTier:
                         if file.is_own:
                             self._drop(file.name.key)
         self._others_bytes = max(0, total - self._bytes)
+
+    def _forget_all_but(self, there: Set[Key]) -> None:
+        """What others have deleted counts no longer, or room would be made for every file."""
+        with self._guard:
+            gone = [
+                (link, kind)
+                for link, node in self._nodes.items()
+                for kind in node.sizes
+                if (link, kind) not in there
+            ]
+            for key in gone:
+                self._drop(key)
 
     def _used(self, file: _File) -> tuple[float, int]:
         """The moment when a file was used last, and how near to the beginning it is."""
