@@ -77,6 +77,7 @@ def hyperparameters() -> Iterator[Run]:
                 made = TinyModel(
                     architecture=known,
                     vocab_size=len(tokens) if isinstance(tokens, list) else 259,
+                    biases=known == "qwen2",
                     window=8 if known == "gemma3" else None,
                     metadata=bpe_metadata() | metadata,
                     **TINY,
