@@ -120,7 +120,7 @@ class Engine:
         if config.keeps_prefixes:
             self._tier = open_tier(executor, self._memory, self.adapters, config)
         self._scheduler = Scheduler(config, self._memory, self._tier)
-        self._drafting = Drafting(config.speculative, proposer, self._memory)
+        self._drafting = Drafting(config.speculative, proposer, self._memory, info.vocab_size)
         self._live = LiveRequests(
             self._scheduler, self._counters, self.adapters, self._drafting, clock
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import count, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,7 @@ class Drafting:
         speculation: How it guesses; None: not at all.
         proposer: What guesses where that isn't a look-up.
         memory: What the prefix cache has can be looked up too.
+        vocab_size: Tokens there are: no other is ever tried, whoever guesses it.
 
     Raises:
         ParameterError: There is nothing that guesses as it is to be done.
@@ -76,6 +77,7 @@ class Drafting:
         speculation: Speculation | None,
         proposer: Proposer | None,
         memory: Memory,
+        vocab_size: int,
     ) -> None:
         if speculation is not None and speculation.method != "ngram" and proposer is None:
             raise ParameterError(
@@ -85,6 +87,7 @@ class Drafting:
         self._proposer = proposer
         self._asks = proposer is not None and speculation is not None
         self._memory = memory
+        self._vocab_size = vocab_size
         self._numbers = count()
         self._guessed: dict[Sequence, _Guessed] = {}
         self._costs = Costs()
@@ -298,15 +301,21 @@ class Drafting:
         self._unasked = 0
         try:
             guesses = self._proposer.propose([each.guessed.asked for each in asking])
+            given = [
+                (each, guess[: each.guessed.asked.most])
+                for each, guess in zip(asking, guesses, strict=True)
+            ]
         except Exception:  # answers go on without
             logger.exception("what guesses tokens has failed; it isn't asked again")
             self._asks = False
             return
-        for each, guess in zip(asking, guesses, strict=True):
-            self._give(each, guess[: each.guessed.asked.most])
+        for each, guess in given:
+            self._give(each, guess)
 
-    @staticmethod
-    def _give(candidate: _Candidate, guess: SequenceOf[int]) -> None:
+    def _give(self, candidate: _Candidate, guess: SequenceOf[int]) -> None:
+        known = self._vocab_size
+        if guess and (min(guess) < 0 or max(guess) >= known):  # the executor would refuse all
+            guess = list(takewhile(lambda token: 0 <= token < known, guess))
         if guess:
             candidate.seq.draft = list(guess)
             candidate.guessed.source = candidate.source
