@@ -10,7 +10,7 @@ import pytest
 
 from caudal import LLM, SamplingParams
 from caudal.engine.drafting.speculation import Speculation
-from caudal.errors import ModelNotFoundError, ParameterError
+from caudal.errors import ModelLoadError, ParameterError
 from caudal.loading.load import load_model, plan_model
 from caudal.loading.options import LoadOptions
 from caudal.planning.plan import Demand, Planner
@@ -167,7 +167,8 @@ def test_what_cannot_guess_for_a_model_is_refused_by_name(tmp_path: Path) -> Non
         assert loaded.draft is None
         assert loaded.engine_config.speculative is None
         loaded.close()
-    with pytest.raises(ModelNotFoundError):
+    # Not that the model itself is missing.
+    with pytest.raises(ModelLoadError, match=r"nothing\.gguf: this draft model is not on"):
         load_model(str(target), speculates(tmp_path / "nothing.gguf"))
     with pytest.raises(ParameterError, match="doesn't suffice for the draft model"):
         load_model(str(target), speculates(target, kv_memory=6 << 10))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from caudal.engine.drafting.ahead import AheadModel
 from caudal.engine.drafting.draft_model import DraftModel
 from caudal.engine.drafting.proposer import Proposer
 from caudal.engine.turns import Turns
-from caudal.errors import ParameterError
+from caudal.errors import ModelLoadError, ModelNotFoundError, ParameterError
 from caudal.formats.tokenizer import Tokenizer
 from caudal.loading.facts import DraftFacts
 from caudal.loading.files import ModelFiles, open_model
@@ -24,6 +25,8 @@ from caudal.models import build_ahead, has_ahead
 from caudal.models.program import Program
 from caudal.store import Store
 from caudal.store.packed import PackedModel
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +153,16 @@ def plan_draft(
         store: Where models are kept.
 
     Raises:
-        ModelNotFoundError: There is no such model.
-        ModelLoadError: Its file can't be used.
+        ModelLoadError: It isn't on this machine, or its file can't be used.
         ParameterError: It can't guess for this model.
     """
-    stored = store.resolve(name)
+    try:
+        stored = store.resolve(name)
+    except ModelNotFoundError as error:  # which would be said of the model that it guesses for
+        logger.warning("No draft model: %s", error)
+        raise ModelLoadError(
+            name, "this draft model is not on this machine (caudal pull fetches models)"
+        ) from error
     with open_model(stored) as files:
         if files.program.is_encoder:
             raise _unfit(name, "it generates nothing")

@@ -134,6 +134,8 @@ def speculation_of_config(config: str | Mapping[str, Any]) -> Speculation:
         method = "draft"
     elif isinstance(method, str) and method.endswith("_mtp"):
         method = "mtp"
+    elif method not in get_args(SpeculationMethod):
+        raise _error(f"method must be ngram, draft_model or mtp, not {method!r:.80}")
     if method == "ngram" and model in ("ngram", "[ngram]"):
         del fields["model"]
     if method in ("draft", "mtp"):
