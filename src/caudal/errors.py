@@ -81,7 +81,7 @@ class ModelTooLargeError(CaudalError):
         super().__init__(
             f"The model {model!r} needs {needed / 1e9:.2f} GB of memory at least, but all models "
             f"together may have {memory / 1e9:.2f} GB{others}. Raise --memory, or lower "
-            "--kv-memory, --max-model-len or --max-num-seqs."
+            "--kv-memory, --prefix-memory, --max-model-len or --max-num-seqs."
         )
 
 

@@ -125,11 +125,12 @@ def test_memory_is_for_both_models(tmp_path: Path) -> None:
 def test_what_a_plan_says_suffices_for_both(draft: str, tmp_path: Path) -> None:
     target = TARGET.write(tmp_path / "it.gguf")
     path = DRAFTS[draft].write(tmp_path / "draft.gguf")
-    figures = replace(read_figures(str(target)), draft=read_figures(str(path)))
+    smaller = read_figures(str(path))
+    figures = replace(read_figures(str(target)), draft=smaller)
     found, demand = Planner(figures), Demand(users=5, context=200)
     needs = found.needs(demand)
     assert needs.draft_model > 0
-    assert found.flags(demand)[-2:] == ["--speculative", f"draft:{figures.draft.name}"]
+    assert found.flags(demand)[-2:] == ["--speculative", f"draft:{smaller.name}"]
     options = speculates(
         path, kv_memory=-(-needs.sequences // 2**20) * 2**20, max_num_seqs=5, max_model_len=200
     )

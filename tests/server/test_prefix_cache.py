@@ -122,6 +122,7 @@ def test_what_lies_behind_the_pool_is_told_and_ends_too(serve: Any, tmp_path: Pa
         ({"key": "alice"}, {}, 400, "no keys"),
         ({"share_prefixes": "x"}, {}, 400, "no keys"),
         ({"salt": 5}, {}, 400, "salt"),
+        ({"cache_salt": "a"}, {}, 400, "cache_salt"),  # of all, it would be taken to mean
         (None, {"origin": "https://evil.example"}, 400, "JSON"),
     ],
 )

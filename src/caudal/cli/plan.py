@@ -327,6 +327,11 @@ def plan(
         typer.echo(f"\nA page with plots: {html}")
 
 
+_PADDING = 2048
+"""Rows that may fill up a matrix of embeddings: headers count them as tokens. Vocabularies that are
+others differ by more."""
+
+
 def _draft_of(figures: ModelFigures, name: str) -> ModelFigures:
     """The figures of a draft model.
 
@@ -338,6 +343,12 @@ def _draft_of(figures: ModelFigures, name: str) -> ModelFigures:
     draft = read_figures(name, context=None, quantisation=None)
     if draft.is_encoder or figures.is_encoder:
         raise typer.BadParameter("encoders generate nothing to guess", param_hint="--draft")
+    tokens, others = draft.vocabulary, figures.vocabulary
+    if tokens and others and abs(tokens - others) > _PADDING:
+        raise typer.BadParameter(
+            f"{name} can't guess for this model: it knows {tokens} tokens, and the model {others}",
+            param_hint="--draft",
+        )
     return draft
 
 

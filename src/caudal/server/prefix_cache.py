@@ -59,6 +59,7 @@ class ResetRequest(RequestObject):
     """
 
     hints: ClassVar[AbstractSet[str]] = frozenset(("timeout",))
+    closed: ClassVar[bool] = True  # `{"cache_salt": …}` must not end everybody's
 
     model: str | None = None
     key: str | None = None

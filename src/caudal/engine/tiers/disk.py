@@ -126,8 +126,9 @@ class DiskTier:
             self._home.mkdir(_PRIVATE, exist_ok=True)
         except OSError as error:
             if not directory.is_dir():
+                why = "it is no directory" if directory.exists() else error.strerror
                 raise ParameterError(
-                    "prefix_store", f"{directory} can't be a prefix store: {error.strerror}."
+                    "prefix_store", f"{directory} can't be a prefix store: {why}."
                 ) from error
             logger.warning("The prefix store %s can only be read: %s.", directory, error.strerror)
         self._guard = threading.Lock()
