@@ -125,6 +125,10 @@ def test_right_guesses_take_fewer_iterations() -> None:
 def test_what_fails_to_guess_is_not_asked_again(raises: bool) -> None:
     class Broken(Seer):
         asked = 0
+        let_go = 0
+
+        def ended(self, number: int) -> None:
+            self.let_go += 1
 
         def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int]]:
             self.asked += 1
@@ -138,6 +142,7 @@ def test_what_fails_to_guess_is_not_asked_again(raises: bool) -> None:
     harness.run()
     harness.check_outputs()
     assert broken.asked == 1
+    assert broken.let_go == 1  # what it has for sequences is memory, whether it works or not
     harness.engine.close()
     assert broken.closed
 

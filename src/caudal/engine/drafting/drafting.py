@@ -170,10 +170,7 @@ class Drafting:
     def ended(self, seq: Sequence) -> None:
         """A sequence has ended."""
         guessed = self._guessed.pop(seq, None)
-        if guessed is None:
-            return
-        if self._asks:
-            assert self._proposer is not None
+        if guessed is not None and self._proposer is not None:  # what has failed has memory, too
             self._proposer.ended(guessed.asked.number)
 
     def close(self) -> None:
