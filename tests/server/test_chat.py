@@ -168,6 +168,19 @@ def test_a_prediction_makes_answers_come_in_fewer_steps(serve: Serve):
     assert second[0] + second[1] == 2 * len(answer)
 
 
+def test_a_prediction_for_which_nothing_is_guessed_is_ignored(serve: Serve):
+    body = {
+        "messages": MESSAGES,
+        "max_tokens": 2,
+        "prediction": {"type": "content", "content": "Hello"},
+    }
+    server = serve(ScriptedExecutor(script=b"Hello"), speculative=Speculation())
+    for more, said in (({}, None), ({"speculative": "off"}, "prediction")):
+        response = server.http.post("/v1/chat/completions", json=body | more)
+        assert response.status_code == 200, response.text
+        assert response.headers.get("x-caudal-ignored") == said
+
+
 def test_a_cache_salt_keeps_prompts_apart(serve: Serve):
     client = serve(ScriptedExecutor(script=b"ok")).openai()
     for salt in ("a", "b"):

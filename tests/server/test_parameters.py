@@ -278,6 +278,7 @@ def test_what_asks_for_nothing_goes_unsaid(hello: RunningServer, name: str, valu
         ({"reasoning_format": "none"}, "reasoning_format"),
         ({"chat_template_kwargs": {"mood": "calm", "b": 0}}, "chat_template_kwargs.mood"),
         ({"mode": "instruct", "return_tokens": True}, "mode, return_tokens"),
+        ({"prediction": {"type": "content", "content": "Hello"}}, "prediction"),
     ],
 )
 def test_hints_are_taken_and_said(hello: RunningServer, fields: dict[str, Any], said: str):

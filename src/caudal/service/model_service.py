@@ -136,8 +136,12 @@ class ModelService(Service):
             planned = await self._chats.plan(work)
             check_answers(context, planned.params.n)
             prompt = planned.prompt
-            if self.parts.strict and prompt.ignored:
-                field = prompt.ignored[0]
+            ignored = list(prompt.ignored)
+            guesses = self.info.limits.speculative is not None
+            if work.prediction and not (guesses and planned.params.speculative != "off"):
+                ignored.append("prediction")
+            if self.parts.strict and ignored:
+                field = ignored[0]
                 raise ParameterError(field, f"{field} would have no effect on this server.")
             tokens: Sequence[int] = prompt.tokens
             if work.preceding:
@@ -160,7 +164,7 @@ class ModelService(Service):
             prompt.new_parser,
             include_reasoning=conversation.include_reasoning,
             single_call=not conversation.parallel_tool_calls,
-            ignored=prompt.ignored,
+            ignored=ignored,
         )
 
     async def complete(
