@@ -157,10 +157,7 @@ class RadixCache:
                 return ()
             node = node.children[node.order[place]]
             following += node.keys[len(rest) :]
-        while len(following) < most and node.children:
-            node = next(reversed(node.children.values()))
-            following += node.keys
-        return following[:most]
+        return _latest_behind(node, following, most)
 
     @staticmethod
     def _match_part(node: Node, rest: BlockKeys, match: Match) -> None:
@@ -241,11 +238,7 @@ class RadixCache:
         """
         start = self._roots.get(space) if node is None else node
         for child in reversed(() if start is None else start.children.values()):
-            line = list(child.keys)
-            while child.children and len(line) < most:
-                child = next(reversed(child.children.values()))
-                line += child.keys
-            yield line[:most]
+            yield _latest_behind(child, list(child.keys), most)
 
     def path(self, node: Node | None) -> list[Node]:
         """Nodes from the first behind the root to `node`, in order."""
@@ -523,6 +516,14 @@ def _below(root: Root) -> list[Node]:
     for node in found:
         found.extend(node.children.values())
     return found
+
+
+def _latest_behind(node: Node, line: list[int], most: int) -> list[int]:
+    """A line with the keys behind a node, as those have them that came last; `most` of them all."""
+    while len(line) < most and node.children:
+        node = next(reversed(node.children.values()))
+        line += node.keys
+    return line[:most]
 
 
 def oldest_needed(window: int, length: int) -> int:
