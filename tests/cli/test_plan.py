@@ -112,6 +112,23 @@ def test_an_encoder_is_asked_for_nothing_that_it_has_not(tmp_path: Path) -> None
         assert f"is an encoder, of which {option} says nothing" in " ".join(refused.output.split())
 
 
+def test_a_draft_model_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    config = {
+        **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64},
+        **{"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2},
+        **{"intermediate_size": 128, "max_position_embeddings": 512, "rms_norm_eps": 1e-5},
+    }
+    files = [tmp_path / str(size) / "config.json" for size in (320, 384, 4096)]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(json.dumps(config | {"vocab_size": int(file.parent.name)}))
+    model, padded, other = map(str, files)
+    assert plan(model, "--draft", padded, "--bandwidth", "1GB/s").exit_code == 0
+    refused = plan(model, "--draft", other)
+    assert refused.exit_code == 2
+    assert "it knows 4096 tokens, and the model 320" in refused.output.replace("\n", " ")
+
+
 def test_prompts_have_no_figure_where_nobody_says_how_many_weights_there_are() -> None:
     assert "nobody says how many weights" in plan(*GIVEN, "--flops", "1T").output
 
