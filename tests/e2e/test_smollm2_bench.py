@@ -42,7 +42,7 @@ def test_the_measured_answer_is_a_whole_one(smollm2_path: Path) -> None:
 
 
 def python_cost(path: Path, max_model_len: int) -> PythonCost:
-    model = load_model(str(path), LoadOptions(max_model_len=max_model_len))
+    model = load_model(str(path), LoadOptions(max_model_len=max_model_len, speculative=None))
     assert isinstance(model.executor, NativeExecutor)
     return measure_python(model, model.executor, streams=2)
 

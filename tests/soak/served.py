@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.processes import started_by
+from support.processes import TEMPLATE_PROCESS, started_by
 
 START_SECONDS = 120.0
 PAGE = resource.getpagesize()
@@ -81,12 +81,17 @@ class ServedProcess:
         return found
 
     def footprint(self) -> Footprint:
-        """What all of them have now."""
+        """What all of them have now.
+
+        Memory is without that of processes for templates: they come as they are needed, up to a
+        number, and are replaced when they have grown, which isn't what is to be found out.
+        """
         memory = files = threads = 0
         for process in self.processes():
             folder = Path("/proc") / str(process)
             with contextlib.suppress(OSError):
-                memory += int((folder / "statm").read_text().split()[1]) * PAGE
+                if TEMPLATE_PROCESS not in (folder / "cmdline").read_bytes():
+                    memory += int((folder / "statm").read_text().split()[1]) * PAGE
                 files += sum(1 for _ in (folder / "fd").iterdir())
                 threads += sum(1 for _ in (folder / "task").iterdir())
         return Footprint(memory, files, threads)

@@ -8,6 +8,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+TEMPLATE_PROCESS = b"caudal.formats.template_process"
+"""In the command of what runs chat templates."""
+
 
 def started_by(parent: int, program: bytes = b"") -> list[int]:
     """The processes that one has started, of those with a program's name in their command."""
@@ -22,7 +25,7 @@ def started_by(parent: int, program: bytes = b"") -> list[int]:
 
 def children(parent: int) -> list[int]:
     """The processes that run chat templates for a process."""
-    return started_by(parent, b"caudal.formats.template_process")
+    return started_by(parent, TEMPLATE_PROCESS)
 
 
 def wait_until_gone(processes: Sequence[int]) -> None:

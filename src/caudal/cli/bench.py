@@ -122,6 +122,7 @@ def engine(
             kv_type=kv_type,
             activations=activations,
             max_num_batched_tokens=PROMPT_TOKENS,
+            speculative=None,  # what an iteration takes depends on what is guessed in it
         ),
     )
     facts, executor = loaded.facts, loaded.facts.executor
