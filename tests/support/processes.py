@@ -17,10 +17,21 @@ def started_by(parent: int, program: bytes = b"") -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended
-            after_name = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(after_name[1]) == parent and program in (folder / "cmdline").read_bytes():
+            if _stat(folder)[1] == str(parent) and program in _command(folder):
                 found.append(int(folder.name))
     return sorted(found)
+
+
+def _stat(folder: Path) -> list[str]:
+    """What `/proc/PID/stat` says behind the name: state, parent, …"""
+    return (folder / "stat").read_text().rpartition(")")[2].split()
+
+
+def _command(folder: Path) -> bytes:
+    """What a process runs: one that is just beginning to has nothing there for a moment."""
+    while not (command := (folder / "cmdline").read_bytes()) and _stat(folder)[0] != "Z":
+        time.sleep(0.001)
+    return command
 
 
 def children(parent: int) -> list[int]:
