@@ -23,7 +23,7 @@ def started_by(parent: int, program: bytes = b"") -> list[int]:
 
 
 def _stat(folder: Path) -> list[str]:
-    """What `/proc/PID/stat` says behind the name: state, parent, …"""
+    """What a process's `stat` says behind its name: the state, the parent, and so on."""
     return (folder / "stat").read_text().rpartition(")")[2].split()
 
 
