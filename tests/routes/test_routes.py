@@ -489,6 +489,8 @@ def test_answers_dont_name_models_that_there_arent_to_who_asks(routes: Routes) -
                 assert "x-caudal-model" not in reply.headers
             assert "large" not in server.http.get(f"/v1/models/{name}").json()["aliases"]
             assert server.http.get(f"/v1/models/{name}").json()["root"] == name
+            caches = server.http.get("/v1/prefix-cache", params={"model": name}).json()["data"]
+            assert [each["model"] for each in caches] == ["again"] * (name == "again")
         assert server.http.post("/v1/messages", json=chat | {"model": "large"}).status_code == 404
 
 

@@ -119,6 +119,7 @@ def test_what_lies_behind_the_pool_is_told_and_ends_too(serve: Any, tmp_path: Pa
     ("body", "headers", "status", "named"),
     [
         ({"model": "other"}, {}, 404, "other"),
+        ({"model": ""}, {}, 400, "model"),
         ({"key": "alice"}, {}, 400, "no keys"),
         ({"share_prefixes": "x"}, {}, 400, "no keys"),
         ({"salt": 5}, {}, 400, "salt"),
@@ -186,3 +187,19 @@ def test_each_key_sees_its_own_and_admins_see_and_end_all():
         assert spaces(server, "alice") == []
         assert len(spaces(server, "bob")) == 1
         assert reset() == 2
+
+
+def test_who_shares_prefixes_learns_nothing_of_others_salts():
+    rules: dict[str, dict[str, Any]] = {
+        "one": {"share_prefixes": "team"},
+        "two": {"share_prefixes": "team"},
+        "root": {"admin": True},
+    }
+    keys = [Key(name=name, digest=digest_of(name.encode()), rules=of) for name, of in rules.items()]
+    access = Access(keys=KeyRing([GivenKeys(keys)]))
+    with running_server(serve_fake(ScriptedExecutor(script=b"hello")), access=access) as server:
+        assert ask(server, key="one", salt="customer 7") == 0
+        assert spaces(server, "two") == []
+        assert ask(server, key="two") == 0
+        assert spaces(server, "one") == spaces(server, "two") == [(None, "team", None)]
+        assert [word for _, word, _ in spaces(server, "root")] == ["team", "team"]

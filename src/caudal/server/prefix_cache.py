@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Depends, Request
+from pydantic import Field
 
 from caudal.errors import CaudalError, ParameterError
 from caudal.reading.fields import RequestObject
@@ -32,17 +33,17 @@ MODEL_SECONDS = 10.0
 
 
 @router.get("/v1/prefix-cache")
-async def prefix_cache(request: Request) -> dict[str, Any]:
+async def prefix_cache(request: Request, model: str | None = None) -> dict[str, Any]:
     """What the prefix caches of loaded models hold, or that of the one that `?model=` names.
 
     Who has no admin rights sees what requests of the same key may have from them, and no more.
     """
     tenant = tenant_of(request.scope)
-    services = await _loaded(served_models(request), request.query_params.get("model"))
-    figures = await asyncio.gather(*map(_figures_of, services))
+    services = await _loaded(served_models(request), model or None)
+    figures = await asyncio.gather(*map(_figures_of, services.values()))
     data = [
-        {"model": service.names[0], **_told(of_model, tenant)}
-        for service, of_model in zip(services, figures, strict=True)
+        {"model": name, **_told(of_model, tenant)}
+        for name, of_model in zip(services, figures, strict=True)
         if of_model is not None
     ]
     return {"object": "list", "data": data}
@@ -53,7 +54,7 @@ class ResetRequest(RequestObject):
 
     Attributes:
         model: The model; None: all that are loaded.
-        key: The id of a key: what its requests have left, with whatever salts.
+        key: The name of a key: what its requests have left, with whatever salts.
         share_prefixes: The word of keys that share prefixes: likewise.
         salt: Only what requests of this `cache_salt` have left.
     """
@@ -61,7 +62,7 @@ class ResetRequest(RequestObject):
     hints: ClassVar[AbstractSet[str]] = frozenset(("timeout",))
     closed: ClassVar[bool] = True  # `{"cache_salt": …}` must not end everybody's
 
-    model: str | None = None
+    model: Annotated[str, Field(min_length=1)] | None = None
     key: str | None = None
     share_prefixes: str | None = None
     salt: str | None = None
@@ -98,24 +99,24 @@ async def reset_prefix_cache(
     """Give up what the prefix caches of loaded models hold, but for what running requests use."""
     choice = body.choice(keyed=tenant_of(request.scope) is not ANYONE)
     services = await _loaded(served_models(request), body.model)
-    done = await asyncio.gather(*(service.reset_prefix_cache(choice) for service in services))
+    resets = (service.reset_prefix_cache(choice) for service in services.values())
     data = [
-        {"model": service.names[0], "tokens": dict(of.tokens), "kept_tokens": of.kept_tokens}
-        for service, of in zip(services, done, strict=True)
+        {"model": name, "tokens": dict(of.tokens), "kept_tokens": of.kept_tokens}
+        for name, of in zip(services, await asyncio.gather(*resets), strict=True)
     ]
     return {"object": "list", "data": data}
 
 
-async def _loaded(models: Models, name: str | None) -> Sequence[Service]:
-    """The models that are meant, of those that are loaded; none is loaded for it.
+async def _loaded(models: Models, name: str | None) -> Mapping[str, Service]:
+    """The models that are meant, of those that are loaded, by name; none is loaded for it.
 
     Raises:
         UnknownModelError: There is no such model.
     """
-    if not name:
-        return models.services
+    if name is None:
+        return {service.names[0]: service for service in models.services}
     status = await models.status(name)
-    return [] if status.service is None else [status.service]
+    return {} if status.service is None else {status.names[0]: status.service}
 
 
 async def _figures_of(service: Service) -> PrefixCacheFigures | None:
@@ -133,12 +134,17 @@ def _told(figures: PrefixCacheFigures, tenant: Tenant) -> dict[str, Any]:
             "cached_tokens": figures.cached_tokens,
             "tiers": [_tier(tier, keyed=tenant is not ANYONE) for tier in figures.tiers],
         }
-    own = SpaceChoice(
-        salt=salt_within(tenant.id, tenant.rules.share_prefixes, None), and_below=True
-    )
+    shared = tenant.rules.share_prefixes
+    # Salts of requests whose prefixes are shared may be another key's, and are nobody else's.
+    own = SpaceChoice(salt=salt_within(tenant.id, shared, None), and_below=shared is None)
     tiers = []
     for tier in figures.tiers:
-        spaces = [space for space in tier.spaces if own.covers_salt(space.salt)]
+        spaces = [
+            space
+            for space in tier.spaces
+            if own.covers_salt(space.salt)
+            and (not space.adapter or tenant.rules.allows_model(space.adapter))
+        ]
         tiers.append(
             {
                 "tier": tier.tier,
@@ -167,7 +173,7 @@ def _space(space: SpaceTokens, *, keyed: bool) -> dict[str, Any]:
         "key": None if name is None else name.key,
         "share_prefixes": None if name is None else name.word,
         "salt": None if name is None else name.salt,
-        "adapter": space.adapter,
+        "adapter": space.adapter or None,  # one that is part of the model has no name
         "known": space.known,
         "tokens": space.tokens,
     }
