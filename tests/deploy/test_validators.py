@@ -274,9 +274,9 @@ def test_what_autoscalers_ask_prometheus_is_promql(tmp_path: Path):
         "<<.LabelMatchers>>": 'namespace="caudal",pod=~"caudal-0|caudal-1"',
     }
     adapters = rule["metricsQuery"]
-    for placeholder, value in filled.items():
-        assert placeholder in adapters
-        adapters = adapters.replace(placeholder, value)
+    for field, value in filled.items():
+        assert field in adapters
+        adapters = adapters.replace(field, value)
     scaled = [yaml.safe_load((autoscaling / "keda.yaml").read_text())]
     scaled += of_kind(rendered(tmp_path, "keda"), "ScaledObject")
     queries = [each["spec"]["triggers"][0]["metadata"]["query"] for each in scaled]

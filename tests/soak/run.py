@@ -170,7 +170,7 @@ async def _judge_what_is_left(
 
 def _judge_memory(soak: Soak, findings: Findings) -> None:
     """The second half of the time, once warm, has what the first had."""
-    warm = [footprint for now, footprint in soak.samples if now > soak.seconds * WARM_SHARE]
+    warm = [each for seconds, each in soak.samples if seconds > soak.seconds * WARM_SHARE]
     if len(warm) < 8:
         return
     half = len(warm) // 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import cast, get_args
 
 from caudal.backends.native.options import KVType
 from caudal.backends.native.planning import BYTES_PER_SCALE, layer_bytes
@@ -45,9 +45,8 @@ class ElementType:
 
     def of_layer(self, layer: KVLayer) -> int:
         """Bytes of a token in a layer."""
-        for kv_type in get_args(KVType):
-            if kv_type == self.name:
-                return layer_bytes(layer, kv_type)
+        if self.is_available:
+            return layer_bytes(layer, cast("KVType", self.name))
         values = 0 if layer.latent else self.of_head(layer.channels_of_values)
         return layer.kv_heads * (self.of_head(layer.head_dim) + values)
 
@@ -65,17 +64,14 @@ KV_TYPES = {
 }
 """By name; `q4` is blocks of 32 with a half-precision scale, as Q4_0 is."""
 
-_OTHER_NAMES = {"q8_0": "q8", "q4_0": "q4", "fp16": "f16", "fp32": "f32", "fp8_e4m3": "fp8"}
-
 
 def find_kv_type(name: str) -> ElementType:
-    """A type by its name.
+    """A type by its name; one that models are served with is called here as there.
 
     Raises:
         ParameterError: There is none; names those that there are.
     """
-    wanted = name.strip().lower()
-    found = KV_TYPES.get(_OTHER_NAMES.get(wanted, wanted))
+    found = KV_TYPES.get(name)
     if found is None:
         raise ParameterError(
             "kv_type",
