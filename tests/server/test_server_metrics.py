@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from caudal.server.bounded_label import MAX_VALUES
 from caudal.server.limits import ServerLimits
 from caudal.server.records import RequestRecord
-from caudal.server.server_metrics import MAX_VALUES, ServerMetrics
+from caudal.server.server_metrics import ServerMetrics
 from support.fake_model import ScriptedExecutor
 from support.running_server import Serve
 

@@ -24,14 +24,14 @@ from caudal.server.encoding import JSONReply
 from caudal.server.errors import install_error_handlers
 from caudal.server.gates import BodyLimit, ReadinessGate
 from caudal.server.hosts import HostCheck
-from caudal.server.ignored import IgnoredFields
+from caudal.server.ignored import ignored_fields
 from caudal.server.limits import ServerLimits
 from caudal.server.llama_cpp import about as llama_cpp_about
 from caudal.server.llama_cpp import adapters as llama_cpp_adapters
 from caudal.server.llama_cpp import completion as llama_cpp_completion
 from caudal.server.llama_cpp import loading as llama_cpp_loading
 from caudal.server.metrics import scraped
-from caudal.server.normalised import NormalisedPrompts
+from caudal.server.normalised import normalised_prompts
 from caudal.server.ollama import about as ollama_about
 from caudal.server.ollama import blobs as ollama_blobs
 from caudal.server.ollama import changes as ollama_changes
@@ -226,8 +226,8 @@ def create_app(
     app.state.large_bodies = asyncio.Semaphore(1)
     records.add(counts)
     records.add(RequestLog())
-    app.state.ignored_fields = IgnoredFields(counts.registry)
-    app.state.normalised_prompts = NormalisedPrompts(counts.registry)
+    app.state.ignored_fields = ignored_fields(counts.registry)
+    app.state.normalised_prompts = normalised_prompts(counts.registry)
     app.state.responses = ResponsesState(seal=ReasoningSeal(access.api_key or ""))
 
     # Before the others: these are asked for all the time.

@@ -21,9 +21,9 @@ from caudal.server.cors import is_of_foreign_page
 from caudal.server.field_names import field_names, set_field_names
 from caudal.server.ignored import note_ignored
 from caudal.server.limits import ServerLimits
-from caudal.server.normalised import NormalisedPrompts
 from caudal.server.quotas import take
 from caudal.server.records import record_of
+from caudal.server.said import Said
 from caudal.server.streaming import run_until_disconnect
 from caudal.server.tenancy import tenant_of
 from caudal.server.tenant_models import TenantModels
@@ -155,8 +155,8 @@ class AskReader(BodyReader[B]):
             found.name, found.service = adapter.name, AdaptedService(found.service, adapter)
         found.service = ObservedService(found, record, log_prompts=request.app.state.log_prompts)
         if presets := request.app.state.normalise_prompts:
-            counts: NormalisedPrompts = request.app.state.normalised_prompts
-            note = partial(counts.note, request)
+            said: Said = request.app.state.normalised_prompts
+            note = partial(said.say, request)
             found.service = NormalisingService(found.service, presets, note)
         return Asked(request, body, found, context)
 

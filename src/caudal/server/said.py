@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
+from fastapi import Request
+from prometheus_client import Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from caudal.server.bounded_label import BoundedLabel
+
+logger = logging.getLogger("caudal.server")
 
 _SCOPE_KEY = "caudal.said"
 _MAX_HEADER = 1024
 
 
-def say(scope: Scope, header: str, name: str) -> bool:
-    """Have an answer name something in a header; before it begins.
+class Said:
+    """Names that answers have in a header, which are counted, and each of which is logged once.
 
-    Returns:
-        Whether it wouldn't have, yet.
+    Args:
+        header: The header.
+        counter: Counts requests, by the name alone.
+        line: The log's, with places for the route and the name.
     """
-    said: dict[str, dict[str, None]] = scope.setdefault(_SCOPE_KEY, {})
-    names = said.setdefault(header, {})
-    if name in names:
-        return False
-    names[name] = None
-    return True
+
+    def __init__(self, header: str, counter: Counter, line: str) -> None:
+        self._header = header
+        self._counter = counter
+        self._line = line
+        self._label = BoundedLabel()  # names come from clients
+
+    def say(self, request: Request, names: Iterable[str]) -> None:
+        """Have a request's answer have names, each once; before it begins."""
+        said: dict[str, dict[str, None]] = request.scope.setdefault(_SCOPE_KEY, {})
+        for name in names:
+            of_answer = said.setdefault(self._header, {})
+            if name not in of_answer:
+                of_answer[name] = None
+                self._count(request.url.path, name)
+
+    def _count(self, route: str, name: str) -> None:
+        was_known = name in self._label
+        self._counter.labels(self._label.of(name)).inc()
+        if name in self._label and not was_known:
+            logger.info(self._line, route, name)
 
 
 class SaidHeaders:

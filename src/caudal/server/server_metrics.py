@@ -13,16 +13,11 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 
 from caudal import __version__
+from caudal.server.bounded_label import OTHER, BoundedLabel
 from caudal.server.draining import Draining
 from caudal.server.records import RequestRecord
 from caudal.server.request_counts import Counts, Histograms
 from caudal.service.engine_collector import NOBODY
-
-OTHER = "other"
-"""Stands for all values of a label beyond the first `MAX_VALUES`."""
-
-MAX_VALUES = 200
-"""Of a label whose values aren't known beforehand: each is a series in Prometheus, for ever."""
 
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
@@ -37,27 +32,6 @@ class Sockets(Protocol):
     @property
     def tasks(self) -> Sized:
         """Requests that are being answered."""
-
-
-class BoundedLabel:
-    """A label's values, no more than so many: the first that come; all further ones are `OTHER`.
-
-    Args:
-        is_known: Whether a value may take one of the places; clients may make up any number.
-    """
-
-    def __init__(self, is_known: Callable[[str], bool] = lambda value: True) -> None:
-        self._is_known = is_known
-        self._values: set[str] = set()
-
-    def of(self, value: str) -> str:
-        """What a value is counted as."""
-        if value in self._values:
-            return value
-        if len(self._values) >= MAX_VALUES or not self._is_known(value):
-            return OTHER
-        self._values.add(value)
-        return value
 
 
 class ServerMetrics:
