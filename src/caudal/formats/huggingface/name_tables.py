@@ -11,30 +11,24 @@ Table = Mapping[str, str | Rule]
 llama.cpp's, or to rules. A number of an expert is `*`: `mlp.experts.*.up_proj`; tensors that differ
 in it alone are stacked."""
 
-MLP: Table = {
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
+
+def _projections(module: str, suffix: str = "") -> Table:
+    """The three matrices of a gated MLP."""
+    return {f"{module}.{name}_proj": f"ffn_{name}{suffix}" for name in ("gate", "up", "down")}
+
+
+MLP = _projections("mlp")
 EXPERTS: Table = {
     "mlp.gate": "ffn_gate_inp",
-    "mlp.experts.*.gate_proj": "ffn_gate_exps",
-    "mlp.experts.*.up_proj": "ffn_up_exps",
-    "mlp.experts.*.down_proj": "ffn_down_exps",
+    **_projections("mlp.experts.*", "_exps"),
     "mlp.experts.gate_up_proj": split("ffn_gate_exps.weight", "ffn_up_exps.weight"),
     "mlp.experts.down_proj": "ffn_down_exps.weight",
 }
 SHARED_EXPERT: Table = {
-    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_expert.up_proj": "ffn_up_shexp",
-    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    **_projections("mlp.shared_expert", "_shexp"),
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
-SHARED_EXPERTS: Table = {
-    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_experts.up_proj": "ffn_up_shexp",
-    "mlp.shared_experts.down_proj": "ffn_down_shexp",
-}
+SHARED_EXPERTS = _projections("mlp.shared_experts", "_shexp")
 ATTENTION: Table = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
