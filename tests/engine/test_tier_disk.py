@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from caudal.backends.executor import Bytes
-from caudal.engine.tiers.disk import UNFINISHED_SECONDS, DiskTier
+from caudal.engine.tiers import disk
+from caudal.engine.tiers.disk import PAUSE_SECONDS, UNFINISHED_SECONDS, DiskTier
 from caudal.engine.tiers.pieces import Piece, first_link, next_link
 from caudal.errors import ParameterError
 
@@ -159,8 +160,9 @@ def test_a_directory_that_cant_be_is_refused_and_a_full_disk_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ParameterError, match="can't be a prefix store: Not a directory"):
+    with pytest.raises(ParameterError, match="can't be a prefix store: Not a directory") as refused:
         opened(tmp_path / "file" / "store")
+    assert str(tmp_path) not in str(refused.value)  # others than who gave it read it, too
     tier = opened(tmp_path / "store")
     error = OSError(28, "No space left on device")
     with patch("caudal.engine.tiers.disk.write_piece", side_effect=error):
@@ -168,6 +170,7 @@ def test_a_directory_that_cant_be_is_refused_and_a_full_disk_is_said_once(
             assert not tier.write(piece, data_of(piece))
     [record] = caplog.records
     assert "No space left on device. All else goes on." in record.getMessage()
+    assert record.getMessage().endswith(f"It is tried again in {PAUSE_SECONDS:.0f} s.")
     assert tier.failures == 1
 
 
@@ -190,6 +193,26 @@ def test_files_that_cant_be_read_now_stay_and_that_is_said_once(
     assert tier.read(pieces[3].key, SIZE) is None
     assert len(caplog.records) == 1
     assert len(tier) == 0
+
+
+def test_files_are_looked_at_once_and_then_only_where_there_is_something_new(
+    tmp_path: Path,
+) -> None:
+    writer, pieces = opened(tmp_path), list(chain(3))
+    for piece in pieces[:2]:
+        writer.write(piece, data_of(piece))
+    with patch.object(disk, "_files_of", wraps=disk._files_of) as looked:
+        tier = opened(tmp_path)
+        tier.scan()
+        assert looked.call_count == 1
+        assert len(tier) == 2
+        assert tier.size == writer.size
+        writer.write(pieces[2], data_of(pieces[2]))
+        [space] = {path.parent for path in tmp_path.rglob("*.kv")}
+        os.utime(space, (1, 1))  # its own time may be too coarse for two changes in a row
+        tier.scan()
+        assert looked.call_count == 2
+    assert pieces[2].key in tier
 
 
 def test_room_isnt_made_for_what_others_have_deleted(tmp_path: Path) -> None:

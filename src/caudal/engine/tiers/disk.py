@@ -18,10 +18,11 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -86,11 +87,11 @@ class _Node:
     parent: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(NamedTuple):
     """A file that a scan has found."""
 
-    path: Path
+    path: str
+    space: str
     name: FileName
     size: int
     used: float
@@ -127,8 +128,9 @@ class DiskTier:
         except OSError as error:
             if not directory.is_dir():
                 why = "it is no directory" if directory.exists() else error.strerror
+                # Without its path: where others load the model, they read this, too.
                 raise ParameterError(
-                    "prefix_store", f"{directory} can't be a prefix store: {why}."
+                    "prefix_store", f"The directory can't be a prefix store: {why}."
                 ) from error
             logger.warning("The prefix store %s can only be read: %s.", directory, error.strerror)
         self._guard = threading.Lock()
@@ -143,10 +145,11 @@ class DiskTier:
         self.written_bytes = 0
         self.evicted = 0
         self.failures = 0
-        self._limit = self._default_limit() if limit is None else limit
+        taken = sum(file.size for file in self._files())
+        self._limit = self._default_limit(taken) if limit is None else limit
         self.rate = self._measure_rate()
-        self._make_room()
-        self.scan()
+        if taken > self._limit:
+            self._make_room()
 
     @property
     def size(self) -> int:
@@ -168,10 +171,10 @@ class DiskTier:
 
     def scan(self) -> None:
         """Find out what others have written."""
-        for file in self._files(only_changed=True):
-            with self._guard:
-                if file.name.key not in self:
-                    self._add(file.name, file.path.parent.name, file.size)
+        for space in self._directories(self._home, _SPACE):
+            with contextlib.suppress(OSError):
+                if self._has_changed(space):
+                    self._note(_files_of(space, is_own=True, known=self.__contains__))
 
     def write(self, piece: Piece, data: Bytes) -> bool:
         """Write a piece, if it isn't there; whatever goes wrong is said in the log.
@@ -308,8 +311,7 @@ class DiskTier:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def _default_limit(self) -> int:
-        taken = sum(file.size for file in self._files())
+    def _default_limit(self, taken: int) -> int:
         try:
             return taken + shutil.disk_usage(self.directory).free // DEFAULT_SHARE
         except OSError:
@@ -320,9 +322,10 @@ class DiskTier:
         self.failures += 1
         self._paused_until = time.monotonic() + PAUSE_SECONDS
         logger.warning(
-            "Prefixes can't be written to %s for now: %s. All else goes on.",
+            "Prefixes can't be written to %s: %s. All else goes on. It is tried again in %.0f s.",
             self.directory,
             error.strerror or error,
+            PAUSE_SECONDS,
         )
 
     def _make_room(self) -> None:
@@ -334,16 +337,15 @@ class DiskTier:
             return  # another process does, or nobody can
 
     def _delete_oldest(self) -> None:
-        files = list(self._files())
+        files = self._files()
         total = sum(file.size for file in files)
-        self._forget_all_but({file.name.key for file in files if file.is_own})
         if total > self._limit:
             files.sort(key=self._used)
             for file in files:
                 if total <= self._limit * KEPT_SHARE:
                     break
                 with contextlib.suppress(OSError):
-                    file.path.unlink()
+                    Path(file.path).unlink()
                     total -= file.size
                     self.evicted += 1
                     with self._guard:
@@ -351,8 +353,22 @@ class DiskTier:
                             self._drop(file.name.key)
         self._others_bytes = max(0, total - self._bytes)
 
-    def _forget_all_but(self, there: Set[Key]) -> None:
-        """What others have deleted counts no longer, or room would be made for every file."""
+    def _files(self) -> list[_File]:
+        """All files of pieces, of any fingerprint; what nobody will finish is deleted.
+
+        What is found counts from here on, and what others have deleted doesn't any more: room
+        would be made for every file.
+        """
+        own: list[_File] = []
+        others: list[_File] = []
+        for home in self._directories(self.directory, _OURS):
+            is_own = home == self._home
+            for space in self._directories(home, _SPACE):
+                with contextlib.suppress(OSError):
+                    if is_own:
+                        self._has_changed(space)
+                    (own if is_own else others).extend(_files_of(space, is_own=is_own))
+        there = {file.name.key for file in own}
         with self._guard:
             gone = [
                 (link, kind)
@@ -362,6 +378,9 @@ class DiskTier:
             ]
             for key in gone:
                 self._drop(key)
+        self._note(own)
+        self._others_bytes = sum(file.size for file in others)
+        return own + others
 
     def _used(self, file: _File) -> tuple[float, int]:
         """The moment when a file was used last, and how near to the beginning it is."""
@@ -369,23 +388,19 @@ class DiskTier:
         used = file.used if node is None else max(file.used, node.used)
         return (_moment(used), -file.name.end)
 
-    def _files(self, *, only_changed: bool = False) -> Iterator[_File]:
-        """All files of pieces, of any fingerprint; what nobody will finish is deleted.
+    def _has_changed(self, space: Path) -> bool:
+        """Whether a directory of ours has changed since this was asked; it is looked at next."""
+        changed = space.stat().st_mtime_ns
+        if self._scanned.get(space.name) == changed:
+            return False
+        self._scanned[space.name] = changed
+        return True
 
-        Args:
-            only_changed: Only those of this fingerprint, in directories that have changed since
-                they were last looked at so.
-        """
-        homes = [self._home] if only_changed else self._directories(self.directory, _OURS)
-        for home in homes:
-            for space in self._directories(home, _SPACE):
-                with contextlib.suppress(OSError):
-                    if only_changed:
-                        changed = space.stat().st_mtime_ns
-                        if self._scanned.get(space.name) == changed:
-                            continue
-                        self._scanned[space.name] = changed
-                    yield from _files_of(space, is_own=home == self._home)
+    def _note(self, files: Iterable[_File]) -> None:
+        for file in files:
+            with self._guard:
+                if file.name.key not in self:
+                    self._add(file.name, file.space, file.size)
 
     @staticmethod
     def _directories(path: Path, names: re.Pattern[str]) -> list[Path]:
@@ -427,17 +442,27 @@ def space_name(first: bytes) -> str:
     return first.hex()[:32]
 
 
-def _files_of(space: Path, *, is_own: bool) -> Iterator[_File]:
+def _files_of(
+    space: Path, *, is_own: bool, known: Callable[[Key], bool] = lambda key: False
+) -> Iterator[_File]:
+    """The files of pieces in a directory, but for known ones; what nobody will finish is deleted.
+
+    There may be a hundred thousand, so each takes as little as can be.
+    """
     with os.scandir(space) as entries:
         for entry in entries:
             name = parse_name(entry.name)
-            with contextlib.suppress(OSError):
+            if name is not None and known(name.key):
+                continue
+            try:
                 status = entry.stat(follow_symlinks=False)
                 if name is not None:
                     size = -(-status.st_size // 4096) * 4096
-                    yield _File(Path(entry.path), name, size, status.st_mtime, is_own)
+                    yield _File(entry.path, space.name, name, size, status.st_mtime, is_own)
                 elif is_unfinished(entry.name) and _is_old(status.st_mtime):
                     Path(entry.path).unlink()
+            except OSError:
+                continue  # it has just gone
 
 
 def _moment(seconds: float) -> float:

@@ -11,8 +11,8 @@ import errno
 import os
 import re
 import struct
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -35,8 +35,7 @@ class DamagedFileError(Exception):
     """A file isn't what was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileName:
+class FileName(NamedTuple):
     """What a file's name says of it.
 
     Attributes:
