@@ -26,7 +26,6 @@ class HostTier:
         self._dirty_bytes = 0
         self.bytes = 0
         self.tokens: Counter[bytes] = Counter()
-        self.dropped = 0
 
     def __len__(self) -> int:
         return len(self._data)
@@ -98,7 +97,6 @@ class HostTier:
         while self.bytes > most and self._clean:
             key, _ = self._clean.popitem(last=False)
             self._forget(key)
-            self.dropped += 1
         return self.bytes <= most
 
     def _forget(self, key: Key) -> None:

@@ -157,12 +157,13 @@ class PieceStore:
         disk = self.disk
         if disk is None:
             return 0.0
-        waiting = [
-            source.size
-            for fetch in self._fetches
-            for source in fetch.sources[fetch.read :]
-            if source.data is None
-        ]
+        with self._guard:
+            waiting = [
+                source.size
+                for fetch in self._fetches
+                for source in fetch.sources[fetch.read :]
+                if source.data is None
+            ]
         wanted = [self.block_bytes[key[1]] for key in keys if key not in self._host]
         return (sum(waiting) + sum(wanted)) / disk.rate
 
