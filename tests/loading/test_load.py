@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,3 +72,13 @@ def test_more_kv_memory_than_the_machine_has_is_refused(tmp_path: Path):
         with pytest.raises(ParameterError, match="kv_memory is ") as bad:
             load_model(str(path), LoadOptions(kv_memory=size))
         assert bad.value.param == "kv_memory"
+
+
+@pytest.mark.parametrize("name", ["prefix_memory", "prefix_store_size"])
+def test_a_place_for_prefixes_without_room_for_one_is_refused(tmp_path: Path, name: str):
+    path, store = write_model(tmp_path / "tiny.gguf", 259), str(tmp_path / "store")
+    sizes = (4,) if name == "prefix_memory" else (0, 4)
+    for size in sizes:
+        options: dict[str, Any] = {"kv_memory": 2**20, "threads": 1, "prefix_store": store}
+        with pytest.raises(ParameterError, match=f"{name} must be at least .* but is {size}"):
+            load_model(str(path), LoadOptions(**(options | {name: size})))

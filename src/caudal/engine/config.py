@@ -98,8 +98,9 @@ class EngineConfig:
         """Bytes of memory that those take at most, with those on their way to the disk."""
         if not self.keeps_prefixes:
             return 0
-        staging = 0 if self.prefix_store is None else STAGING_BYTES + AHEAD_BYTES
-        return max(self.prefix_memory, staging)
+        if self.prefix_store is None:
+            return self.prefix_memory
+        return max(self.prefix_memory, STAGING_BYTES) + AHEAD_BYTES
 
     def __post_init__(self) -> None:
         _at_least("max_model_len", self.max_model_len, 2)

@@ -68,6 +68,7 @@ def plan_run(
             kv_memory=options.kv_memory,
         ),
     )
+    _check_prefix_sizes(options, memory)
     return RunPlan(replace(asked, max_model_len=memory.max_model_len), memory)
 
 
@@ -94,6 +95,22 @@ def _engine_config(program: Program, options: LoadOptions) -> EngineConfig:
         speculative=None if program.is_encoder else options.speculative,
         **chosen,
     )
+
+
+def _check_prefix_sizes(options: LoadOptions, memory: MemoryPlan) -> None:
+    """Refuse places for prefixes that not even the shortest has room in."""
+    least = memory.kinds.sequence_bytes(1)
+    sizes = {
+        "prefix_memory": options.prefix_memory or None,
+        "prefix_store_size": options.prefix_store_size,
+    }
+    for name, size in sizes.items():
+        if size is not None and size < least:
+            raise ParameterError(
+                name,
+                f"{name} must be at least {least} bytes, what one block of tokens takes, but is "
+                f"{size}.",
+            )
 
 
 def _as_far_as_fits(program: Program, options: LoadOptions) -> LoadOptions:
