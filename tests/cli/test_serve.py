@@ -77,7 +77,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Loads a fake model, and returns from serving as soon as it is ready."""
     seen: dict[str, Any] = {}
 
-    def loaded(name: str) -> SimpleNamespace:
+    def loaded(name: str, options: LoadOptions) -> SimpleNamespace:
         return SimpleNamespace(
             name=name,
             tokenizer=ByteTokenizer(),
@@ -87,7 +87,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             program=SimpleNamespace(
                 pooling=Pooling(kind="last", normalize=True), state=SimpleNamespace(width=576)
             ),
-            start_engine=lambda turns: start_engine(ScriptedExecutor()),
+            start_engine=lambda turns: start_engine(
+                ScriptedExecutor(), speculative=options.speculative
+            ),
             read_adapter=None,
             max_model_len=512,
             facts=replace(FACTS, model=name),
@@ -116,7 +118,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                     weights=SimpleNamespace(held=0, bytes=0),
                 ),
             ),
-            load=lambda memory, progress: loaded(name),
+            load=lambda memory, progress: loaded(name, options),
             adapters={},
         )
 
@@ -154,6 +156,19 @@ def test_the_banner_says_what_is_served_and_how_to_ask(served: dict[str, Any]):
     assert result.stdout.endswith("\nStopped.\n")
     assert served["options"] == LoadOptions()
     assert served["access"].api_key is None
+
+
+def test_the_banner_says_what_guesses_tokens(served: dict[str, Any]):
+    for options, said in (
+        ((), "32 tokens at once"),
+        (("--speculative-config", '{"num_speculative_tokens": 3}'), "up to 3 tokens at once"),
+        (("--speculative", "off"), None),
+    ):
+        result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0", *options])
+        assert result.exit_code == 0, result.output
+        lines = [line for line in result.stdout.splitlines() if line.startswith("  guesses by ")]
+        assert len(lines) == (said is not None)
+        assert said is None or lines[0].endswith(said)
 
 
 @pytest.mark.parametrize(

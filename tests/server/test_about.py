@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from caudal import __version__
+from caudal.engine.drafting.speculation import Speculation
 from support.fake_model import ScriptedExecutor
 from support.running_server import RunningServer, Serve
 
@@ -28,7 +29,14 @@ def test_server_info_has_the_limits_under_sglangs_names(serve: Serve):
         assert info["max_running_requests"] == 3
         assert info["max_queued_requests"] == 7
         assert info["disable_radix_cache"] is False
+        assert info["speculative_algorithm"] is info["speculative_num_draft_tokens"] is None
         assert info["internal_states"] == [{"num_running_reqs": 0, "num_queue_reqs": 0}]
+
+
+def test_server_info_says_what_guesses_tokens_and_how_many(serve: Serve):
+    server = serve(ScriptedExecutor(), speculative=Speculation(num_speculative_tokens=7))
+    info = server.http.get("/server_info").json()
+    assert (info["speculative_algorithm"], info["speculative_num_draft_tokens"]) == ("NGRAM", 7)
 
 
 def test_server_info_has_what_a_measurement_needs_to_be_made_again(hello: RunningServer):

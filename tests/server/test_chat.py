@@ -179,6 +179,9 @@ def test_a_prediction_for_which_nothing_is_guessed_is_ignored(serve: Serve):
         response = server.http.post("/v1/chat/completions", json=body | more)
         assert response.status_code == 200, response.text
         assert response.headers.get("x-caudal-ignored") == said
+        details = response.json()["usage"]["completion_tokens_details"]
+        figures = [details[f"{name}_prediction_tokens"] for name in ("accepted", "rejected")]
+        assert figures == ([2, 3] if said is None else [0, 0])
 
 
 def test_a_cache_salt_keeps_prompts_apart(serve: Serve):

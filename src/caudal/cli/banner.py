@@ -71,6 +71,7 @@ def _about_one(served: Service) -> dict[str, str]:
     from caudal.cli.formatting import format_bytes
 
     facts, loaded, executor = served.facts, served.facts.loaded, served.facts.loaded.executor
+    limits = served.info.limits
     lines = {
         "model": f"{loaded.model}: {loaded.architecture}, {loaded.tensors_text}",
         "served as": ", ".join(served.names),
@@ -116,25 +117,25 @@ def _about_one(served: Service) -> dict[str, str]:
                 f"{format_bytes(memory.states.bytes)}: of {memory.states.num_slots} sequences "
                 "and snapshots"
             )
-        limits = served.info.limits
         places = [f"{format_bytes(limits.prefix_memory)} of memory"] * (limits.prefix_memory > 0)
         places += [] if limits.prefix_store is None else [limits.prefix_store]
         if places:
             lines["more prefixes"] = f"{' and '.join(places)}, where that is faster than computing"
     else:
         lines["longest input"] = f"{loaded.max_model_len} tokens"
-    if served.info.limits.speculative == "ngram":
-        lines["guesses by"] = "looking up what followed the same text before"
+    at_once = f", up to {limits.num_speculative_tokens} tokens at once"
+    if limits.speculative == "ngram":
+        lines["guesses by"] = f"looking up what followed the same text before{at_once}"
     draft = loaded.draft
     if draft is not None:
-        kept = draft.memory.bytes
         weights = ""
         if draft.weight_bytes:
             mapped = ", mapped" if draft.weights_mapped else ""
             weights = (
                 f"{draft.tensors_text}; {format_bytes(draft.weight_bytes)} of weights{mapped}, "
             )
-        lines["guesses by"] = f"{draft.model}: {weights}{format_bytes(kept)} for sequences"
+        kept_text = f"{format_bytes(draft.memory.bytes)} for sequences"
+        lines["guesses by"] = f"{draft.model}: {weights}{kept_text}{at_once}"
     return lines
 
 

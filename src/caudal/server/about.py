@@ -51,6 +51,7 @@ async def server_info(request: Request) -> dict[str, Any]:
         "schedule_policy": "lpm" if limits.schedule == "prefix" else "fcfs",
         "disable_radix_cache": not limits.prefix_cache,
         "speculative_algorithm": _ALGORITHMS.get((limits.speculative or "").partition(":")[0]),
+        "speculative_num_draft_tokens": limits.num_speculative_tokens or None,
         "kv_cache_dtype": model.facts.loaded.executor.kv_type,
         "tool_call_parser": model.facts.tool_parser,
         "reasoning_parser": model.facts.reasoning_parser,

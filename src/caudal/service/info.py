@@ -21,6 +21,7 @@ class ServiceLimits:
         prefix_memory: Bytes of memory for those that the pools had to give up.
         prefix_store: The directory for those; None: there is none.
         speculative: What guesses tokens, as `--speculative` says it; None: nothing does.
+        num_speculative_tokens: Most tokens guessed at once; 0 where nothing guesses.
         block_size: Tokens of a block of the pool.
         num_blocks: Blocks that the pool has.
     """
@@ -35,6 +36,7 @@ class ServiceLimits:
     prefix_memory: int = 0
     prefix_store: str | None = None
     speculative: str | None = None
+    num_speculative_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,7 @@ class ModelService(Service):
         """See `Service`."""
         parts = self.parts
         config, executor = parts.engine.config, parts.engine.info
+        guesses = config.speculative
         bos, eos = parts.tokenizer.bos_id, parts.tokenizer.eos_id
         template = parts.chat.template
         chats = "generate" in parts.facts.loaded.tasks
@@ -95,7 +96,8 @@ class ModelService(Service):
                 num_blocks=executor.num_blocks,
                 prefix_memory=config.prefix_memory,
                 prefix_store=config.prefix_store,
-                speculative=None if config.speculative is None else str(config.speculative),
+                speculative=None if guesses is None else str(guesses),
+                num_speculative_tokens=0 if guesses is None else guesses.num_speculative_tokens,
             ),
             template=TemplateInfo(
                 sources=template.sources,
@@ -137,9 +139,11 @@ class ModelService(Service):
             check_answers(context, planned.params.n)
             prompt = planned.prompt
             ignored = list(prompt.ignored)
+            prediction = work.prediction
             guesses = self.info.limits.speculative is not None
-            if work.prediction and not (guesses and planned.params.speculative != "off"):
+            if prediction and not (guesses and planned.params.speculative != "off"):
                 ignored.append("prediction")
+                prediction = ""
             if self.parts.strict and ignored:
                 field = ignored[0]
                 raise ParameterError(field, f"{field} would have no effect on this server.")
@@ -156,7 +160,7 @@ class ModelService(Service):
                 visible_tokens=prompt.visible_tokens,
                 thinking=prompt.thinking_limit(work.thinking_budget),
                 show_ids=work.show_prompt_ids,
-                prediction=await self._texts.encode_prediction(work.prediction),
+                prediction=await self._texts.encode_prediction(prediction) if prediction else (),
             )
         conversation = planned.conversation
         return ChatGeneration(
