@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -121,9 +122,11 @@ def test_others_go_on_while_a_prefix_is_read_and_who_waits_may_leave(
     waits = harness.submit(prompt, max_tokens=5, ignore_eos=True, timeout=10.0)
     alike = harness.submit([*prompt, 9], max_tokens=5, ignore_eos=True)
     other = harness.submit(tokens(30, 8), max_tokens=5, ignore_eos=True)
-    for _ in range(20):
-        harness.step()
-        harness.check_invariants()
+    with patch.object(harness.tier, "_plan", wraps=harness.tier._plan) as planned:
+        for _ in range(20):
+            harness.step()
+            harness.check_invariants()
+    assert planned.call_count == 3, "once for each, however long it takes"
     assert harness.reason(other) is FinishReason.LENGTH
     assert harness.engine.stats().running == 0
     assert harness.engine.idle_seconds() == READING_SECONDS

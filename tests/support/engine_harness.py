@@ -307,6 +307,8 @@ class Harness:
             assert seq.status is Status.RUNNING
             assert id(seq) in live
             self._check_held(seq, references)
+        if engine._tier is not None:
+            assert all(seq.status is Status.WAITING for seq in engine._tier._behind)
         for recall in [] if engine._tier is None else engine._tier._recalls.values():
             assert id(recall.seq) in live
             for kind, table in enumerate(recall.held.tables):

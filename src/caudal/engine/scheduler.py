@@ -507,9 +507,7 @@ class Scheduler:
         """Whether a sequence that could start waits for a prefix that will be there soon."""
         if lane.awaits_prefixes and self._is_computed_elsewhere(seq):
             return True
-        return self._tier is not None and self._tier.holds_back(
-            seq, self._look_up(seq), self._owed()
-        )
+        return self._tier is not None and self._tier.holds_back(seq, self._look_up(seq), self._owed)
 
     def _is_computed_elsewhere(self, seq: Sequence) -> bool:
         """Whether to wait for a prefix that a running sequence is just computing.

@@ -8,6 +8,7 @@ waits, and others go on; where it doesn't arrive, it is computed.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
 import numpy as np
@@ -71,6 +72,7 @@ class SecondTier:
         self.hit_tokens = {"memory": 0, "disk": 0}
         self._num_hits = self._misses = self._declined = self._dropped = 0
         self._recalls: dict[Sequence, Recall] = {}
+        self._behind: dict[Sequence, Recall] = {}  # who waits for what is read for another
         self._cost: float | None = None  # seconds that computing a token of a prompt takes
         self._cursor = 0  # the node that `save` goes on with
         self._seen_version = self._saved_version = -1  # the tree's, when that began and was through
@@ -181,17 +183,22 @@ class SecondTier:
 
     # Back into it
 
-    def holds_back(self, seq: Sequence, match: Match, owed: SequenceOf[int]) -> bool:
+    def holds_back(self, seq: Sequence, match: Match, owed: Callable[[], SequenceOf[int]]) -> bool:
         """Whether a waiting sequence should wait for a prefix that is being read, or is from here
         on.
 
         Args:
             seq: The sequence, which could start now.
             match: What the tree has of it.
-            owed: Blocks of each pool that those who run still need.
+            owed: Says how many blocks of each pool those who run still need.
         """
         if seq in self._recalls:
             return True
+        behind = self._behind.get(seq)
+        if behind is not None:  # planning again what it could have would take most of an iteration
+            if self._recalls.get(behind.seq) is behind:
+                return True
+            del self._behind[seq]
         if seq.recalled or self.store.is_empty:
             return False
         plan = self._plan(seq, match)
@@ -199,7 +206,8 @@ class SecondTier:
             return False
         for other in self._recalls.values():
             if other.fetch.chain[: len(plan.path) + 2] == plan.chain[: len(plan.path) + 2]:
-                return True  # another reads the same
+                self._behind[seq] = other  # which reads the same
+                return True
         return self._begin(seq, match, plan, owed)
 
     def note_started(self, seq: Sequence) -> None:
@@ -209,6 +217,7 @@ class SecondTier:
 
     def forget(self, seq: Sequence) -> None:
         """A sequence ends: what is read for it alone isn't wanted any more."""
+        self._behind.pop(seq, None)
         recall = self._recalls.get(seq)
         if recall is not None:
             self._finish(recall, complete=False)
@@ -240,7 +249,9 @@ class SecondTier:
         chain = [first, *map(self.links.of, path)]
         return plan_recall(self._memory, self.store, path, chain, seq.keys, limit, match.total)
 
-    def _begin(self, seq: Sequence, match: Match, plan: Plan, owed: SequenceOf[int]) -> bool:
+    def _begin(
+        self, seq: Sequence, match: Match, plan: Plan, owed: Callable[[], SequenceOf[int]]
+    ) -> bool:
         """Begin to read what is planned, if that is worth it and there is memory for it."""
         memory = self._memory
         lacking = memory.lacking_for(plan.path, plan.length)
@@ -252,7 +263,7 @@ class SecondTier:
         fetch = self.store.fetch(keys, plan.chain)  # before memory is taken, which may cost pieces
         if fetch is None:
             return False
-        spare = [*owed, *([1] if memory.slots is not None else [])]
+        spare = [*owed(), *([1] if memory.slots is not None else [])]
         held = memory.begin_restoring(plan.path, plan.length, spare)
         if held is None:
             return False
