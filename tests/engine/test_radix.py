@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
-from caudal.engine.radix import RadixCache, common_prefix
+from caudal.engine.prefix_tree import common_prefix
+from caudal.engine.radix import RadixCache
 from caudal.engine.space import Space
 from caudal.engine.tables import SequenceMemory
 

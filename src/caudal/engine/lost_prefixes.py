@@ -14,7 +14,7 @@ from itertools import islice
 import msgspec
 
 from caudal.engine.nodes import Match, Node
-from caudal.engine.radix import RadixCache, common_prefix
+from caudal.engine.prefix_tree import PrefixTree, common_prefix
 from caudal.engine.space import Space
 
 POSITIONS = (0, 64, 256, 1024, 4096, 16384)
@@ -58,7 +58,7 @@ class LostPrefix(msgspec.Struct, frozen=True, array_like=True):
 
 
 def find_lost(
-    cache: RadixCache, space: Space, keys: Sequence[int], limit: int, match: Match
+    cache: PrefixTree, space: Space, keys: Sequence[int], limit: int, match: Match
 ) -> LostPrefix | None:
     """What a sequence would have had from the cache, but for short differences.
 
@@ -96,7 +96,7 @@ def find_lost(
 
 
 def _rewritten(
-    cache: RadixCache, space: Space, keys: Sequence[int], start: int, deepest: Node | None
+    cache: PrefixTree, space: Space, keys: Sequence[int], start: int, deepest: Node | None
 ) -> tuple[int, int, int, Sequence[int]] | None:
     """The difference from a cached sequence behind which the next tokens are the same.
 

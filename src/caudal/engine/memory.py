@@ -9,7 +9,8 @@ from caudal.backends.executor import WindowPool, blocks_of_window
 from caudal.engine.checkpoints import CHECKPOINTS, Checkpoints
 from caudal.engine.kv import BlockPool
 from caudal.engine.nodes import Match, Node
-from caudal.engine.radix import MAIN, RadixCache, oldest_needed
+from caudal.engine.prefix_tree import oldest_needed
+from caudal.engine.radix import MAIN, RadixCache
 from caudal.engine.space import Space
 from caudal.engine.tables import GONE, BlockTable, SequenceMemory
 

@@ -1,18 +1,13 @@
-"""The prefix cache: a radix tree over keys whose nodes are blocks of tokens.
+"""The prefix cache: which computed blocks are kept, in a radix tree over the keys of their tokens.
 
 Follows RadixAttention (SGLang, arXiv 2312.07104) on paged memory. The tree sees a *key* for each
 token: an integer that, with those before it, says what the token's KV was computed from. That is
-the token id wherever nothing else stands in its place. A node is one block, found under the tuple
-of the keys that the block holds, so that a path from the root spells a sequence; there is a root
-for each *space*. Nodes with fewer keys than a block has room for are leaves. Siblings are kept in
-sorted order as well as in a dictionary: whole blocks are found by hash, and the sibling that shares
-the longest *part* of a block is a neighbour in that order, which makes the match exact to the token
-without a scan.
+the token id wherever nothing else stands in its place. How a prefix is found is in
+`prefix_tree.py`. Nodes with fewer keys than a block has room for are leaves.
 
 A node has a block of the main pool, always; besides, as long as they are there, one of each pool
-for windows, and a *snapshot*: the slot with the recurrent layers' state at its end. A match ends
-where all kinds can go on: with blocks of all its window's tokens, and at a snapshot. Those are
-given up by themselves, each kind for its own; with a node all that it has goes.
+for windows, and a *snapshot*. Those are given up by themselves, each kind for its own; with a node
+all that it has goes.
 
 A block's reference count is the node's lock. Every table that references a node's block references
 the blocks of all its ancestors too (`insert` keeps it so), hence a block nobody references has no
@@ -23,10 +18,11 @@ a node's other things references its block.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from caudal.engine.kv import BlockPool
-from caudal.engine.nodes import BlockKeys, Match, Node, Root
+from caudal.engine.nodes import BlockKeys, Node, Root
+from caudal.engine.prefix_tree import PrefixTree, oldest_needed
 from caudal.engine.retained import Retained
 from caudal.engine.space import Space
 from caudal.engine.tables import SequenceMemory
@@ -38,7 +34,7 @@ _UNNEEDED = -1
 """The stamp of a window's block that no checkpoint needs: given up before all others."""
 
 
-class RadixCache:
+class RadixCache(PrefixTree):
     """Cached prefixes on the blocks of pools, one root for each space.
 
     Args:
@@ -50,12 +46,12 @@ class RadixCache:
     def __init__(
         self, pools: Sequence[BlockPool], windows: Sequence[int] = (), *, has_states: bool = False
     ) -> None:
+        super().__init__(pools[MAIN].block_size, windows, has_states=has_states)
         self._pool = pools[MAIN]
         self._kinds = [Retained(pool) for pool in pools]
         self._main = self._kinds[MAIN]
-        self._windows = [*zip(windows, self._kinds[1:], strict=not has_states)]
+        self._window_kinds = self._kinds[1 : 1 + len(windows)]
         self._states = self._kinds[-1] if has_states else None
-        self._roots: dict[Space, Root] = {}
         self._clock = 0
         self.gives_up: Callable[[Node, int], None] | None = None
         """Called with a node and a kind before it loses what it has of that, for lack of room."""
@@ -82,11 +78,6 @@ class RadixCache:
         """Blocks that the tree holds of each kind, in use or not."""
         return [kind.num_nodes for kind in self._kinds]
 
-    @property
-    def tokens(self) -> dict[Space, int]:
-        """How many tokens the tree holds of each space."""
-        return {space: root.tokens for space, root in self._roots.items()}
-
     def clear(self, covers: Callable[[Space], bool] = lambda space: True) -> None:
         """Give up all that nobody uses right now, of some spaces, for good."""
         gives_up, self.gives_up = self.gives_up, None
@@ -96,158 +87,6 @@ class RadixCache:
                     if not node.children and self._is_idle(self._main, node.block):
                         self._remove(node)
         self.gives_up = gives_up
-
-    def match(
-        self, space: Space, keys: Sequence[int], limit: int, hint: Node | None = None
-    ) -> Match:
-        """Find the longest cached prefix of `keys[:limit]`. Changes nothing.
-
-        Args:
-            space: Selects the root.
-            keys: The sequence's.
-            limit: Most tokens to match.
-            hint: What an earlier match of the same sequence says is `deepest`. If it is still
-                there so are its ancestors (only leaves are evicted), so the walk goes on from it.
-        """
-        node: Node | None = hint
-        if node is None or node.block < 0 or node.end > limit:
-            node = self._roots.get(space)
-            if node is None:
-                return Match()
-        size = self._pool.block_size
-        position = node.end
-        while position + size <= limit:
-            child = node.children.get(tuple(keys[position : position + size]))
-            if child is None:
-                break
-            node = child
-            position += size
-        deepest = node if node.block >= 0 else None
-        match = Match(deepest, position, deepest=deepest)
-        if self._states is None:
-            if node.order and position < limit:
-                self._match_part(node, tuple(keys[position : min(position + size, limit)]), match)
-            if not self._windows or self._sees_window(match.last, match.total):
-                return match
-        match = self._cut_back(node, keys, limit)
-        match.deepest = deepest
-        return match
-
-    def following(self, space: Space, keys: Sequence[int], most: int) -> Sequence[int]:
-        """Keys that came behind `keys` before, the latest where there are several. Changes nothing.
-
-        Args:
-            space: Selects the root.
-            keys: The sequence's, all of them.
-            most: How many keys to return at most.
-        """
-        node: Node | None = self._roots.get(space)
-        size = self._pool.block_size
-        position, end = 0, len(keys)
-        while node is not None and position + size <= end:
-            node = node.children.get(tuple(keys[position : position + size]))
-            position += size
-        if node is None:
-            return ()
-        following: list[int] = []
-        rest = tuple(keys[position:])
-        if rest:
-            place = bisect_left(node.order, rest)
-            if place == len(node.order) or node.order[place][: len(rest)] != rest:
-                return ()
-            node = node.children[node.order[place]]
-            following += node.keys[len(rest) :]
-        return _latest_behind(node, following, most)
-
-    @staticmethod
-    def _match_part(node: Node, rest: BlockKeys, match: Match) -> None:
-        order = node.order
-        place = bisect_left(order, rest)
-        for neighbour in order[max(place - 1, 0) : place + 1]:
-            shared = common_prefix(neighbour, rest)
-            if shared > match.extra:
-                match.extra = shared
-                match.source = node.children[neighbour]
-
-    def without_part(self, match: Match) -> Match:
-        """A match of whole blocks only, for a caller that can't copy one."""
-        if match.node is None:
-            return Match()
-        if self._states is None and not self._windows:
-            return Match(match.node, match.length)
-        return self._cut_back(match.node, (), match.length)
-
-    def _cut_back(self, node: Node, keys: Sequence[int], limit: int) -> Match:
-        """The longest match on the way back from a node from which every kind can go on.
-
-        Args:
-            node: Its keys and those before it match.
-            keys: The sequence's; empty where only whole blocks may be matched.
-            limit: Most tokens to match.
-        """
-        while True:
-            leaf = self._matching_tail(node, keys, limit)
-            whole = node if node.block >= 0 else None
-            if leaf is not None:
-                return Match(whole, node.end, leaf, len(leaf.keys))
-            if whole is None:
-                return Match()
-            lacking = None
-            if self._states is None or node.slot >= 0:
-                lacking = self._lacking_node(node, node.end)
-                if lacking is None:
-                    return Match(node, node.end)
-            # Every length down to where a node begins that lacks a window's block needs it.
-            before = (lacking or node).parent
-            assert before is not None
-            node = before
-
-    def _matching_tail(self, node: Node, keys: Sequence[int], limit: int) -> Node | None:
-        """The longest leaf behind a node that matches and ends in a snapshot, within a block."""
-        if self._states is None or not node.order:
-            return None
-        end = min(node.end + self._pool.block_size - 1, limit)
-        rest = tuple(keys[node.end : end])
-        for count in range(len(rest), 0, -1):
-            leaf = node.children.get(rest[:count])
-            if leaf is not None and leaf.slot >= 0 and self._sees_window(leaf, leaf.end):
-                return leaf
-        return None
-
-    def _sees_window(self, node: Node | None, length: int) -> bool:
-        return node is None or self._lacking_node(node, length) is None
-
-    def _lacking_node(self, node: Node, length: int) -> Node | None:
-        """The last node up to `node` that lacks a block that going on at `length` needs."""
-        for place, (window, _) in enumerate(self._windows):
-            first = oldest_needed(window, length)
-            each: Node | None = node
-            while each is not None and each.block >= 0 and each.end > first:
-                if each.windows[place] < 0:
-                    return each
-                each = each.parent
-        return None
-
-    def lines_behind(self, space: Space, node: Node | None, most: int) -> Iterator[list[int]]:
-        """The keys behind a node, as those have them that came last: of each child one line.
-
-        Args:
-            space: Selects the root, where there is no node.
-            node: The node; None for the root.
-            most: Tokens of each.
-        """
-        start = self._roots.get(space) if node is None else node
-        for child in reversed(() if start is None else start.children.values()):
-            yield _latest_behind(child, list(child.keys), most)
-
-    def path(self, node: Node | None) -> list[Node]:
-        """Nodes from the first behind the root to `node`, in order."""
-        nodes: list[Node] = []
-        while node is not None and node.block >= 0:
-            nodes.append(node)
-            node = node.parent
-        nodes.reverse()
-        return nodes
 
     def insert(self, space: Space, keys: Sequence[int], held: SequenceMemory) -> Node | None:
         """Retain the whole blocks that a sequence has computed.
@@ -263,7 +102,7 @@ class RadixCache:
         Returns:
             The node of the last whole block, or None if there is none.
         """
-        size = self._pool.block_size
+        size = self._block_size
         length = held.length
         if length < size:
             return None
@@ -289,7 +128,7 @@ class RadixCache:
         Returns:
             The node that its last token is in; None where nothing has been kept.
         """
-        size = self._pool.block_size
+        size = self._block_size
         length = held.length
         if length % size == 0:
             return held.node
@@ -334,7 +173,9 @@ class RadixCache:
             node: The node that its last token is in.
             length: Its length.
         """
-        for place, (window, retained) in enumerate(self._windows):
+        for place, (window, retained) in enumerate(
+            zip(self._windows, self._window_kinds, strict=True)
+        ):
             bit = 1 << place
             each: Node | None = node
             while each is not None and each.block >= 0 and each.end > oldest_needed(window, length):
@@ -388,7 +229,7 @@ class RadixCache:
 
     def _add(self, parent: Node, keys: BlockKeys, held: SequenceMemory) -> Node:
         """A new node, of the blocks that a sequence has behind `parent`."""
-        index = parent.end // self._pool.block_size
+        index = parent.end // self._block_size
         block = held.blocks[index]
         node = Node(keys, parent.end + len(keys), block, parent)
         node.root.tokens += len(keys)
@@ -399,7 +240,7 @@ class RadixCache:
         self._main.keep(block, node)
         if self._windows:
             node.windows = [table.blocks[index] for table in held.windows]
-            for (_, retained), block in zip(self._windows, node.windows, strict=True):
+            for retained, block in zip(self._window_kinds, node.windows, strict=True):
                 if block >= 0:
                     retained.keep(block, node)
         self.version += 1
@@ -421,7 +262,7 @@ class RadixCache:
             self._pool.acquire(node.block)
             self._pool.release(held.blocks[index])
             held.blocks[index] = node.block
-        for place, (_, retained) in enumerate(self._windows):
+        for place, retained in enumerate(self._window_kinds):
             table = held.windows[place]
             block = table.blocks[index]
             other = node.windows[place]
@@ -434,7 +275,7 @@ class RadixCache:
 
     def _complete(self, node: Node, held: SequenceMemory, index: int) -> None:
         """Let a node have those blocks of windows that it lacks and a sequence has."""
-        for place, (_, retained) in enumerate(self._windows):
+        for place, retained in enumerate(self._window_kinds):
             block = held.windows[place].blocks[index]
             if block >= 0 and node.windows[place] < 0 and not retained.pool.is_retained(block):
                 retained.keep(block, node)
@@ -472,7 +313,7 @@ class RadixCache:
             and each.block >= 0
             and each.slot < 0
             and not each.children
-            and (self._is_idle(self._main, each.block) or len(each.keys) < self._pool.block_size)
+            and (self._is_idle(self._main, each.block) or len(each.keys) < self._block_size)
         ):
             parent = each.parent
             self._remove(each)
@@ -491,7 +332,7 @@ class RadixCache:
         self._main.forget(node.block)
         node.block = -1
         node.root.tokens -= len(node.keys)
-        for place, (_, retained) in enumerate(self._windows):
+        for place, retained in enumerate(self._window_kinds):
             if node.windows[place] >= 0:
                 self._drop_window(node, place, retained, superseded=superseded)
         if node.slot >= 0:
@@ -516,33 +357,3 @@ def _below(root: Root) -> list[Node]:
     for node in found:
         found.extend(node.children.values())
     return found
-
-
-def _latest_behind(node: Node, line: list[int], most: int) -> list[int]:
-    """A line with the keys behind a node, as those have them that came last; `most` of them all."""
-    while len(line) < most and node.children:
-        node = next(reversed(node.children.values()))
-        line += node.keys
-    return line[:most]
-
-
-def oldest_needed(window: int, length: int) -> int:
-    """The first position of which going on at `length` needs the block: the last one at least.
-
-    That one is copied where only a part of it matches.
-    """
-    return min(length - window + 1, length - 1)
-
-
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the longest common prefix of two sequences of the same type."""
-    low, high = 0, min(len(left), len(right))
-    if left[:high] == right[:high]:
-        return high
-    while high - low > 1:  # left[:low] == right[:low] and left[:high] != right[:high]
-        middle = (low + high) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low

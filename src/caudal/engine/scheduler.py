@@ -22,7 +22,7 @@ from caudal.engine.lost_prefixes import POSITIONS, find_lost
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
 from caudal.engine.policy import least_important
-from caudal.engine.radix import common_prefix
+from caudal.engine.prefix_tree import common_prefix
 from caudal.engine.request import Generate, Pool
 from caudal.engine.sequence import Sequence, Status
 from caudal.engine.tables import SequenceMemory

@@ -19,7 +19,7 @@ from caudal.engine.drafting.guess_rows import GuessRows, Rates
 from caudal.engine.drafting.proposer import USUAL_TOKENS, Asked, Proposer, recent
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
-from caudal.engine.radix import common_prefix
+from caudal.engine.prefix_tree import common_prefix
 from caudal.engine.steps import RowsAhead, place_step
 from caudal.engine.tables import SequenceMemory
 from caudal.engine.turns import NoTurns, Turns

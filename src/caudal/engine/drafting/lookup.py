@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from caudal.engine.drafting.chances import LONGEST, OF_TEXTS, Chances, CommonChances
 from caudal.engine.drafting.speculation import Speculation
-from caudal.engine.radix import RadixCache
+from caudal.engine.prefix_tree import PrefixTree
 from caudal.engine.space import Space
 
 STRIDE = 4096
@@ -258,7 +258,7 @@ class CachedText(Follower):
     """
 
     def __init__(
-        self, tokens: Sequence[int], chances: Chances, space: Space, cache: RadixCache
+        self, tokens: Sequence[int], chances: Chances, space: Space, cache: PrefixTree
     ) -> None:
         super().__init__(tokens, chances)
         self._cache = cache
