@@ -302,7 +302,7 @@ class Harness:
         self._check_adapters([state.request for state in engine._live._groups.values()])
         assert scheduler.num_free >= 0
         self._check_tenants()
-        references: list[Counter[int]] = [Counter() for _ in memory._pools]
+        references: list[Counter[int]] = [Counter() for _ in memory.pools]
         for seq in scheduler.running:
             assert seq.status is Status.RUNNING
             assert id(seq) in live
@@ -315,7 +315,7 @@ class Harness:
                 references[kind].update(block for block in table.blocks if block >= 0)
             if recall.held.slot >= 0:
                 references[-1][recall.held.slot] += 1
-        for kind, (pool, references_of) in enumerate(zip(memory._pools, references, strict=True)):
+        for kind, (pool, references_of) in enumerate(zip(memory.pools, references, strict=True)):
             self._check_pool(pool, references_of)
             if memory.cache is None:
                 assert not any(map(pool.is_retained, range(pool.num_blocks)))
@@ -327,7 +327,7 @@ class Harness:
                 if kind and pool.is_retained(block) and not references_of[block]:
                     assert block in evictable
         if memory.cache is not None:
-            found = [0] * len(memory._pools)
+            found = [0] * len(memory.pools)
             leaves = memory.cache._main.evictable()
             for space, root in memory.cache._roots.items():
                 assert root.space == space

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from caudal.backends.executor import WindowPool, blocks_of_window
 from caudal.engine.checkpoints import CHECKPOINTS, Checkpoints
@@ -13,19 +12,6 @@ from caudal.engine.prefix_tree import oldest_needed
 from caudal.engine.radix import MAIN, RadixCache
 from caudal.engine.space import Space
 from caudal.engine.tables import GONE, BlockTable, SequenceMemory
-
-
-@dataclass(frozen=True, slots=True)
-class Lacking:
-    """A place in memory of which the tree has nothing to put there.
-
-    Attributes:
-        kind: The kind; see `radix.MAIN`.
-        index: Which block of the sequence it is; of a slot, the last.
-    """
-
-    kind: int
-    index: int
 
 
 class Memory:
@@ -43,6 +29,7 @@ class Memory:
         pool: The main pool.
         windows: The others, in the same order.
         slots: The slots, counted like blocks; None where the model has none.
+        pools: All of them, by kind; see `radix.MAIN`.
         cache: The prefix cache; None without.
         has_more_kinds: Whether there is anything but the main pool.
         slot_kind: The kind of slots, where there are any.
@@ -64,17 +51,17 @@ class Memory:
         self.has_more_kinds = bool(windows) or num_slots > 0
         self._lengths = [pool.window for pool in windows]
         self._checkpoints = checkpoints
-        self._pools = [self.pool, *self.windows]  # by kind; see `radix.MAIN`
-        self.slot_kind = len(self._pools)
+        self.pools = [self.pool, *self.windows]
+        self.slot_kind = len(self.pools)
         if self.slots is not None:
-            self._pools.append(self.slots)
+            self.pools.append(self.slots)
         self.cache: RadixCache | None = None
         if prefix_cache:
-            self.cache = RadixCache(self._pools, self._lengths, has_states=num_slots > 0)
+            self.cache = RadixCache(self.pools, self._lengths, has_states=num_slots > 0)
 
     def available(self, kind: int = MAIN) -> int:
         """Blocks of a pool that can be had right now: the free ones and everything cached."""
-        pool = self._pools[kind]
+        pool = self.pools[kind]
         return pool.num_blocks - pool.num_used
 
     def lacking(self, held: SequenceMemory, length: int) -> list[int]:
@@ -105,9 +92,9 @@ class Memory:
             if kind:
                 table.first = min(self._first_seen(kind, match.total), len(path))
             seen = path[table.first :]
-            table.blocks = [GONE] * table.first + [_block_of(node, kind) for node in seen]
+            table.blocks = [GONE] * table.first + [block_of(node, kind) for node in seen]
             for block in table.blocks[table.first :]:
-                self._pools[kind].acquire(block)
+                self.pools[kind].acquire(block)
         last = match.last
         assert last is not None
         if self.slots is not None:
@@ -119,113 +106,18 @@ class Memory:
         held.kept = held.length
         return held
 
-    def lacking_for(self, path: Sequence[Node], length: int) -> list[Lacking]:
-        """All that going on at a length takes and the tree hasn't; see `lacking_besides`."""
-        blocks = range(len(path), self.pool.blocks_for(length))
-        besides = self.lacking_besides(path, length)
-        return [*(Lacking(MAIN, index) for index in blocks), *besides]
-
-    def lacking_besides(self, path: Sequence[Node], length: int) -> Iterator[Lacking]:
-        """What going on at a length takes, besides the main pool's blocks, that the tree hasn't.
-
-        Args:
-            path: Nodes of the tree from the first on.
-            length: Where to go on: their end, or more.
-        """
-        if self.slots is not None:
-            ends = bool(path) and path[-1].end == length
-            if not ends or path[-1].slot < 0:
-                yield Lacking(self.slot_kind, self.pool.blocks_for(length) - 1)
-        for kind in range(1, len(self.windows) + 1):
-            for index in range(self._first_needed(kind, length), self.pool.blocks_for(length)):
-                if index >= len(path) or path[index].windows[kind - 1] < 0:
-                    yield Lacking(kind, index)
-
-    def begin_restoring(
-        self, path: Sequence[Node], length: int, spare: Sequence[int]
-    ) -> SequenceMemory | None:
-        """What the tree has of a prefix of which the rest is going to be written.
-
-        Args:
-            path: Nodes of the tree from the first on.
-            length: Tokens of the prefix, as many as the nodes have at least.
-            spare: Blocks to leave for others, by kind.
-
-        Returns:
-            What `place` and `restore` take. None where there isn't enough memory for all that is
-            lacking; nothing has changed then.
-        """
-        lacking = self.lacking_for(path, length)
-        missing = {(each.kind, each.index) for each in lacking}
-        held = SequenceMemory(len(self.windows))
-        for kind, table in enumerate(held.tables):
-            table.first = self._first_needed(kind, length) if kind else 0
-            table.blocks = [GONE] * self.pool.blocks_for(length)
-            for index in range(table.first, len(path)):
-                if (kind, index) not in missing:
-                    table.blocks[index] = _block_of(path[index], kind)
-                    self._pools[kind].acquire(table.blocks[index])
-        if self.slots is not None and (self.slot_kind, len(held.blocks) - 1) not in missing:
-            held.slot = path[-1].slot
-            self.slots.acquire(held.slot)
-        for kind in range(len(self._pools)):
-            count = sum(each.kind == kind for each in lacking)
-            if count and count + spare[kind] > self.available(kind):
-                self._close_unrestored(held)
-                return None
-        return held
-
-    def place(self, held: SequenceMemory, lacking: Lacking) -> int | None:
-        """A block, or a slot, for something that was lacking; None where there is none any more."""
-        if not self.available(lacking.kind):
-            return None
-        block = self._take(lacking.kind)
-        if lacking.kind == self.slot_kind:
-            held.slot = block
-        else:
-            held.tables[lacking.kind].blocks[lacking.index] = block
-        return block
-
-    def restore(self, held: SequenceMemory, space: Space, keys: Sequence[int], length: int) -> None:
-        """Put a prefix into the tree, for others to share.
-
-        Args:
-            held: From `begin_restoring`.
-            space: Who may share it.
-            keys: Those of its tokens.
-            length: As many of them as are there, with all that going on takes; 0: nobody could.
-        """
-        if not length:
-            self._close_unrestored(held)
-            return
-        for table in held.tables:
-            del table.blocks[self.pool.blocks_for(length) :]
-        held.length = length
-        self.close(held, space, keys, length, keep=True)
-
-    def _close_unrestored(self, held: SequenceMemory) -> None:
-        """Give back what there is of a prefix that isn't going to be restored."""
-        for kind, table in enumerate(held.tables):
-            for block in reversed(table.blocks):
-                if block != GONE:
-                    self._release(kind, block)
-            table.blocks = []
-        if held.slot != GONE:
-            self._release(self.slot_kind, held.slot)
-            held.slot = GONE
-
     def _copy_part(self, held: SequenceMemory, source: Node, extra: int) -> bool:
         """Use the first `extra` tokens of a node by copying its blocks, if there are enough."""
         tables = held.tables
-        blocks = [_block_of(source, kind) for kind in range(len(tables))]
+        blocks = [block_of(source, kind) for kind in range(len(tables))]
         for kind, block in enumerate(blocks):
-            self._pools[kind].acquire(block)  # before taking the destinations, which may evict
+            self.pools[kind].acquire(block)  # before taking the destinations, which may evict
         if not all(self.available(kind) for kind in range(len(tables))):
             for kind, block in enumerate(blocks):
-                self._release(kind, block)
+                self.release(kind, block)
             return False
         for kind, table in enumerate(tables):
-            table.copy = (blocks[kind], self._take(kind))
+            table.copy = (blocks[kind], self.take(kind))
             table.blocks.append(table.copy[1])
         held.length += extra
         return True
@@ -252,7 +144,7 @@ class Memory:
         if self._lacks(pool, held, length, held.length) > self.available():
             return False
         for kind, table in enumerate(held.windows, 1):
-            if self._lacks(self._pools[kind], table, length, held.length) > self.available(kind):
+            if self._lacks(self.pools[kind], table, length, held.length) > self.available(kind):
                 return False
         if self.slots is not None and not self._take_next_slot(held, proposes=proposes):
             return False
@@ -283,7 +175,7 @@ class Memory:
             spare: Blocks to leave for others.
         """
         for kind, table in enumerate(held.windows, 1):
-            pool = self._pools[kind]
+            pool = self.pools[kind]
             copied = self._lacks(pool, table, held.length, held.length)
             blocks = len(table.blocks) + self.available(kind) - copied - spare
             count = min(count, blocks * pool.block_size - held.length)
@@ -325,7 +217,7 @@ class Memory:
         """
         for kind, table in enumerate(held.tables) if self.windows else ((MAIN, held),):
             if table.copy is not None:
-                self._release(kind, table.copy[0])
+                self.release(kind, table.copy[0])
                 table.copy = None
         if self.slots is not None and not proposed:
             self._advance(held)
@@ -351,7 +243,7 @@ class Memory:
         held.length = length
         for kind, table in enumerate(held.tables):
             for block in table.blocks[self.pool.blocks_for(length) :]:
-                self._release(kind, block)
+                self.release(kind, block)
             del table.blocks[self.pool.blocks_for(length) :]
 
     def slide(self, held: SequenceMemory) -> None:
@@ -359,7 +251,7 @@ class Memory:
         for kind, table in enumerate(held.windows, 1):
             first = self._first_seen(kind, held.length)
             while table.first < first:
-                self._release(kind, table.blocks[table.first])
+                self.release(kind, table.blocks[table.first])
                 table.blocks[table.first] = GONE
                 table.first += 1
 
@@ -373,10 +265,10 @@ class Memory:
             other.blocks = table.blocks.copy()
             other.first = table.first
             for block in table.blocks[table.first :]:
-                self._pools[kind].acquire(block)
+                self.pools[kind].acquire(block)
         if held.slot != GONE:
             twin.slot = held.slot
-            self._pools[self.slot_kind].acquire(held.slot)
+            self.pools[self.slot_kind].acquire(held.slot)
         return twin
 
     def publish(self, held: SequenceMemory, space: Space, keys: Sequence[int], prompt: int) -> None:
@@ -414,7 +306,7 @@ class Memory:
                 source, destination = table.copy
                 table.copy = None
                 table.blocks[table.blocks.index(destination)] = source
-                self._release(kind, destination)
+                self.release(kind, destination)
         self._drop_next_slot(held)
         if self.cache is not None:
             if keep:
@@ -423,11 +315,11 @@ class Memory:
             self.cache.tick()
         for kind, table in enumerate(held.tables):
             for block in reversed(table.blocks[table.first :]):
-                self._release(kind, block)
+                self.release(kind, block)
             table.blocks = []
             table.first = 0
         if held.slot != GONE:
-            self._release(self.slot_kind, held.slot)
+            self.release(self.slot_kind, held.slot)
             held.slot = GONE
         held.length = 0
         held.kept = 0
@@ -466,7 +358,7 @@ class Memory:
         """The first block that the query behind `length` tokens sees, in a pool for a window."""
         return max(0, length - self._lengths[kind - 1] + 1) // self.pool.block_size
 
-    def _first_needed(self, kind: int, length: int) -> int:
+    def first_needed(self, kind: int, length: int) -> int:
         """The first block that going on at a length takes of a pool for a window, or is copied."""
         window = self._lengths[kind - 1]
         return max(0, oldest_needed(window, length)) // self.pool.block_size
@@ -489,14 +381,14 @@ class Memory:
 
     def _grow(self, kind: int, table: BlockTable, length: int, computed: int) -> None:
         """Take the blocks that a table lacks."""
-        pool = self._pools[kind]
+        pool = self.pools[kind]
         blocks = table.blocks
         first = computed // pool.block_size
         if first < len(blocks) and not pool.is_exclusive(blocks[first]):  # copy on write
-            table.copy = (blocks[first], self._take(kind))
+            table.copy = (blocks[first], self.take(kind))
             blocks[first] = table.copy[1]
         while len(blocks) * pool.block_size < length:
-            blocks.append(self._take(kind))
+            blocks.append(self.take(kind))
 
     def _take_next_slot(self, held: SequenceMemory, *, proposes: bool) -> bool:
         """Find a slot for the state after the next step: the same one, if nobody else reads it."""
@@ -507,7 +399,7 @@ class Memory:
         if held.slot != GONE and not proposes and slots.is_exclusive(held.slot):
             held.next_slot = held.slot
         elif self.available(self.slot_kind):
-            held.next_slot = self._take(self.slot_kind)
+            held.next_slot = self.take(self.slot_kind)
         else:
             assert self.cache is not None
             self.cache.forget_state(held.slot)
@@ -517,26 +409,32 @@ class Memory:
     def _advance(self, held: SequenceMemory) -> None:
         """The state that a step has left is the sequence's."""
         if held.slot not in (GONE, held.next_slot):
-            self._release(self.slot_kind, held.slot)
+            self.release(self.slot_kind, held.slot)
         held.slot, held.next_slot = held.next_slot, GONE
 
     def _drop_next_slot(self, held: SequenceMemory) -> None:
         """The state that a step has left, or would have, doesn't count."""
         if held.next_slot not in (GONE, held.slot):
-            self._release(self.slot_kind, held.next_slot)
+            self.release(self.slot_kind, held.next_slot)
         held.next_slot = GONE
 
-    def _take(self, kind: int) -> int:
-        pool = self._pools[kind]
+    def take(self, kind: int) -> int:
+        """A block, or a slot: a free one, or what was used least recently of what is cached.
+
+        Raises:
+            RuntimeError: None is available; the caller asks first.
+        """
+        pool = self.pools[kind]
         if pool.num_free == 0 and (self.cache is None or not self.cache.evict(kind)):
             raise RuntimeError("no block is available")
         return pool.allocate()
 
-    def _release(self, kind: int, block: int) -> None:
-        if self._pools[kind].release(block):
+    def release(self, kind: int, block: int) -> None:
+        """Give back what was taken, or acquired of the pool."""
+        if self.pools[kind].release(block):
             assert self.cache is not None
             self.cache.note_idle(kind, block)
 
 
-def _block_of(node: Node, kind: int) -> int:
+def block_of(node: Node, kind: int) -> int:
     return node.block if kind == MAIN else node.windows[kind - 1]

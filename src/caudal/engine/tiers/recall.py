@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from caudal.engine.memory import Lacking, Memory
 from caudal.engine.nodes import Node
 from caudal.engine.radix import MAIN
 from caudal.engine.sequence import Sequence as EngineSequence
 from caudal.engine.space import Space
 from caudal.engine.tables import SequenceMemory
 from caudal.engine.tiers.pieces import Key, next_link
+from caudal.engine.tiers.reservations import Lacking, Reservations
 from caudal.engine.tiers.store import Fetch, PieceStore
 
 
@@ -61,7 +61,7 @@ class Recall:
 
 
 def plan_recall(
-    memory: Memory,
+    reservations: Reservations,
     store: PieceStore,
     path: Sequence[Node],
     chain: list[bytes],
@@ -72,7 +72,7 @@ def plan_recall(
     """The longest prefix of a sequence that the tree and the store have together.
 
     Args:
-        memory: Says what the tree has, and what going on takes.
+        reservations: Say what the tree has, and what going on takes.
         store: The tiers.
         path: The nodes of the tree whose keys match.
         chain: Their links, behind the first of the space.
@@ -80,6 +80,7 @@ def plan_recall(
         limit: Most tokens.
         least: Fewer tokens than one more than these are of no use.
     """
+    memory = reservations.memory
     size = memory.pool.block_size
     position = path[-1].end if path else 0
     while position + size <= limit:
@@ -95,19 +96,19 @@ def plan_recall(
             link = next_link(chain[-1], keys[position:end])
             if (link, MAIN) in store:
                 tail = Plan(path, [*chain, link], end)
-                if _can_go_on(memory, store, tail):
+                if _can_go_on(reservations, store, tail):
                     return tail
     while position > least:
         plan = Plan(path[: position // size], chain[: position // size + 1], position)
-        if _can_go_on(memory, store, plan):
+        if _can_go_on(reservations, store, plan):
             return plan
         position -= size
     return None
 
 
-def _can_go_on(memory: Memory, store: PieceStore, plan: Plan) -> bool:
+def _can_go_on(reservations: Reservations, store: PieceStore, plan: Plan) -> bool:
     """Whether there is all that it takes to go on from a prefix's end."""
     return all(
-        plan.key(each, memory.slot_kind) in store
-        for each in memory.lacking_besides(plan.path, plan.length)
+        plan.key(each, reservations.memory.slot_kind) in store
+        for each in reservations.lacking_besides(plan.path, plan.length)
     )

@@ -14,13 +14,14 @@ from collections.abc import Sequence as SequenceOf
 import numpy as np
 
 from caudal.backends.executor import Executor
-from caudal.engine.memory import Memory
+from caudal.engine.memory import Memory, block_of
 from caudal.engine.nodes import Match, Node
 from caudal.engine.radix import MAIN
 from caudal.engine.sequence import Sequence, Status
 from caudal.engine.tiers.links import Links
 from caudal.engine.tiers.pieces import Key, next_link
 from caudal.engine.tiers.recall import Plan, Recall, plan_recall
+from caudal.engine.tiers.reservations import Reservations
 from caudal.engine.tiers.store import PieceStore
 from caudal.engine.tiers.tier_stats import TierStats
 
@@ -66,6 +67,7 @@ class SecondTier:
         self._executor = executor
         self._memory = memory
         self._cache = memory.cache
+        self._reservations = Reservations(memory)
         self.links = links
         self.store = store
         self.hits = {"memory": 0, "disk": 0}
@@ -177,9 +179,7 @@ class SecondTier:
         return kind in (MAIN, self._memory.slot_kind) or bool(node.needed >> (kind - 1) & 1)
 
     def _block(self, node: Node, kind: int) -> int:
-        if kind == MAIN:
-            return node.block
-        return node.slot if kind == self._memory.slot_kind else node.windows[kind - 1]
+        return node.slot if kind == self._memory.slot_kind else block_of(node, kind)
 
     # Back into it
 
@@ -247,14 +247,16 @@ class SecondTier:
                 return None
         path = self._cache.path(deepest)
         chain = [first, *map(self.links.of, path)]
-        return plan_recall(self._memory, self.store, path, chain, seq.keys, limit, match.total)
+        return plan_recall(
+            self._reservations, self.store, path, chain, seq.keys, limit, match.total
+        )
 
     def _begin(
         self, seq: Sequence, match: Match, plan: Plan, owed: Callable[[], SequenceOf[int]]
     ) -> bool:
         """Begin to read what is planned, if that is worth it and there is memory for it."""
         memory = self._memory
-        lacking = memory.lacking_for(plan.path, plan.length)
+        lacking = self._reservations.lacking_for(plan.path, plan.length)
         keys = [plan.key(each, memory.slot_kind) for each in lacking]
         if not self._is_worth_reading(keys, plan.length - match.total):
             seq.recalled = True
@@ -264,7 +266,7 @@ class SecondTier:
         if fetch is None:
             return False
         spare = [*owed(), *([1] if memory.slots is not None else [])]
-        held = memory.begin_restoring(plan.path, plan.length, spare)
+        held = self._reservations.begin(plan.path, plan.length, lacking, spare)
         if held is None:
             return False
         own = list(seq.keys[: plan.length])
@@ -289,7 +291,7 @@ class SecondTier:
             except IndexError:
                 return
             lacking = recall.lacking[recall.written]
-            block = None if data is None else self._memory.place(recall.held, lacking)
+            block = None if data is None else self._reservations.place(recall.held, lacking)
             if data is None or block is None:
                 self._finish(recall, complete=False)
                 return
@@ -303,7 +305,7 @@ class SecondTier:
         del self._recalls[recall.seq]
         recall.seq.recalled = True
         length = len(recall.keys) if complete else self._usable(recall)
-        self._memory.restore(recall.held, recall.space, recall.keys, length)
+        self._reservations.restore(recall.held, recall.space, recall.keys, length)
         if length > recall.start:
             self._count_hit(recall)
         elif recall.seq.status is Status.WAITING:
