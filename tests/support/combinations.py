@@ -14,10 +14,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import patch
+
+from msgspec import structs
 
 from caudal.backends.backend import BackendOptions, MemoryPlan, RunLimits
 from caudal.backends.native.backend import NativeBackend
@@ -219,12 +221,7 @@ class Made:
                 return plenty
             one: MemoryPlan = backend.plan(file, program, options, plenty)
             bytes_ = int(one.kinds.sequence_bytes(LENGTH) * room)
-            return RunLimits(
-                max_model_len=LENGTH,
-                max_num_seqs=plenty.max_num_seqs,
-                max_num_batched_tokens=plenty.max_num_batched_tokens,
-                kv_memory=max(bytes_, one.least),
-            )
+            return replace(plenty, kv_memory=max(bytes_, one.least))
 
         with GGUFFile.open(model.path) as file:
             program = model.program(file)
@@ -266,18 +263,16 @@ class Made:
 
     def submit(self, name: str, asked: Asked) -> None:
         """Submit a request."""
-        fields = {each: getattr(asked.request, each) for each in Request.__struct_fields__}
-        fields["request_id"] = name
-        if asked.adapter is not None:
-            fields["adapter"] = self.numbers[asked.adapter]
+        work = asked.request.work
         if asked.grammar is not None:
-            params = asked.request.work.params  # type: ignore[union-attr]
-            values = {each: getattr(params, each) for each in params.__dataclass_fields__}
-            values["structured_outputs"] = self.grammars.form(asked.grammar)
-            work = asked.request.work
             assert isinstance(work, Generate)
-            fields["work"] = Generate(SamplingParams(**values), prediction=work.prediction)
-        self.engine.submit(Request(**fields))
+            form = self.grammars.form(asked.grammar)
+            params = replace(work.params, structured_outputs=form)
+            work = Generate(params, prediction=work.prediction)
+        adapter = None if asked.adapter is None else self.numbers[asked.adapter]
+        self.engine.submit(
+            structs.replace(asked.request, request_id=name, work=work, adapter=adapter)
+        )
 
     def reload(self, place: int) -> None:
         """Unload an adapter and load it again, as another one of the same content."""
@@ -340,11 +335,8 @@ class Requests:
         for _ in range(rng.randrange(3)):
             place = rng.randrange(len(guess) + 1)
             guess[place : place + rng.randrange(3)] = [rng.randrange(VOCABULARY)]
-        fields = {each: getattr(asked.request, each) for each in Request.__struct_fields__}
-        fields["work"] = Generate(work.params, prediction=guess)
-        return Asked(
-            Request(**fields), asked.adapter, asked.grammar, asked.ends_after, asked.reason
-        )
+        work = Generate(work.params, prediction=guess)
+        return replace(asked, request=structs.replace(asked.request, work=work))
 
     def _work(self, prompt: list[int]) -> Generate:
         rng = self._rng

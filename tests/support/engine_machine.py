@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -63,15 +64,14 @@ class EngineMachine(RuleBasedStateMachine):
         if max_tokens is not None:
             max_tokens = min(max_tokens, 24 - len(prompt))
         try:
-            self.harness.submit(
+            self._ask(
                 prompt,
-                n=min(n, self.harness.engine.config.max_num_seqs),
+                salt,
+                adapter,
+                tenant,
+                n=self._at_most(n),
                 max_tokens=max_tokens,
                 priority=priority,
-                cache_salt=salt,
-                adapter=self._offered(adapter),
-                tenant=tenant[0],
-                weight=tenant[1],
                 prompt_logprobs=scores,
                 timeout=timeout,
                 first_token_timeout=first_token_timeout,
@@ -111,17 +111,16 @@ class EngineMachine(RuleBasedStateMachine):
         # Without log-probabilities what stands for the same text is forced and not drawn.
         grammar = SlotGrammar(slots, vocab_size=4, alike=() if logprobs is None else alike)
         with contextlib.suppress(QueueFullError):
-            self.harness.submit(
+            self._ask(
                 prompt,
-                n=min(n, self.harness.engine.config.max_num_seqs),
+                salt,
+                adapter,
+                tenant,
+                n=self._at_most(n),
                 grammar=grammar,
                 logprobs=logprobs,
                 max_tokens=max_tokens,
                 repetition_penalty=penalty,
-                cache_salt=salt,
-                adapter=self._offered(adapter),
-                tenant=tenant[0],
-                weight=tenant[1],
                 seed=seed,
             )
 
@@ -143,15 +142,29 @@ class EngineMachine(RuleBasedStateMachine):
         timeout: float | None,
     ) -> None:
         with contextlib.suppress(QueueFullError):
-            self.harness.submit(
-                prompt,
-                pooling=kind,
-                cache_salt=salt,
-                adapter=self._offered(adapter),
-                tenant=tenant[0],
-                weight=tenant[1],
-                timeout=timeout,
-            )
+            self._ask(prompt, salt, adapter, tenant, pooling=kind, timeout=timeout)
+
+    def _ask(
+        self,
+        prompt: list[int],
+        salt: str | None,
+        adapter: int | None,
+        tenant: tuple[str | None, float],
+        **fields: Any,
+    ) -> None:
+        name, weight = tenant
+        self.harness.submit(
+            prompt,
+            cache_salt=salt,
+            adapter=self._offered(adapter),
+            tenant=name,
+            weight=weight,
+            **fields,
+        )
+
+    def _at_most(self, n: int) -> int:
+        """So many sequences, or as many as may run."""
+        return min(n, self.harness.engine.config.max_num_seqs)
 
     @rule()
     def load_adapter(self) -> None:
