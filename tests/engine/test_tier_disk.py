@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from caudal.backends.executor import Bytes
 from caudal.engine.tiers import disk
 from caudal.engine.tiers.disk import PAUSE_SECONDS, UNFINISHED_SECONDS, DiskTier
 from caudal.engine.tiers.pieces import Piece, first_link, next_link
+from caudal.engine.tiers.store import PieceStore
 from caudal.errors import ParameterError
 
 SIZE = 20_000
@@ -27,6 +30,7 @@ ON_DISK = -(-SIZE // 4096) * 4096
 
 WRITER = """
 import sys
+import threading
 from pathlib import Path
 from test_tier_disk import opened, data_of, chain
 tier = opened(Path(sys.argv[1]))
@@ -229,3 +233,27 @@ def test_room_isnt_made_for_what_others_have_deleted(tmp_path: Path) -> None:
     assert looked.call_count == 1
     assert tier.size == 7 * ON_DISK
     assert len(tier) == 7
+
+
+def test_the_default_size_is_the_same_at_the_next_start(tmp_path: Path) -> None:
+    """It would take nearly the whole disk after some starts, if it were of what is free then."""
+    tier = opened(tmp_path)
+    before = tier._limit
+    free = shutil.disk_usage(tmp_path)._replace(free=2 * before)
+    for piece in chain(10):
+        tier.write(piece, data_of(piece))
+    with patch("shutil.disk_usage", lambda path: free._replace(free=free.free - tier.size)):
+        assert opened(tmp_path)._limit == before
+
+
+def test_closing_doesnt_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
+    tier, goes_on = opened(tmp_path), threading.Event()
+    [piece] = chain(1)
+    with patch.object(tier, "write", lambda *_: goes_on.wait()):
+        store = PieceStore(0, tier, [SIZE])
+        assert store.put(piece, data_of(piece))
+        store.close(time.monotonic() + 0.02)
+        assert not goes_on.is_set()
+        goes_on.set()
+        store.close(time.monotonic() + 60)
+    assert not any(thread.is_alive() for thread in store._threads)

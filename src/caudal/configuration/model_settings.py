@@ -154,7 +154,7 @@ class LoadingTable:
     prefix_store_size: int | None = setting(
         None,
         "Most space that it takes, of all models together; what was used least recently goes.",
-        "half of what is free",
+        "half of what would be free without it",
         notation=SIZE,
     )
     kv_type: native.KVType = setting(

@@ -59,7 +59,8 @@ class EngineConfig:
         speculative: How tokens are guessed, to be computed several at once; None: not at all.
         prefix_memory: Bytes of memory beyond the KV pool for prefixes that it had to give up.
         prefix_store: A directory for those, which outlives the process; None: there is none.
-        prefix_store_size: Most bytes that it may take; None: half of what is free there.
+        prefix_store_size: Most bytes that it may take; None: half of what would be free without
+            it.
 
     Raises:
         ParameterError: Names the field and what it may be.

@@ -44,7 +44,8 @@ from caudal.errors import ParameterError
 logger = logging.getLogger(__name__)
 
 DEFAULT_SHARE = 2
-"""By default the store may take one part in this many of what is free."""
+"""By default the store may take one part in this many of what would be free without it: so it is
+as much at the next start, and leaves room to others that need more."""
 
 KEPT_SHARE = 0.9
 """What is left of the limit once room was made: so it isn't made for every file."""
@@ -105,7 +106,7 @@ class DiskTier:
         directory: Where they are; it is made if need be.
         fingerprint: See `Executor.fingerprint`.
         limit: Most bytes that the directory may take, with what is of other fingerprints; None:
-            half of what is free.
+            half of what would be free without it.
 
     Attributes:
         directory: Where they are.
@@ -313,7 +314,7 @@ class DiskTier:
 
     def _default_limit(self, taken: int) -> int:
         try:
-            return taken + shutil.disk_usage(self.directory).free // DEFAULT_SHARE
+            return (taken + shutil.disk_usage(self.directory).free) // DEFAULT_SHARE
         except OSError:
             return taken
 

@@ -44,6 +44,9 @@ LOOKED_AT = 2048
 FLUSH_SECONDS = 2.0
 """So long closing may take, to save what isn't on the disk yet."""
 
+END_SECONDS = 0.5
+"""And so much longer, for the file that is being read or written."""
+
 
 class SecondTier:
     """Takes what the tree gives up, and brings it back.
@@ -341,7 +344,7 @@ class SecondTier:
     def close(self) -> None:
         """Save what isn't on the disk yet, in the order of its use, and end the threads.
 
-        Takes `FLUSH_SECONDS` at most.
+        Takes `FLUSH_SECONDS` and `END_SECONDS` at most.
         """
         deadline = time.monotonic() + FLUSH_SECONDS
         self.give_up_recalls()
@@ -352,4 +355,4 @@ class SecondTier:
                 if time.monotonic() >= deadline:
                     break
             self.store.flush(deadline)
-        self.store.close()
+        self.store.close(deadline + END_SECONDS)

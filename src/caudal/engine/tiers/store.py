@@ -264,15 +264,20 @@ class PieceStore:
             else:
                 time.sleep(0.002)
 
-    def close(self) -> None:
-        """End the threads; what isn't written yet is lost. Safe to call twice."""
+    def close(self, deadline: float) -> None:
+        """End the threads; what isn't written yet is lost. Safe to call twice.
+
+        Args:
+            deadline: A moment of the monotonic clock, when what the disk is still busy with isn't
+                waited for any longer: it may hang.
+        """
         with self._guard:
             self._stopping = True
             for fetch in self._fetches:
                 fetch.cancelled = True
             self._guard.notify_all()
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
         for _, done in self._wipes:
             done.set()
 
