@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from caudal import __version__
+from caudal.backends.backend import MemoryKinds, PagedKV
 from caudal.engine.drafting.speculation import Speculation
-from support.fake_model import ScriptedExecutor
-from support.running_server import RunningServer, Serve
+from caudal.loading.facts import DraftFacts
+from caudal.service.facts import ServedFacts
+from support.fake_facts import fake_facts
+from support.fake_model import ByteTokenizer, ScriptedExecutor, changed, serve_fake
+from support.running_server import RunningServer, Serve, running_server
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 
@@ -37,6 +41,24 @@ def test_server_info_says_what_guesses_tokens_and_how_many(serve: Serve):
     server = serve(ScriptedExecutor(), speculative=Speculation(num_speculative_tokens=7))
     info = server.http.get("/server_info").json()
     assert (info["speculative_algorithm"], info["speculative_num_draft_tokens"]) == ("NGRAM", 7)
+
+
+def test_a_models_card_counts_its_draft_model():
+    kept = MemoryKinds(kv=PagedKV(num_blocks=8, block_size=16, bytes_per_token=4))
+    draft = DraftFacts(
+        model="small",
+        architecture="fake",
+        matrices={"Q4_1": 2},
+        max_model_len=512,
+        weight_bytes=77,
+        weights_mapped=False,
+        memory=kept,
+    )
+    facts = ServedFacts(loaded=fake_facts(draft=draft, vocab_size=ByteTokenizer.vocab_size))
+    with running_server(changed(serve_fake(ScriptedExecutor()), facts=facts)) as server:
+        card = server.http.get("/v1/models/fake").json()["facts"]
+    about = [card[f"draft_{name}"] for name in ("model", "weight_bytes", "kv_bytes")]
+    assert about == ["small", "77", "512"]
 
 
 def test_server_info_has_what_a_measurement_needs_to_be_made_again(hello: RunningServer):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from caudal.models.embedding_prompts import EmbeddingPrompts
+from caudal.models.pooling import Pooling
+from caudal.service.embedding import Embedder
+from caudal.service.facts import ServedFacts
 from support.fake_executor import state
-from support.fake_model import ScriptedExecutor
-from support.running_server import RunningServer, Serve
+from support.fake_facts import fake_facts
+from support.fake_model import ByteTokenizer, ScriptedExecutor, changed, serve_fake
+from support.running_server import RunningServer, Serve, running_server
 
 TEXT = "Hello"
 
@@ -147,3 +152,30 @@ def test_scoring_has_vllms_newer_names(hello: RunningServer) -> None:
         refused = hello.http.post("/score", json=body)
         assert refused.status_code == 400
         assert refused.json()["error"]["param"].startswith(blamed)
+
+
+def test_what_a_model_was_trained_to_read_comes_before_texts_that_are_said_to_be_such() -> None:
+    prompts = EmbeddingPrompts({"query": "asked: ", "passage": "p: "})
+    pooling = Pooling(kind="last", normalize=False, prompts=prompts)
+    plain = serve_fake(ScriptedExecutor())
+    embedder = Embedder(plain.parts.engine, plain.parts.tokenizer, pooling, 1, lambda update: None)
+    facts = ServedFacts(loaded=fake_facts(pooling=pooling, vocab_size=ByteTokenizer.vocab_size))
+    with running_server(changed(plain, embedder=embedder, facts=facts)) as server:
+
+        def embedded(**more: str) -> tuple[object, str | None]:
+            answer = server.http.post("/v1/embeddings", json=body() | more)
+            [made] = answer.json()["data"]
+            return made["embedding"], answer.headers.get("x-caudal-ignored")
+
+        def read(text: str) -> object:
+            return [state(list(text.encode()))]
+
+        assert embedded() == (read(TEXT), None)
+        assert embedded(input_type="search_query") == (read(f"asked: {TEXT}"), None)
+        assert embedded(input_type="document") == (read(f"p: {TEXT}"), None)
+        assert embedded(input_type="image") == (read(TEXT), "input_type")
+        assert embedded(input_type="query", prompt_name="passage") == (read(f"p: {TEXT}"), None)
+        wrong = server.http.post("/v1/embeddings", json=body() | {"prompt_name": "title"})
+        assert wrong.json()["error"]["param"] == "prompt_name"
+        ranked = server.http.post("/v1/rerank", json={"query": "a", "documents": ["bc", "def"]})
+        assert ranked.json()["usage"]["total_tokens"] == len("asked: ap: bcp: def")

@@ -9,13 +9,15 @@ import re
 from pathlib import Path
 
 import pytest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from caudal.errors import ModelLoadError
 from caudal.server.audit_log import AuditLog
 from caudal.server.batch_state import BatchHome
 from caudal.server.certificates import CertificateFiles, Certificates
-from caudal.service.exposition import exposition
+from caudal.server.vllm_metrics import vllm_exposition
+from caudal.service.exposition import Expositions, exposition
 from support.certificates import Authority
 from support.fake_launcher import FakeRunning
 from support.made_up_models import says, serving
@@ -63,6 +65,33 @@ def test_the_page_has_what_a_server_shows(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert meaning, name
         if base in labels:
             assert labels[base] == set(re.findall(r"`(\w+)`", said)), name
+
+
+def test_vllms_names_are_of_the_figures_that_the_page_names():
+    named = {
+        theirs.strip("`"): ours.strip("`")
+        for theirs, kind, ours, *_ in ROWS
+        if theirs.startswith("`vllm:") and kind != "histogram" and re.fullmatch(r"`\w+`", ours)
+    }
+    assert len(named) > 10
+    values = {ours: float(value) for value, ours in enumerate(sorted(set(named.values())), 1)}
+    families = [
+        (CounterMetricFamily if ours.endswith("_total") else GaugeMetricFamily)(
+            ours.removesuffix("_total"), "", value
+        )
+        for ours, value in values.items()
+    ]
+    figures = Expositions()
+    figures.add(exposition(families, {"model": "a"}))
+    text = vllm_exposition(figures, []).decode()
+    shown = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert {theirs: shown[theirs] for theirs in named} == {
+        theirs: values[ours] for theirs, ours in named.items()
+    }
 
 
 def test_dashboard_and_alerts_ask_for_figures_that_there_are():

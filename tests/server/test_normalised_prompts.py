@@ -70,6 +70,10 @@ def test_the_second_prompt_is_found_in_the_cache_and_what_was_done_is_said(
                 body = messages(3)[1] | {"model": "a"}
                 sized = server.http.post("/v1/messages/count_tokens", json=body)
                 assert sized.headers["x-caudal-normalised"] == "claude-code.tokens-left"
+                for path in ("/tokenize", "/apply-template"):
+                    shown = server.http.post(path, json=chat(3)[1] | {"model": "a"})
+                    assert shown.headers["x-caudal-normalised"] == "claude-code.billing-header"
+                    assert "billing" not in shown.text
     assert cached[True]
     assert not cached[False]
     assert len([line for line in caplog.messages if f"{name} was taken out" in line]) == 1
