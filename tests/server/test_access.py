@@ -148,7 +148,8 @@ def test_pages_can_read_answers_failures_and_streams(paged: RunningServer):
         assert response.status_code == status
         assert response.headers["access-control-allow-origin"] == PAGE
         exposed = response.headers["access-control-expose-headers"]
-        assert {"x-request-id", "request-id", "retry-after"} <= set(exposed.split(", "))
+        ours = {"x-caudal-ignored", "x-caudal-normalised", "x-caudal-model", "x-caudal-limit"}
+        assert {"x-request-id", "request-id", "retry-after", *ours} <= set(exposed.split(", "))
 
 
 def test_a_page_can_read_that_something_unforeseen_went_wrong(

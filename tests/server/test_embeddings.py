@@ -175,6 +175,8 @@ def test_what_a_model_was_trained_to_read_comes_before_texts_that_are_said_to_be
         assert embedded(input_type="document") == (read(f"p: {TEXT}"), None)
         assert embedded(input_type="image") == (read(TEXT), "input_type")
         assert embedded(input_type="query", prompt_name="passage") == (read(f"p: {TEXT}"), None)
+        empty = server.http.post("/v1/embeddings", json=body("") | {"input_type": "query"})
+        assert empty.status_code == 400
         wrong = server.http.post("/v1/embeddings", json=body() | {"prompt_name": "title"})
         assert wrong.json()["error"]["param"] == "prompt_name"
         ranked = server.http.post("/v1/rerank", json={"query": "a", "documents": ["bc", "def"]})

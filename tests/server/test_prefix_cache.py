@@ -70,6 +70,9 @@ def test_what_it_holds_and_that_it_ends(serve: Any):
     of_model: dict[str, Any] = {"model": "fake", "tokens": {"pool": 64}, "kept_tokens": 0}
     done = {"object": "list", "data": [of_model]}
     assert said(server, RESET, {"salt": "a"}) == done
+    pieces = {"content": iter([b'{"salt": ', b'"a"}'])}  # no length says that there is a body
+    response = server.http.post(RESET, headers={"content-type": "application/json"}, **pieces)
+    assert response.json()["data"][0]["tokens"] == {"pool": 0}
     assert len(spaces(server)) == 2
     assert [ask(server), ask(server, salt="a"), ask(server, salt="b")] == [63, 0, 63]
     of_model["tokens"] = {"pool": 3 * 64}
