@@ -120,6 +120,7 @@ def test_backends_and_what_they_understand_are_refused_by_name():
         ({"backend": "small", "kv_type": "f32"}, "kv_type must be 'tokens'"),
         ({"kv_type": "tokens"}, "kv_type must be 'f16', 'f32' or 'q8', not 'tokens'"),
         ({"activations": 1}, "activations must be 'auto' or 'f32', not 1"),
+        ({"prefix_store": ""}, "prefix_store must be a path, but is empty"),
         ({"threads": 0}, "threads must be 1 to 256, but is 0"),
         ({"threads": True}, "threads must be an integer, but is True"),
         ({"ageing": "5"}, "ageing must be a number of seconds, but is '5'"),

@@ -134,6 +134,8 @@ class LoadOptions(BackendOptions):
         if not isinstance(self.prefix_store, str | None):
             kind = type(self.prefix_store).__name__
             raise ParameterError("prefix_store", f"prefix_store must be a path, not {kind}.")
+        if self.prefix_store == "":  # which would be the folder that the process runs in
+            raise ParameterError("prefix_store", "prefix_store must be a path, but is empty.")
         if self.prefix_store_size is not None and self.prefix_store is None:
             raise ParameterError("prefix_store_size", "prefix_store_size goes with prefix_store.")
         for name in ("prefix_memory", "prefix_store"):

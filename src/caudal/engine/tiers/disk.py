@@ -131,7 +131,7 @@ class DiskTier:
                 why = "it is no directory" if directory.exists() else error.strerror
                 # Without its path: where others load the model, they read this, too.
                 raise ParameterError(
-                    "prefix_store", f"The directory can't be a prefix store: {why}."
+                    "prefix_store", f"What prefix_store names can't be a prefix store: {why}."
                 ) from error
             logger.warning("The prefix store %s can only be read: %s.", directory, error.strerror)
         self._guard = threading.Lock()
