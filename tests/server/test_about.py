@@ -43,6 +43,21 @@ def test_server_info_says_what_guesses_tokens_and_how_many(serve: Serve):
     assert (info["speculative_algorithm"], info["speculative_num_draft_tokens"]) == ("NGRAM", 7)
 
 
+@pytest.mark.parametrize("guesses", [None, Speculation()])
+def test_llama_cpps_routes_say_whether_tokens_are_guessed(
+    serve: Serve, guesses: Speculation | None
+):
+    server = serve(ScriptedExecutor(script=b"x"), speculative=guesses)
+    said = server.http.get("/props").json()["default_generation_settings"]
+    assert said["speculative"] is (guesses is not None)
+    assert said["params"]["speculative.types"] == ("none" if guesses is None else "ngram-simple")
+    assert {slot["speculative"] for slot in server.http.get("/slots").json()} == {
+        guesses is not None
+    }
+    answer = server.http.post("/completion", json={"prompt": "x", "n_predict": 1}).json()
+    assert answer["generation_settings"] == said["params"] | {"n_predict": 1, "max_tokens": 1}
+
+
 def test_a_models_card_counts_its_draft_model():
     kept = MemoryKinds(kv=PagedKV(num_blocks=8, block_size=16, bytes_per_token=4))
     draft = DraftFacts(

@@ -24,7 +24,10 @@ async def props(request: Request) -> dict[str, Any]:
     return {
         "default_generation_settings": {
             "n_ctx": model.max_model_len,
-            "params": settings(default_params(model.facts.loaded.sampling)),
+            "speculative": info.limits.speculative is not None,
+            "params": settings(
+                default_params(model.facts.loaded.sampling), info.limits.speculative
+            ),
         },
         "total_slots": info.limits.max_num_seqs,
         "model_alias": model.names[0],
@@ -51,7 +54,8 @@ async def slots(request: Request, fail_on_no_slot: str | None = None) -> Respons
     """
     model = await queried_model(request)
     running = (await model.stats()).running
-    places = model.info.limits.max_num_seqs
+    limits = model.info.limits
+    places = limits.max_num_seqs
     if fail_on_no_slot is not None and running >= places:
         return error_response(
             request.scope, 503, "no slot available", code="no_slot", retry_after=1
@@ -61,7 +65,7 @@ async def slots(request: Request, fail_on_no_slot: str | None = None) -> Respons
             {
                 "id": place,
                 "n_ctx": model.max_model_len,
-                "speculative": False,
+                "speculative": limits.speculative is not None,
                 "is_processing": place < running,
             }
             for place in range(places)

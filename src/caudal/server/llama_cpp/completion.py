@@ -46,7 +46,15 @@ async def create_completion(
     )
     generations = await model.complete(work, asked.context)
     answers = [
-        _Answer(asked.name, body, params, index, generations[index // params.n], began)
+        _Answer(
+            asked.name,
+            body,
+            params,
+            settings(params, model.info.limits.speculative, stream=bool(body.stream)),
+            index,
+            generations[index // params.n],
+            began,
+        )
         for index in range(len(prompts) * params.n)
     ]
     if body.stream:
@@ -66,6 +74,7 @@ class _Answer:
         model: The name to answer under.
         body: The request.
         params: Its sampling parameters.
+        settings: The same as they are said.
         index: Of the sequence, over all prompts.
         generation: Its prompt's.
         began: When it was submitted, on the monotonic clock.
@@ -76,6 +85,7 @@ class _Answer:
         model: str,
         body: NativeCompletionRequest,
         params: SamplingParams,
+        settings: dict[str, Any],
         index: int,
         generation: RunningText,
         began: float,
@@ -83,6 +93,7 @@ class _Answer:
         self._model = model
         self._body = body
         self._params = params
+        self._settings = settings
         self._index = index
         self._generation = generation
         self._began = self._first = self._last = began
@@ -148,7 +159,7 @@ class _Answer:
             **self._place(),
             "stop": True,
             "model": self._model,
-            "generation_settings": settings(params, stream=bool(self._body.stream)),
+            "generation_settings": self._settings,
             "prompt": self._generation.prompt.text,
             "has_new_line": "\n" in self._text,
             "truncated": cut,  # by the context's end
