@@ -284,6 +284,21 @@ def test_costs_are_what_was_measured() -> None:
         ({"model": "[ngram]", "num_speculative_tokens": 4}, {"method": "ngram"}),
         ({"model": "small"}, {"method": "draft", "model": "small"}),
         ({"method": "deepseek_mtp"}, {"method": "mtp"}),
+        (
+            '{"method":"ngram","num_speculative_tokens":5,"prompt_lookup_max":4}',
+            {"num_speculative_tokens": 5, "prompt_lookup_min": 4, "prompt_lookup_max": 4},
+        ),
+        ({"method": "ngram_gpu", "prompt_lookup_min": 2}, {"method": "ngram"}),
+        (
+            {
+                "model": "small",
+                "num_speculative_tokens": 3,
+                "draft_tensor_parallel_size": 1,
+                "enforce_eager": True,
+            },
+            {"method": "draft", "num_speculative_tokens": 3},
+        ),
+        ({"method": "qwen3_next_mtp", "num_speculative_tokens": 2}, {"num_speculative_tokens": 2}),
     ],
 )
 def test_vllms_configurations_mean_the_same(config: Any, made: dict[str, Any]) -> None:
@@ -300,10 +315,23 @@ def test_vllms_configurations_mean_the_same(config: Any, made: dict[str, Any]) -
         {"method": "draft_model"},
         {"method": "ngram", "num_speculative_tokens": 0},
         {"prompt_lookup_min": 5, "prompt_lookup_max": 3},
-        {"method": "ngram", "draft_tensor_parallel_size": 1},
+        {"method": ["ngram"]},
+        {"method": "ngram", "draft_tensor_parallel_size": 2},
+        {"method": "ngram", "draft_tensor_parallel_size": True},
+        {"model": "small", "quantization": "fp8"},
     ],
 )
 def test_what_makes_no_sense_is_refused(config: Any) -> None:
     with pytest.raises(ParameterError, match=r"^speculative: ") as refused:
         speculation_of_config(config)
     assert refused.value.param == "speculative"
+
+
+@pytest.mark.parametrize(
+    ("method", "instead"),
+    [("eagle", "mtp"), ("eagle3", "draft_model"), ("medusa", "draft_model"), ("suffix", "ngram")],
+)
+def test_vllms_other_methods_are_refused_with_what_would_do(method: str, instead: str) -> None:
+    config = {"method": method, "model": "heads", "num_speculative_tokens": 3}
+    with pytest.raises(ParameterError, match=f"no method {method}[,.].* {instead}"):
+        speculation_of_config(config)

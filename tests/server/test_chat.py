@@ -6,7 +6,6 @@ import threading
 import openai
 import pytest
 
-from caudal.engine.drafting.speculation import Speculation
 from support.fake_model import ScriptedExecutor, word
 from support.running_server import RunningServer, Serve
 
@@ -133,55 +132,6 @@ def test_a_second_identical_prompt_is_cached(serve: Serve):
     assert first.prompt_tokens_details.cached_tokens == 0
     assert second.prompt_tokens_details is not None
     assert second.prompt_tokens_details.cached_tokens == second.prompt_tokens - 1
-
-
-def test_a_prediction_makes_answers_come_in_fewer_steps(serve: Serve):
-    answer = "The cat sat on the mat, and then it slept there for the rest of the day."
-    executor = ScriptedExecutor(script=answer.encode())
-    client = serve(executor, speculative=Speculation(adaptive=False)).openai()
-    predicted = answer.replace("cat", "dog")
-    content = [{"type": "text", "text": predicted[:20]}, {"type": "text", "text": predicted[20:]}]
-    usages = []
-    for prediction in ({}, {"prediction": {"type": "content", "content": content}}):
-        before = len(executor.batches)
-        for more in ({}, {"n": 2, "logprobs": True, "stop": "rest"}):
-            whole = client.chat.completions.create(
-                model="fake",
-                messages=MESSAGES,
-                **prediction,
-                **more,
-                extra_body={"cache_salt": "a"},
-            )
-            for choice in whole.choices:
-                assert choice.message.content == (answer.split("rest")[0] if more else answer)
-            assert whole.usage is not None
-            details = whole.usage.completion_tokens_details
-            assert details is not None
-            usages.append((details.accepted_prediction_tokens, details.rejected_prediction_tokens))
-        steps = len(executor.batches) - before
-    assert steps < 40
-    assert usages[:2] == [(0, 0), (0, 0)]
-    # What is behind "cat" is found again after three letters.
-    first, second = usages[2:]
-    assert first[0] + first[1] == len(answer)
-    assert len(answer) - 9 <= first[0] < len(answer) - 3
-    assert second[0] + second[1] == 2 * len(answer)
-
-
-def test_a_prediction_for_which_nothing_is_guessed_is_ignored(serve: Serve):
-    body = {
-        "messages": MESSAGES,
-        "max_tokens": 2,
-        "prediction": {"type": "content", "content": "Hello"},
-    }
-    server = serve(ScriptedExecutor(script=b"Hello"), speculative=Speculation())
-    for more, said in (({}, None), ({"speculative": "off"}, "prediction")):
-        response = server.http.post("/v1/chat/completions", json=body | more)
-        assert response.status_code == 200, response.text
-        assert response.headers.get("x-caudal-ignored") == said
-        details = response.json()["usage"]["completion_tokens_details"]
-        figures = [details[f"{name}_prediction_tokens"] for name in ("accepted", "rejected")]
-        assert figures == ([2, 3] if said is None else [0, 0])
 
 
 def test_a_cache_salt_keeps_prompts_apart(serve: Serve):

@@ -9,10 +9,13 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from caudal.engine.drafting.speculation import Speculation
 from caudal.server.vllm_metrics import vllm_exposition
 from caudal.service.exposition import Expositions, exposition
 from support.fake_facts import fake_facts
 from support.fake_launcher import NamedService
+from support.fake_model import ScriptedExecutor, serve_fake
+from support.running_server import running_server
 
 ODD = 'mine{model="x"}\n# HELP'
 """A name that means to be more than a name."""
@@ -77,3 +80,29 @@ def test_adapters_that_requests_use():
         "waiting_lora_adapters": "",
         "running_lora_adapters": "sql",
     }
+
+
+def test_what_became_of_guesses_is_told_by_position():
+    guessing = Speculation(adaptive=False, num_speculative_tokens=4)
+    model = serve_fake(ScriptedExecutor(script=b"Hello there"), speculative=guessing)
+    with running_server(model, vllm_metrics=True) as server:
+        for content in ("Hello there", "Hello where"):
+            body = {
+                "messages": [{"role": "user", "content": "Hi"}],
+                "prediction": {"type": "content", "content": content},
+                "cache_salt": content,  # nothing but the prediction is followed
+            }
+            assert server.http.post("/v1/chat/completions", json=body).status_code == 200
+        text = server.http.get("/metrics").text
+    counts: dict[str, list[float]] = {}
+    for family in text_string_to_metric_families(text):
+        name = family.name.removeprefix("vllm:spec_decode_num_")
+        if name != family.name:
+            counts[name] = [sample.value for sample in family.samples]
+            places = [sample.labels.get("position") for sample in family.samples]
+            assert places == (["0", "1", "2", "3"] if "per_pos" in name else [None])
+    assert counts.keys() == {"drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_pos"}
+    at = counts["accepted_tokens_per_pos"]
+    assert sum(at) == counts["accepted_tokens"][0] < counts["draft_tokens"][0]
+    assert at == sorted(at, reverse=True)
+    assert at[0] <= counts["drafts"][0]

@@ -22,6 +22,24 @@ FIELDS = (
 )
 """Those of vLLM's `--speculative-config` that mean something here, and one of our own."""
 
+_WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
+    "disable_padded_drafter_batch": (True, False),
+    "draft_sample_method": ("greedy", "probabilistic"),  # measured: see `guess_rows.py`
+    "draft_tensor_parallel_size": (1,),
+    "enforce_eager": (True, False),
+    "parallel_drafting": (False,),
+    "rejection_sample_method": ("standard",),
+    "tensor_parallel_size": (1,),
+    "use_heterogeneous_vocab": (False,),
+}
+"""Those of its others that may be given, with the values that change nothing here."""
+
+_METHODS = {"ngram_gpu": "ngram", "draft_model": "draft"}
+"""vLLM's names of methods that are called otherwise here; what ends in `_mtp` is `mtp`."""
+
+_TRAINED = ("dflash", "dspark", "eagle", "eagle3", "medusa", "mlp_speculator")
+"""Its methods that take heads, or layers, trained for one model and published beside it."""
+
 _BOUNDS = ("prompt_lookup_max", "prompt_lookup_min")
 
 COMPUTED = 5
@@ -122,20 +140,20 @@ def speculation_of_config(config: str | Mapping[str, Any]) -> Speculation:
             raise _error('must be JSON, e.g. {"method": "ngram"}') from error
     if not isinstance(config, Mapping):
         raise _error('must be a JSON object, e.g. {"method": "ngram"}')
-    for name in config:
-        if name not in FIELDS:
+    fields = {}
+    for name, value in config.items():
+        if name in FIELDS:
+            if value is not None:
+                fields[name] = value
+        elif name not in _WITHOUT_EFFECT:
             raise _error(f"has no field {name!r:.80}; there are {', '.join(FIELDS)}")
-    fields = {name: value for name, value in config.items() if value is not None}
+        elif value is not None and not any(
+            type(value) is type(may) and value == may for may in _WITHOUT_EFFECT[name]
+        ):
+            may_be = " or ".join(json.dumps(may) for may in _WITHOUT_EFFECT[name])
+            raise _error(f"{name} can only be {may_be} here, not {value!r:.80}")
     model = fields.get("model")
-    method = fields.get("method")
-    if method is None:  # as vLLM finds it out
-        method = "draft" if model is not None and model not in ("ngram", "[ngram]") else "ngram"
-    elif method == "draft_model":
-        method = "draft"
-    elif isinstance(method, str) and method.endswith("_mtp"):
-        method = "mtp"
-    elif method not in get_args(SpeculationMethod):
-        raise _error(f"method must be ngram, draft_model or mtp, not {method!r:.80}")
+    method = _method_of(fields.get("method"), model)
     if method == "ngram" and model in ("ngram", "[ngram]"):
         del fields["model"]
     if method in ("draft", "mtp"):
@@ -144,6 +162,34 @@ def speculation_of_config(config: str | Mapping[str, Any]) -> Speculation:
         if given in fields:
             fields.setdefault(other, fields[given])
     return Speculation(**{**fields, "method": method})
+
+
+def _method_of(method: Any, model: Any) -> str:
+    """What guesses, where vLLM's configuration says so of method and model.
+
+    Raises:
+        ParameterError: There is no such method here.
+    """
+    if method is None:  # as vLLM finds it out
+        return "draft" if model is not None and model not in ("ngram", "[ngram]") else "ngram"
+    if isinstance(method, str):
+        if method.endswith("_mtp"):
+            return "mtp"
+        method = _METHODS.get(method, method)
+    if method in _TRAINED:
+        raise _error(
+            f"there is no method {method}, whose heads are trained for one model. Use mtp for a "
+            "model that has a layer of its own to guess with, or draft_model with a smaller one of "
+            "the same vocabulary"
+        )
+    if method == "suffix":
+        raise _error(
+            "there is no method suffix. Use ngram, which looks up earlier answers in the prefix "
+            "cache, too"
+        )
+    if method not in get_args(SpeculationMethod):
+        raise _error(f"method must be ngram, draft_model or mtp, not {method!r:.80}")
+    return str(method)
 
 
 def with_speculation(options: Mapping[str, Any]) -> dict[str, Any]:
