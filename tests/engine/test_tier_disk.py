@@ -251,7 +251,7 @@ def test_closing_doesnt_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
     [piece] = chain(1)
     with patch.object(tier, "write", lambda *_: goes_on.wait()):
         store = PieceStore(0, tier, [SIZE])
-        assert store.put(piece, data_of(piece))
+        store.put(piece, data_of(piece))
         store.close(time.monotonic() + 0.02)
         assert not goes_on.is_set()
         goes_on.set()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from caudal.backends.executor import Bytes
 from caudal.engine.tiers.pieces import Key, Piece
+from caudal.engine.tiers.slabs import Slabs
 
 
 class HostTier:
@@ -19,11 +20,10 @@ class HostTier:
 
     def __init__(self, limit: int, staging: int) -> None:
         self._limit = limit
-        self._most = max(limit, staging)
+        self._slabs = Slabs(max(limit, staging))
         self._data: dict[Key, tuple[Piece, Bytes]] = {}
         self._clean: OrderedDict[Key, None] = OrderedDict()
         self._dirty: OrderedDict[Key, None] = OrderedDict()
-        self._dirty_bytes = 0
         self.bytes = 0
         self.tokens: Counter[bytes] = Counter()
 
@@ -38,23 +38,29 @@ class HostTier:
         """Whether anything is to be written."""
         return bool(self._dirty)
 
-    def put(self, piece: Piece, data: Bytes, *, dirty: bool) -> bool:
-        """Take a piece; returns whether there was room: what isn't written yet stays."""
+    def take(self, size: int) -> Bytes | None:
+        """Memory for a piece; None where there is none: what isn't written yet stays."""
+        while (data := self._slabs.take(size)) is None and self._clean:
+            self._give_up_oldest()
+        return data
+
+    def put(self, piece: Piece, data: Bytes, *, dirty: bool) -> None:
+        """Keep a piece.
+
+        Args:
+            piece: What it is; nothing happens where it is here.
+            data: Its bytes, in memory from `take`.
+            dirty: It is to be written to the disk.
+        """
         if piece.key in self._data:
-            return True
-        if not self._shrink(self._most - len(data)):
-            return False
+            return
         self._data[piece.key] = (piece, data)
         (self._dirty if dirty else self._clean)[piece.key] = None
-        self._dirty_bytes += len(data) if dirty else 0
         self.bytes += len(data)
         if piece.kind == 0:
             self.tokens[piece.first] += piece.tokens
-        return True
-
-    def fits(self, size: int) -> bool:
-        """Whether there is room for so many bytes beside what is to be written."""
-        return self._dirty_bytes + size <= self._most
+        if not dirty:
+            self._shrink()
 
     def get(self, key: Key) -> Bytes | None:
         """A piece's bytes, where it is here; it counts as used now."""
@@ -75,9 +81,8 @@ class HostTier:
         """A piece needn't be written any more; it stays as long as there is room."""
         if key in self._dirty:
             del self._dirty[key]
-            self._dirty_bytes -= len(self._data[key][1])
             self._clean[key] = None
-            self._shrink(self._limit)
+            self._shrink()
 
     def wipe(self, firsts: Sequence[bytes] | None) -> None:
         """Forget all, or what is of some spaces, by their first links."""
@@ -87,17 +92,18 @@ class HostTier:
         for key in gone:
             if key in self._dirty:
                 del self._dirty[key]
-                self._dirty_bytes -= len(self._data[key][1])
             else:
                 del self._clean[key]
             self._forget(key)
 
-    def _shrink(self, most: int) -> bool:
-        """Give up what was used least recently until there are so few bytes, if that can be."""
-        while self.bytes > most and self._clean:
-            key, _ = self._clean.popitem(last=False)
-            self._forget(key)
-        return self.bytes <= most
+    def _shrink(self) -> None:
+        """Give up what needn't be written until there is no more than is to stay."""
+        while self.bytes > self._limit and self._clean:
+            self._give_up_oldest()
+
+    def _give_up_oldest(self) -> None:
+        key, _ = self._clean.popitem(last=False)
+        self._forget(key)
 
     def _forget(self, key: Key) -> None:
         piece, data = self._data.pop(key)

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
-import numpy as np
-
 from caudal.backends.executor import Executor
 from caudal.engine.memory import Memory, block_of
 from caudal.engine.nodes import Match, Node
@@ -167,13 +165,13 @@ class SecondTier:
 
     def _keep(self, node: Node, kind: int) -> bool:
         """Copy what a node has; returns whether there was room for it."""
-        size = self.store.block_bytes[kind]
-        if not self.store.has_room(size):
+        data = self.store.take(self.store.block_bytes[kind])
+        if data is None:
             self._dropped += 1
             return False
-        data = np.empty(size, np.uint8)
         self._executor.read_blocks(kind, [self._block(node, kind)], data)
-        return self.store.put(self.links.piece(node, kind), data)
+        self.store.put(self.links.piece(node, kind), data)
+        return True
 
     def _is_worth_keeping(self, node: Node, kind: int) -> bool:
         """Whether anybody could go on from what a node has of a kind."""

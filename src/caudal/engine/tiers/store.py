@@ -138,19 +138,18 @@ class PieceStore:
         with self._guard:
             return dict(self._host.tokens)
 
-    def put(self, piece: Piece, data: Bytes) -> bool:
-        """Take a piece; returns whether there was room for it."""
+    def take(self, size: int) -> Bytes | None:
+        """Memory for a piece's bytes; None where there is none before something is written."""
+        with self._guard:
+            return self._host.take(size)
+
+    def put(self, piece: Piece, data: Bytes) -> None:
+        """Keep a piece, whose bytes are in memory from `take`."""
         with self._guard:
             dirty = self.disk is not None and piece.key not in self.disk
-            if not self._host.put(piece, data, dirty=dirty):
-                return False
+            self._host.put(piece, data, dirty=dirty)
             if dirty:
                 self._guard.notify_all()
-            return True
-
-    def has_room(self, size: int) -> bool:
-        """Whether so much could be put right now, if nothing that isn't written gave way."""
-        return self._host.fits(size)
 
     def read_seconds(self, keys: Sequence[Key]) -> float:
         """How long it is likely to take to read pieces, behind those that are asked for already."""
