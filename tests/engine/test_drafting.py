@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from caudal.engine.drafting.chances import OF_TEXTS, Chances, CommonChances
 from caudal.engine.drafting.costs import Costs
@@ -121,30 +124,91 @@ def test_right_guesses_take_fewer_iterations() -> None:
     assert harness.executor.rejected == 0
 
 
-@pytest.mark.parametrize("raises", [True, False])
-def test_what_fails_to_guess_is_not_asked_again(raises: bool) -> None:
-    class Broken(Seer):
-        asked = 0
-        let_go = 0
+class Broken(Seer):
+    """Right in the beginning, and out of order from some call on.
 
-        def ended(self, number: int) -> None:
-            self.let_go += 1
+    Args:
+        method: The method that fails.
+        calls: Calls of it that go well.
+        guesses: What it guesses instead, where that isn't raised but makes no sense.
+    """
 
-        def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int]]:
-            self.asked += 1
-            if raises:
-                raise RuntimeError("out of order")
-            return []  # for nobody
+    sees_states = True
 
-    broken = Broken(1.0)
-    harness = Harness(proposer=broken)
-    harness.submit(PROMPT, max_tokens=20)
+    def __init__(self, method: str, calls: int, guesses: Any = None) -> None:
+        super().__init__(1.0)
+        self._method = method
+        self._left = calls
+        self._guesses = guesses
+        self.calls: Counter[str] = Counter()
+
+    def propose(self, asked: Sequence[Asked]) -> Sequence[Sequence[int]]:
+        fails = self._fails("propose")
+        guesses: Any = [self._guesses] * len(asked) if self._guesses else []
+        return guesses if fails else super().propose(asked)
+
+    def saw(self, asked: Asked, context: int, states: NDArray[np.float32]) -> None:
+        self._fails("saw")
+
+    def ended(self, number: int) -> None:
+        self._fails("ended")
+        super().ended(number)
+
+    def close(self) -> None:
+        self._fails("close")
+        super().close()
+
+    def _fails(self, method: str) -> bool:
+        self.calls[method] += 1
+        if method != self._method:
+            return False
+        self._left -= 1
+        if self._left < 0 and self._guesses is None:
+            raise RuntimeError("out of order")
+        return self._left < 0
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+@pytest.mark.parametrize(
+    ("method", "guesses"),
+    [
+        ("propose", None),
+        ("propose", ()),  # for nobody
+        ("propose", (3, None)),
+        ("propose", (2.5,)),
+        ("saw", None),
+        ("ended", None),
+        ("close", None),
+    ],
+)
+def test_what_fails_to_guess_fails_nothing_else(
+    caplog: pytest.LogCaptureFixture, method: str, guesses: Any, calls: int
+) -> None:
+    broken = Broken(method, calls, guesses)
+    harness = Harness(proposer=broken, speculative=Speculation(adaptive=False))
+    for prompt in (PROMPT, PROMPT[::-1], PROMPT * 2):
+        harness.submit(prompt, max_tokens=20)
     harness.run()
     harness.check_outputs()
-    assert broken.asked == 1
-    assert broken.let_go == 1  # what it has for sequences is memory, whether it works or not
+    harness.check_invariants()
+    if method == "close":
+        assert not caplog.records
+    else:
+        asked = broken.calls["propose"]
+        harness.submit(PROMPT * 3, max_tokens=20)
+        harness.run()
+        harness.check_outputs()
+        assert broken.calls["propose"] == asked, "it is asked again"
+    assert (
+        broken.calls["ended"] >= 3
+    )  # what it has for sequences is memory, whether it works or not
     harness.engine.close()
-    assert broken.closed
+    assert harness.executor.closed
+    if method != "close" or not calls:
+        [record] = caplog.records
+        assert record.exc_info is not None
+        failures = harness.engine.stats().drafts.failures
+        assert failures == 1 or method == "ended"
 
 
 def test_a_request_may_go_without() -> None:

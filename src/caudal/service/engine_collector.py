@@ -114,6 +114,10 @@ class EngineCollector(Collector):
                 "What a draft model, or the model's own layer for it, has computed for.",
                 stats.drafts.seconds,
             ),
+            "speculative_failures": (
+                "Times that what guesses tokens failed; it isn't asked again.",
+                stats.drafts.failures,
+            ),
         }
         for name, (text, total) in counters.items():
             yield CounterMetricFamily(f"caudal_{name}", text, total)

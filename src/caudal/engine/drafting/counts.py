@@ -18,6 +18,7 @@ class DraftCounts:
         accepted: Those that were right.
         accepted_at: The same by position in the guess.
         seconds: What guessing has computed for: a draft model, or a layer of the model's own.
+        failures: Times that what guesses has failed.
     """
 
     drafts: int = 0
@@ -25,12 +26,18 @@ class DraftCounts:
     accepted: int = 0
     accepted_at: Sequence[int] = (0,) * MAX_PROPOSED
     seconds: float = 0.0
+    failures: int = 0
 
 
 class DraftCounters:
-    """Counts."""
+    """Counts.
+
+    Attributes:
+        failures: Times that what guesses has failed.
+    """
 
     def __init__(self) -> None:
+        self.failures = 0
         self._drafts = self._proposed = self._accepted = 0
         self._accepted_at = [0] * MAX_PROPOSED
 
@@ -50,4 +57,5 @@ class DraftCounters:
             proposed=self._proposed,
             accepted=self._accepted,
             accepted_at=tuple(self._accepted_at),
+            failures=self.failures,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from caudal.engine.drafting.chances import OF_MODELS, OF_TEXTS, Chances, CommonChances
 from caudal.engine.drafting.costs import Costs
 from caudal.engine.drafting.counts import DraftCounters, DraftCounts
+from caudal.engine.drafting.guarded import GuardedProposer
 from caudal.engine.drafting.lengths import choose_lengths
 from caudal.engine.drafting.lookup import CachedText, Follower, OwnText, PredictedText
 from caudal.engine.drafting.proposer import Asked, Proposer
@@ -23,8 +23,6 @@ from caudal.engine.memory import Memory
 from caudal.engine.sequence import Sequence
 from caudal.engine.steps import RowsAhead
 from caudal.errors import ParameterError
-
-logger = logging.getLogger(__name__)
 
 PROBE_EVERY = 64
 """Iterations after which a model that isn't worth asking is asked again, for one token of one
@@ -45,7 +43,7 @@ class _Guessed:
     asked: Asked
     texts: list[Follower]
     chances: Chances
-    source: Follower | Proposer | None = None
+    source: Follower | GuardedProposer | None = None
 
 
 @dataclass(slots=True)
@@ -54,7 +52,7 @@ class _Candidate:
 
     seq: Sequence
     guessed: _Guessed
-    source: Follower | Proposer
+    source: Follower | GuardedProposer
     along: SequenceOf[float]
     most: int
 
@@ -84,8 +82,6 @@ class Drafting:
                 "speculative", f"speculative: this model can't guess by {speculation}."
             )
         self._speculation = speculation
-        self._proposer = proposer
-        self._asks = proposer is not None and speculation is not None
         self._memory = memory
         self._vocab_size = vocab_size
         self._numbers = count()
@@ -95,6 +91,9 @@ class Drafting:
         self._proposed = CommonChances(OF_MODELS)
         self._unasked = 0  # iterations since the proposer was asked
         self._counters = DraftCounters()
+        self._proposer: GuardedProposer | None = None
+        if proposer is not None:
+            self._proposer = GuardedProposer(proposer, self._counters)
 
     @property
     def counts(self) -> DraftCounts:
@@ -133,13 +132,14 @@ class Drafting:
     @property
     def sees_states(self) -> bool:
         """Whether what guesses is to be shown what the model computes of sequences."""
-        return self._asks and self._proposer is not None and self._proposer.sees_states
+        proposer = self._proposer
+        return self._speculation is not None and proposer is not None and proposer.sees_states
 
     def saw(self, seq: Sequence, context: int, states: NDArray[np.float32]) -> None:
         """These are the final states of a sequence's tokens behind `context` others."""
-        if self._asks and self._speculation is not None and seq.group.speculates:
-            assert self._proposer is not None
-            self._proposer.saw(self._guessed_of(seq, self._speculation).asked, context, states)
+        speculation, proposer = self._speculation, self._proposer
+        if speculation is not None and proposer is not None and seq.group.speculates:
+            proposer.saw(self._guessed_of(seq, speculation).asked, context, states)
 
     def observe(self, sequences: int, guesses: int, seconds: float) -> None:
         """An iteration of nothing but sequences that decode has taken so long.
@@ -170,7 +170,7 @@ class Drafting:
     def ended(self, seq: Sequence) -> None:
         """A sequence has ended."""
         guessed = self._guessed.pop(seq, None)
-        if guessed is not None and self._proposer is not None:  # what has failed has memory, too
+        if guessed is not None and self._proposer is not None:
             self._proposer.ended(guessed.asked.number)
 
     def close(self) -> None:
@@ -196,11 +196,12 @@ class Drafting:
         most = min(left, speculation.num_speculative_tokens)
         if most <= 0:
             return None
-        if source is not None and (not self._asks or best > 0.5):
+        proposer = self._proposer
+        asks = proposer is not None and proposer.works
+        if source is not None and (not asks or best > 0.5):
             return _Candidate(seq, guessed, source, source.chances.along(source.same, most), most)
-        if self._asks:
-            assert self._proposer is not None
-            return _Candidate(seq, guessed, self._proposer, guessed.chances.along(0, most), most)
+        if proposer is not None and asks:
+            return _Candidate(seq, guessed, proposer, guessed.chances.along(0, most), most)
         return None
 
     def _guessed_of(self, seq: Sequence, speculation: Speculation) -> _Guessed:
@@ -214,7 +215,8 @@ class Drafting:
         assert group.params is not None
         least, most = speculation.prompt_lookup_min, speculation.prompt_lookup_max
         texts: list[Follower] = []
-        looks_up = speculation.method == "ngram" and not self._asks
+        proposer = self._proposer
+        looks_up = speculation.method == "ngram" and (proposer is None or not proposer.works)
         cache = self._memory.cache
         if looks_up and cache is not None:
             texts.append(CachedText(tokens, Chances(self._cached), group.space, cache))
@@ -296,17 +298,8 @@ class Drafting:
         """Have the proposer guess."""
         assert self._proposer is not None
         self._unasked = 0
-        try:
-            guesses = self._proposer.propose([each.guessed.asked for each in asking])
-            given = [
-                (each, guess[: each.guessed.asked.most])
-                for each, guess in zip(asking, guesses, strict=True)
-            ]
-        except Exception:  # answers go on without
-            logger.exception("what guesses tokens has failed; it isn't asked again")
-            self._asks = False
-            return
-        for each, guess in given:
+        guesses = self._proposer.propose([each.guessed.asked for each in asking])
+        for each, guess in zip(asking, guesses, strict=True):
             self._give(each, guess)
 
     def _give(self, candidate: _Candidate, guess: SequenceOf[int]) -> None:
