@@ -20,40 +20,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caudal.backends.executor import Batch, Executor, SequenceStep, StepResult
-from caudal.engine.drafting.guess_rows import GuessRows, Rates
-from caudal.engine.drafting.proposer import USUAL_TOKENS, Asked, Proposer, recent
+from caudal.engine.drafting.guess_rows import GuessRows
+from caudal.engine.drafting.guessing_model import Followed, GuessingModel, Turn
+from caudal.engine.drafting.proposer import Asked
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
 from caudal.engine.steps import RowsAhead
 from caudal.engine.tables import SequenceMemory
-from caudal.engine.turns import NoTurns, Turns
+from caudal.engine.turns import Turns
 
 MOST_SHOWN = 512
 """States of a sequence that are kept until they are computed with: the latest of a prompt."""
 
 
-class _Followed:
+class _Followed(Followed):
     """What there is of a sequence.
 
     Attributes:
-        asked: The sequence.
-        memory: Keys and values of the states from `first` on that are computed with.
-        first: The position of the first of them.
+        first: The position of the first state that is computed with: `memory` has the keys and
+            values from there on.
         shown: States behind those, in pieces; shape (tokens, width) each.
         end: The position behind the last of them.
-        drawing: How guesses are drawn.
         latest: The position of the first of the latest guesses; None before there are any.
     """
 
-    __slots__ = ("asked", "drawing", "end", "first", "latest", "memory", "shown")
+    __slots__ = ("end", "first", "latest", "shown")
 
     def __init__(
         self, asked: Asked, memory: SequenceMemory, first: int, drawing: GuessRows
     ) -> None:
-        self.drawing = drawing
+        super().__init__(asked, memory, drawing)
         self.latest: int | None = None
-        self.asked = asked
-        self.memory = memory
         self.first = first
         self.shown: list[NDArray[np.float32]] = []
         self.end = first
@@ -78,34 +75,22 @@ class _Followed:
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Turn(Turn[_Followed]):
     """A sequence in a round of guesses.
 
     Attributes:
-        followed: What there is of it.
-        rows: How guesses are drawn.
-        guesses: Those that there are.
-        state: What the latest was computed of; shape (1, width).
+        state: What the latest guess was computed of; shape (1, width).
     """
 
-    followed: _Followed
-    rows: RowsAhead
-    guesses: list[int]
     state: NDArray[np.float32]
 
 
-class AheadModel(Proposer):
+class AheadModel(GuessingModel[_Followed]):
     """Guesses (see `Proposer`) by a model's own layer that predicts further ahead.
 
     Args:
         executor: Runs it, on states that it is given. This owns it and closes it.
-        max_tokens: Most tokens that it computes at once.
-        eos_token_ids: Tokens that end an answer unless a request ignores them.
-        turns: Whose turn it is to compute; None: nobody else computes.
-        clock: Seconds that never go back.
-
-    Attributes:
-        memory: Where keys and values are.
+        max_tokens, eos_token_ids, turns, clock: See `GuessingModel`.
     """
 
     sees_states = True
@@ -120,20 +105,20 @@ class AheadModel(Proposer):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         info = executor.info
-        self._executor = executor
-        self._max_tokens = max_tokens
-        self._eos_token_ids = eos_token_ids
-        self._turns = NoTurns() if turns is None else turns
-        self._clock = clock
-        self.memory = Memory(info.num_blocks, info.block_size, prefix_cache=False)
-        self._rates = Rates()
-        self._followed: dict[int, _Followed] = {}  # who was asked for last comes last
+        super().__init__(
+            executor,
+            Memory(info.num_blocks, info.block_size, prefix_cache=False),
+            max_tokens=max_tokens,
+            eos_token_ids=eos_token_ids,
+            turns=turns,
+            clock=clock,
+        )
 
     def saw(self, asked: Asked, context: int, states: NDArray[np.float32]) -> None:
         """Take in what the model has computed of a sequence; see `Proposer.saw`."""
         followed = self._followed.get(asked.number)
         if followed is None or context > followed.end:
-            self._drop(asked.number)
+            self._drop(asked.number, keep=False)
             followed = self._begin(asked, context)
             self._followed[asked.number] = followed
         new = states[followed.end - context :]  # the others were computed twice
@@ -145,44 +130,20 @@ class AheadModel(Proposer):
             late = self._begin(asked, followed.end - MOST_SHOWN)
             followed.take(waiting - MOST_SHOWN)
             late.shown, late.end = followed.shown, followed.end
-            self._drop(asked.number)
+            self._drop(asked.number, keep=False)
             self._followed[asked.number] = late
 
-    def propose(self, asked: SequenceOf[Asked]) -> list[list[int]]:
-        """Guess what follows sequences; see `Proposer.propose`.
+    def _guess(self, asked: SequenceOf[Asked], guesses: SequenceOf[list[int]]) -> None:
+        turns = self._catch_up(asked, guesses)
+        following = [turn.followed for turn in turns]
+        lengths = [followed.memory.length for followed in following]
+        while turns:
+            turns = self._go_on(turns)
+        for followed, length in zip(following, lengths, strict=True):
+            # What is behind was computed of guesses' states, not the model's.
+            self.memory.trim(followed.memory, length, length)
 
-        There are no guesses for a sequence of which not all states are computed with yet, or that
-        there is no room for.
-        """
-        guesses: list[list[int]] = [[] for _ in asked]
-        self._turns.take()
-        try:
-            turns = self._catch_up(asked, guesses)
-            following = [turn.followed for turn in turns]
-            lengths = [followed.memory.length for followed in following]
-            while turns:
-                turns = self._go_on(turns)
-            for followed, length in zip(following, lengths, strict=True):
-                # What is behind was computed of guesses' states, not the model's.
-                self.memory.trim(followed.memory, length, length)
-        except Exception:
-            for each in asked:
-                self._drop(each.number)
-            raise
-        finally:
-            if self._turns.give_back():
-                self._executor.rest()
-        return guesses
-
-    def ended(self, number: int) -> None:
-        """A sequence has ended, or waits again: nothing of it is kept."""
-        self._drop(number)
-
-    def close(self) -> None:
-        """Close the executor. Safe to call twice."""
-        self._executor.close()
-
-    def _catch_up(self, asked: SequenceOf[Asked], guesses: list[list[int]]) -> list[_Turn]:
+    def _catch_up(self, asked: SequenceOf[Asked], guesses: SequenceOf[list[int]]) -> list[_Turn]:
         """Compute with the states that there are, and draw the first guess where it is all of them.
 
         Returns:
@@ -192,9 +153,8 @@ class AheadModel(Proposer):
         asking = {each.number for each in asked}
         steps: list[tuple[_Followed, SequenceStep]] = []
         drawing: list[tuple[RowsAhead, list[int]] | None] = []
-        for each, own in sorted(
-            zip(asked, guesses, strict=True), key=lambda pair: self._lacking(pair[0])
-        ):
+        for place in self._shortest_first(asked):
+            each = asked[place]
             followed = self._followed.pop(each.number, None)
             if followed is None:
                 continue
@@ -224,7 +184,7 @@ class AheadModel(Proposer):
                     followed.latest = last + 1
                     step.samples = followed.drawing.first(row)
                     step.states = 1
-                    drawn = rows, own
+                    drawn = rows, guesses[place]
             steps.append((followed, step))
             drawing.append(drawn)
         turns: list[_Turn] = []
@@ -262,26 +222,10 @@ class AheadModel(Proposer):
                     turns.append(turn)
         return turns
 
-    def _take(self, turn: _Turn, token: int) -> bool:
-        """Note a guess; returns whether another may follow it."""
-        asked = turn.followed.asked
-        turn.guesses.append(token)
-        if token in self._eos_token_ids and not asked.params.ignore_eos:
-            return False
-        return len(turn.guesses) < asked.most and turn.rows.take(token)
-
     def _run(self, steps: SequenceOf[tuple[_Followed, SequenceStep]]) -> SequenceOf[StepResult]:
         if not steps:
             return ()
-        batch = Batch([step for _, step in steps])
-        began = self._clock()
-        results = self._executor.execute(batch)
-        seconds = self._clock() - began
-        self.seconds += seconds
-        if batch.num_tokens <= USUAL_TOKENS * len(steps):  # no prompts among them
-            self.pass_seconds = recent(self.pass_seconds, seconds)
-        if len(results) != len(steps):
-            raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
+        results = self._execute(Batch([step for _, step in steps]))
         for followed, step in steps:
             followed.memory.length += len(step.tokens)
         return results
@@ -293,26 +237,3 @@ class AheadModel(Proposer):
     def _lacking(self, asked: Asked) -> int:
         followed = self._followed.get(asked.number)
         return 0 if followed is None else followed.end - followed.computed
-
-    def _drop(self, number: int) -> None:
-        followed = self._followed.pop(number, None)
-        if followed is not None:
-            self.memory.close(followed.memory, followed.asked.space, (), 0, keep=False)
-
-    def _finds_room(self, held: SequenceMemory, length: int, asking: set[int]) -> bool:
-        """Take what tokens up to `length` need, if need be of sequences that nobody asks for now,
-        those first that were asked for the longest time ago.
-        """
-        while not self.memory.extend(held, length):
-            idle = next(
-                (
-                    number
-                    for number, each in self._followed.items()
-                    if number not in asking and each.memory.blocks
-                ),
-                None,
-            )
-            if idle is None:
-                return False
-            self._drop(idle)
-        return True

@@ -3,8 +3,7 @@
 What counts is what the larger one draws itself; guesses only save it iterations. The draft model
 follows sequences that decode, with keys, values and states of its own in a memory like the
 engine's, prefix cache included: so it computes what is common to several sequences once, and what
-it has of a conversation is there at its next turn. It guesses for all of them in one batch, place
-by place. How a guess is drawn is in `guess_rows.py`.
+it has of a conversation is there at its next turn.
 """
 
 from __future__ import annotations
@@ -12,72 +11,48 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
 
 from caudal.backends.executor import Batch, Executor, SampledToken, SequenceStep, StateSlots
-from caudal.engine.drafting.guess_rows import GuessRows, Rates
-from caudal.engine.drafting.proposer import USUAL_TOKENS, Asked, Proposer, recent
+from caudal.engine.drafting.guess_rows import GuessRows
+from caudal.engine.drafting.guessing_model import Followed, GuessingModel, Turn
+from caudal.engine.drafting.proposer import Asked
 from caudal.engine.memory import Memory
 from caudal.engine.nodes import Match
 from caudal.engine.prefix_tree import common_prefix
-from caudal.engine.steps import RowsAhead, place_step
+from caudal.engine.steps import place_step
 from caudal.engine.tables import SequenceMemory
-from caudal.engine.turns import NoTurns, Turns
+from caudal.engine.turns import Turns
 
 
-class _Followed:
+class _Followed(Followed):
     """What the draft model has of a sequence.
 
     Attributes:
-        asked: The sequence.
-        memory: Its keys, values and states, of the certain tokens and of those computed behind.
-        certain: Tokens that were the sequence's own when they were computed.
+        certain: Tokens that were the sequence's own when they were computed; `memory` has those
+            computed behind them, too.
         guesses: The latest that were made behind them; all but the last of them may be computed.
-        drawing: How guesses are drawn.
     """
 
-    __slots__ = ("asked", "certain", "drawing", "guesses", "memory")
+    __slots__ = ("certain", "guesses")
 
     def __init__(self, asked: Asked, memory: SequenceMemory, drawing: GuessRows) -> None:
-        self.drawing = drawing
-        self.asked = asked
-        self.memory = memory
+        super().__init__(asked, memory, drawing)
         self.certain = memory.length
         self.guesses: list[int] = []
 
 
-@dataclass(slots=True)
-class _Turn:
-    """A sequence in a round of guesses.
-
-    Attributes:
-        asked: The sequence.
-        followed: What the draft model has of it.
-        rows: How guesses are drawn.
-    """
-
-    asked: Asked
-    followed: _Followed
-    rows: RowsAhead
+_Turn = Turn[_Followed]
 
 
-class DraftModel(Proposer):
+class DraftModel(GuessingModel[_Followed]):
     """Guesses (see `Proposer`) by a smaller model of the same vocabulary.
 
     Args:
         executor: Runs it. The draft model owns it and closes it.
         max_model_len: Most tokens of a sequence that it can compute.
-        max_tokens: Most tokens that it computes at once, so that prompts it has yet to compute
-            don't hold up everyone else's next token.
+        max_tokens: See `GuessingModel`.
         prefix_cache: Keep what it has computed of sequences for those that start the same.
-        eos_token_ids: Tokens that end an answer unless a request ignores them.
-        turns: Whose turn it is to compute; None: nobody else computes.
-        clock: Seconds that never go back.
-
-    Attributes:
-        pass_seconds: See `Proposer`.
-        seconds: Likewise.
-        memory: Where what it has computed lives.
+        eos_token_ids, turns, clock: See `GuessingModel`.
     """
 
     def __init__(
@@ -92,61 +67,32 @@ class DraftModel(Proposer):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         info = executor.info
-        self._executor = executor
-        self._max_model_len = max_model_len
-        self._max_tokens = max_tokens
-        self._eos_token_ids = eos_token_ids
-        self._turns = NoTurns() if turns is None else turns
-        self._clock = clock
-        self.memory = Memory(
+        memory = Memory(
             info.num_blocks,
             info.block_size,
             prefix_cache=prefix_cache,
             windows=info.windows,
             num_slots=info.num_slots,
         )
-        self._rates = Rates()
-        self._followed: dict[int, _Followed] = {}  # who was asked for last comes last
+        super().__init__(
+            executor,
+            memory,
+            max_tokens=max_tokens,
+            eos_token_ids=eos_token_ids,
+            turns=turns,
+            clock=clock,
+        )
+        self._max_model_len = max_model_len
 
-    def propose(self, asked: SequenceOf[Asked]) -> list[list[int]]:
-        """Guess what follows sequences; see `Proposer.propose`.
+    def _guess(self, asked: SequenceOf[Asked], guesses: SequenceOf[list[int]]) -> None:
+        turns = self._catch_up(asked, guesses)
+        first = True
+        while turns:
+            turns = self._go_on(turns, first=first)
+            first = False
 
-        There are no guesses for a sequence of which the draft model hasn't computed all yet, or has
-        no room for.
-        """
-        guesses: list[list[int]] = [[] for _ in asked]
-        self._turns.take()
-        try:
-            turns = self._catch_up(asked, guesses)
-            first = True
-            while turns:
-                turns = self._go_on(turns, first=first)
-                first = False
-        except Exception:
-            for each in asked:
-                self._drop(each.number, keep=False)
-            raise
-        finally:
-            if self._turns.give_back():
-                self._executor.rest()
-        return guesses
-
-    def ended(self, number: int) -> None:
-        """A sequence has ended, or waits again: what it has here is given back, to the cache."""
-        self._drop(number, keep=True)
-
-    def close(self) -> None:
-        """Close the executor. Safe to call twice."""
-        self._executor.close()
-
-    def _catch_up(self, asked: SequenceOf[Asked], guesses: list[list[int]]) -> list[_Turn]:
+    def _catch_up(self, asked: SequenceOf[Asked], guesses: SequenceOf[list[int]]) -> list[_Turn]:
         """Compute what sequences have got, and draw the first guess for those it is all of.
-
-        Those that lack the fewest tokens go first: prompts have what is left.
-
-        Args:
-            asked: The sequences.
-            guesses: Those for each, to be added to.
 
         Returns:
             The sequences that have a first guess and may have another.
@@ -155,7 +101,7 @@ class DraftModel(Proposer):
         asking = {each.number for each in asked}
         steps: list[tuple[_Followed, SequenceStep]] = []
         drawing: list[_Turn | None] = []
-        for place in sorted(range(len(asked)), key=lambda place: self._lacking(asked[place])):
+        for place in self._shortest_first(asked):
             each = asked[place]
             length = len(each.tokens)
             if left <= 0 or length >= self._max_model_len:
@@ -177,8 +123,8 @@ class DraftModel(Proposer):
                 row = rows.guess_row()
                 if row is not None:
                     step.samples = followed.drawing.first(row)
-                    turn = _Turn(each, followed, rows)
-                    followed.guesses = guesses[place]
+                    turn = _Turn(followed, rows, guesses[place])
+                    followed.guesses = turn.guesses
             steps.append((followed, step))
             drawing.append(turn)
         drawn = self._run(steps)
@@ -203,7 +149,7 @@ class DraftModel(Proposer):
         """
         steps: list[tuple[_Followed, SequenceStep]] = []
         going: list[_Turn] = []
-        asking = {turn.asked.number for turn in turns}
+        asking = {turn.followed.asked.number for turn in turns}
         for turn in turns:
             followed = turn.followed
             held = followed.memory
@@ -212,7 +158,7 @@ class DraftModel(Proposer):
                 continue
             if first:
                 # One that has no room has the one guess that it has.
-                end = followed.certain + self._most(turn.asked) - 1
+                end = followed.certain + self._most(followed.asked) - 1
                 if not self._finds_room(held, end, asking, proposes=True):
                     continue
             rows = (followed.drawing.later(row),)
@@ -231,14 +177,6 @@ class DraftModel(Proposer):
     def _most(self, asked: Asked) -> int:
         """Most guesses for a sequence: all but the last are computed, too."""
         return min(asked.most, self._max_model_len - len(asked.tokens) + 1)
-
-    def _take(self, turn: _Turn, token: int) -> bool:
-        """Note a guess; returns whether another may follow it."""
-        guesses, asked = turn.followed.guesses, turn.asked
-        guesses.append(token)
-        if token in self._eos_token_ids and not asked.params.ignore_eos:
-            return False
-        return len(guesses) < self._most(asked) and turn.rows.take(token)
 
     def _run(
         self, steps: SequenceOf[tuple[_Followed, SequenceStep]]
@@ -263,18 +201,9 @@ class DraftModel(Proposer):
         batch = Batch(
             [step for _, step in steps], copies, window_copies if any(window_copies) else ()
         )
-        began = self._clock()
-        results = self._executor.execute(batch)
-        seconds = self._clock() - began
-        self.seconds += seconds
-        if batch.num_tokens <= USUAL_TOKENS * len(steps):  # no prompts among them
-            self.pass_seconds = recent(self.pass_seconds, seconds)
-        if len(results) != len(steps):
-            raise RuntimeError(f"{len(results)} results for {len(steps)} sequences")
-        return [result.samples for result in results]
+        return [result.samples for result in self._execute(batch)]
 
     def _lacking(self, asked: Asked) -> int:
-        """Tokens of a sequence that are still to be computed, as far as is known."""
         followed = self._followed.get(asked.number)
         return len(asked.tokens) - (0 if followed is None else followed.certain)
 
@@ -308,22 +237,12 @@ class DraftModel(Proposer):
         # Where it has come by guesses, but not behind them all, the others still stand.
         followed.guesses = followed.guesses[agreeing:] if held.length == len(tokens) else []
 
-    def _drop(self, number: int, *, keep: bool) -> None:
-        """Give back what there is of a sequence.
-
-        Args:
-            number: The sequence's.
-            keep: Leave it in the cache.
-        """
-        followed = self._followed.pop(number, None)
-        if followed is None:
-            return
-        held, asked = followed.memory, followed.asked
+    def _settle(self, followed: _Followed, *, keep: bool) -> None:
         if keep:
             self._agree(followed)
+        held = followed.memory
         if held.length > followed.certain:  # nobody knows yet whether they are right
             self.memory.trim(held, followed.certain, followed.certain)
-        self.memory.close(held, asked.space, asked.tokens, asked.prompt, keep=keep)
 
     def _extend(self, asked: Asked, held: SequenceMemory, count: int, asking: set[int]) -> int:
         """Find room for as many of a sequence's next tokens as are computed at once.
@@ -341,16 +260,3 @@ class DraftModel(Proposer):
             return count
         self._drop(asked.number, keep=True)  # there will be again when others have ended
         return 0
-
-    def _finds_room(
-        self, held: SequenceMemory, length: int, asking: set[int], *, proposes: bool = False
-    ) -> bool:
-        """Take what tokens up to `length` need, if need be of sequences that nobody asks for now,
-        those first that were asked for the longest time ago.
-        """
-        while not self.memory.extend(held, length, proposes=proposes):
-            idle = next((number for number in self._followed if number not in asking), None)
-            if idle is None:
-                return False
-            self._drop(idle, keep=True)
-        return True
