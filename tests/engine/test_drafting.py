@@ -341,6 +341,28 @@ def test_costs_are_what_was_measured() -> None:
     assert costs.seconds(4) == pytest.approx(0.030, rel=0.1)
 
 
+def test_what_was_dear_by_chance_is_tried_again() -> None:
+    costs = Costs()
+    for _ in range(20):
+        costs.observe(8, 0, 0.010)
+        costs.observe(8, 8, 0.012)
+    for _ in range(8):
+        costs.observe(8, 24, 0.060)  # something else ran meanwhile
+    assert costs.curve(8)(24) > 2
+    for _ in range(200):
+        costs.observe(8, 8, 0.012)
+    assert costs.curve(8)(24) < 2
+    assert costs.curve(8)(8) == pytest.approx(1.2, rel=0.05)
+
+
+def test_what_rows_cost_is_known_for_numbers_of_sequences_that_have_not_run() -> None:
+    costs = Costs()
+    for _ in range(100):
+        for sequences, guesses in ((8, 0), (8, 8), (8, 24), (1, 0), (1, 15)):
+            costs.observe(sequences, guesses, 0.003 + 0.0005 * (sequences + guesses))
+    assert costs.curve(4)(8) == pytest.approx(9 / 5, rel=0.15)
+
+
 @pytest.mark.parametrize(
     ("config", "made"),
     [

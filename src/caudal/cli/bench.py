@@ -86,7 +86,8 @@ def engine(
         caudal bench engine smollm2 --grammar
 
     What guessing tokens by looking up what followed the same text before brings where answers
-    repeat their prompts, and costs where they don't:
+    repeat their prompts, and what it would if all guesses were right; and what it costs where
+    they don't repeat anything:
 
         caudal bench engine smollm2 --speculation
 
@@ -201,7 +202,7 @@ def _speculation_table(results: Sequence[SpeculationResult]) -> Table:
     from rich.table import Table
 
     table = Table("answers", "at once")
-    for name in ("tok/s", "with guesses", "ratio", "right"):
+    for name in ("tok/s", "with guesses", "ratio", "all right", "right"):
         table.add_column(name, justify="right")
     for each in results:
         table.add_row(
@@ -210,6 +211,7 @@ def _speculation_table(results: Sequence[SpeculationResult]) -> Table:
             f"{statistics.median(each.plain):.0f}",
             f"{statistics.median(each.guessed):.0f}",
             f"{each.ratio:.2f}",
+            "" if each.bound is None else f"{each.bound:.2f}",
             f"{100 * each.accepted:.0f} %" if each.accepted else "",
         )
     return table
