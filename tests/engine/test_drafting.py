@@ -348,11 +348,13 @@ def test_what_was_dear_by_chance_is_tried_again() -> None:
         costs.observe(8, 8, 0.012)
     for _ in range(8):
         costs.observe(8, 24, 0.060)  # something else ran meanwhile
-    assert costs.curve(8)(24) > 2
-    for _ in range(200):
+    assert costs.curve(8)(24) > 2.5
+    for _ in range(300):
+        if costs.wants_plain(8):
+            costs.observe(8, 0, 0.010)
         costs.observe(8, 8, 0.012)
     assert costs.curve(8)(24) < 2
-    assert costs.curve(8)(8) == pytest.approx(1.2, rel=0.05)
+    assert costs.curve(8)(8) == pytest.approx(1.2, rel=0.1)
 
 
 def test_what_rows_cost_is_known_for_numbers_of_sequences_that_have_not_run() -> None:
