@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from caudal.backends.executor import Batch, SampledToken, SequenceStep, StepResult
 from caudal.engine.drafting.ahead import AheadModel
+from caudal.engine.drafting.proposer import Asked
 from caudal.engine.drafting.speculation import Speculation
 from support.engine_harness import Harness
 from support.fake_executor import FakeExecutor, next_token, state_row
@@ -65,11 +67,32 @@ class FakeLayer(FakeExecutor):
         return StepResult([SampledToken(token)] * len(step.samples), states=own)
 
 
-@pytest.mark.parametrize(("num_slots", "num_blocks"), [(0, 64), (12, 64), (0, 14)])
-def test_what_is_given_is_right_whatever_was_accepted(num_slots: int, num_blocks: int) -> None:
+class Bounded(AheadModel):
+    """Never keeps more states than it may, and knows how many.
+
+    Attributes:
+        most: The most that it has ever had.
+    """
+
+    most = 0
+
+    def saw(self, asked: Asked, context: int, states: NDArray[np.float32]) -> None:
+        super().saw(asked, context, states)
+        pieces = [piece for each in self._followed.values() for piece in each.shown]
+        assert sum(map(len, pieces)) == self._waiting <= self._max_states
+        assert all(piece.base is None or piece.base.size == piece.size for piece in pieces)
+        self.most = max(self.most, self._waiting)
+
+
+@pytest.mark.parametrize(
+    ("num_slots", "num_blocks", "max_states"), [(0, 64, 500), (12, 64, 20), (0, 14, 9)]
+)
+def test_what_is_given_is_right_whatever_was_accepted(
+    num_slots: int, num_blocks: int, max_states: int
+) -> None:
     texts: dict[State, list[int]] = {}
     layer = FakeLayer(texts, num_blocks, wrong=4)
-    ahead = AheadModel(layer, max_tokens=8)
+    ahead = Bounded(layer, max_tokens=8, max_states=max_states)
     harness = Harness(
         num_blocks=num_blocks,
         num_slots=num_slots,
@@ -99,4 +122,5 @@ def test_what_is_given_is_right_whatever_was_accepted(num_slots: int, num_blocks
     drafting = harness.engine.stats().drafts
     assert drafting.accepted > drafting.proposed / 2
     assert drafting.proposed > 40
-    assert ahead.memory.pool.num_used == 0
+    assert ahead.memory.pool.num_used == ahead._waiting == 0
+    assert (ahead.most == max_states) == (max_states < 500)

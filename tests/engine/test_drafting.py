@@ -199,9 +199,7 @@ def test_what_fails_to_guess_fails_nothing_else(
         harness.run()
         harness.check_outputs()
         assert broken.calls["propose"] == asked, "it is asked again"
-    assert (
-        broken.calls["ended"] >= 3
-    )  # what it has for sequences is memory, whether it works or not
+    assert broken.calls["ended"] >= 3  # whether it works or not: what it has is memory
     harness.engine.close()
     assert harness.executor.closed
     if method != "close" or not calls:

@@ -142,6 +142,39 @@ def test_what_a_plan_says_suffices_for_both(draft: str, tmp_path: Path) -> None:
         assert memory.weights.bytes + memory.workspace == needs.draft_model
 
 
+def test_what_a_plan_says_suffices_for_a_layer_and_the_states_that_wait(tmp_path: Path) -> None:
+    target = str(of_tokens(TinyQwen35Ahead()).write(tmp_path / "it.gguf"))
+    found, demand = Planner(read_figures(target, with_ahead=True)), Demand(users=5, context=100)
+    needs, without = found.needs(demand), Planner(read_figures(target)).needs(demand)
+    assert needs.weights == without.weights
+    assert needs.sequences > without.sequences
+    assert found.flags(demand)[-2:] == ["--speculative", "mtp"]
+    options = LoadOptions(
+        threads=1,
+        kv_memory=-(-needs.sequences // 2**20) * 2**20,
+        max_num_seqs=5,
+        max_model_len=100,
+        speculative=Speculation(method="mtp", num_speculative_tokens=5),
+    )
+    with plan_model(target, options) as planned:
+        memory = planned.draft_memory
+        assert memory is not None
+        assert planned.run.memory.kinds.sequences(100) >= 5
+        assert memory.kinds.sequences(100) >= 5
+        weights = planned.run.memory.weights.bytes + memory.weights.bytes
+        assert weights + memory.workspace == needs.weights + needs.draft_model
+        loaded = planned.load()
+    try:
+        width = loaded.program.state.width
+        assert loaded.draft is not None
+        assert loaded.draft.facts.state_bytes == (512 + 256) * width * 4
+        assert 0 < loaded.draft.facts.state_bytes < memory.workspace
+    finally:
+        loaded.close()
+    with pytest.raises(ParameterError, match="no layer that predicts"):
+        read_figures(str(TARGET.write(tmp_path / "without.gguf")), with_ahead=True)
+
+
 def test_what_cannot_guess_for_a_model_is_refused_by_name(tmp_path: Path) -> None:
     target = TARGET.write(tmp_path / "it.gguf")
     tokens = bpe_metadata()["tokenizer.ggml.tokens"]

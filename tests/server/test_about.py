@@ -68,12 +68,13 @@ def test_a_models_card_counts_its_draft_model():
         weight_bytes=77,
         weights_mapped=False,
         memory=kept,
+        state_bytes=99,
     )
     facts = ServedFacts(loaded=fake_facts(draft=draft, vocab_size=ByteTokenizer.vocab_size))
     with running_server(changed(serve_fake(ScriptedExecutor()), facts=facts)) as server:
         card = server.http.get("/v1/models/fake").json()["facts"]
-    about = [card[f"draft_{name}"] for name in ("model", "weight_bytes", "kv_bytes")]
-    assert about == ["small", "77", "512"]
+    about = [card[f"draft_{name}"] for name in ("model", "weight_bytes", "kv_bytes", "state_bytes")]
+    assert about == ["small", "77", "512", "99"]
 
 
 def test_server_info_has_what_a_measurement_needs_to_be_made_again(hello: RunningServer):

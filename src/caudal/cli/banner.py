@@ -135,6 +135,8 @@ def _about_one(served: Service) -> dict[str, str]:
                 f"{draft.tensors_text}; {format_bytes(draft.weight_bytes)} of weights{mapped}, "
             )
         kept_text = f"{format_bytes(draft.memory.bytes)} for sequences"
+        if draft.state_bytes:
+            kept_text += f", {format_bytes(draft.state_bytes)} for states that wait"
         lines["guesses by"] = f"{draft.model}: {weights}{kept_text}{at_once}"
     return lines
 

@@ -92,7 +92,8 @@ def plan(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="A smaller model that guesses for it (`caudal serve --speculative draft:MODEL`).",
+            help="A smaller model that guesses for it, or `mtp` for a layer of its own "
+            "(`caudal serve --speculative draft:MODEL`, `mtp`).",
             show_default=False,
         ),
     ] = None,
@@ -287,7 +288,7 @@ def plan(
         "bits": bits,
         "state_bytes": state_size,
     }
-    figures = _figures(model, layers, given, ctx, quant)
+    figures = _figures(model, layers, given, ctx, quant, with_ahead=draft == "mtp")
     if figures.is_encoder:
         others = {
             "--shared-prefix": shared_prefix or None,
@@ -298,7 +299,7 @@ def plan(
         for option, value in others.items():
             if value is not None:
                 raise typer.BadParameter(f"{model} is an encoder, of which {option} says nothing")
-    if draft is not None:
+    if draft is not None and draft != "mtp":
         figures = replace(figures, draft=_draft_of(figures, draft))
     usual = min(8192, figures.context_length or 8192)
     demand = Demand(
@@ -358,6 +359,8 @@ def _figures(
     given: dict[str, int | float | None],
     ctx: int | None,
     quant: str | None,
+    *,
+    with_ahead: bool,
 ) -> ModelFigures:
     """The model's, or those on the command line."""
     from caudal.planning.plain import GivenFigures, bits_of, figures_given
@@ -367,9 +370,11 @@ def _figures(
     if model is not None:
         if layers is not None or said:
             raise typer.BadParameter("a MODEL says its figures itself; leave the others out")
-        return read_figures(model, context=ctx, quantisation=quant)
+        return read_figures(model, context=ctx, quantisation=quant, with_ahead=with_ahead)
     if layers is None:
         raise typer.BadParameter("name a MODEL, or give its figures: --layers, --kv-heads, …")
+    if with_ahead:
+        raise typer.BadParameter("only a MODEL has a layer that guesses", param_hint="--draft")
     if quant is not None:
         if "bits" in said:
             raise typer.BadParameter("--bits and --quant both say what a weight takes: give one")

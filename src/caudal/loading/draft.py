@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from caudal.backends.backend import Backend, MemoryPlan, RunLimits, WeightMemory
 from caudal.backends.executor import Executor
+from caudal.backends.native.costs import BYTES_PER_FLOAT
 from caudal.backends.native.planning import CONVERSATION
-from caudal.engine.drafting.ahead import AheadModel
+from caudal.engine.drafting.ahead import AheadModel, most_states
 from caudal.engine.drafting.draft_model import DraftModel
 from caudal.engine.drafting.proposer import Proposer
 from caudal.engine.turns import Turns
@@ -38,6 +39,7 @@ class LoadedDraft:
         is_layer: Whether it is a layer of the model itself.
         max_model_len: Most tokens of a sequence that it can compute.
         max_tokens: Most tokens that it computes at once.
+        max_states: Most of the model's states that may wait for a layer; 0 for a draft model.
         prefix_cache: Keep what it has computed.
         facts: What was loaded.
     """
@@ -46,6 +48,7 @@ class LoadedDraft:
     is_layer: bool
     max_model_len: int
     max_tokens: int
+    max_states: int
     prefix_cache: bool
     facts: DraftFacts
 
@@ -59,6 +62,7 @@ class LoadedDraft:
         if self.is_layer:
             return AheadModel(
                 self.executor,
+                max_states=self.max_states,
                 max_tokens=self.max_tokens,
                 eos_token_ids=eos_token_ids,
                 turns=turns,
@@ -120,6 +124,7 @@ class PlannedDraft:
             is_layer=self.is_layer,
             max_model_len=plan.max_model_len,
             max_tokens=plan.limits.max_num_batched_tokens,
+            max_states=_waiting_states(run) if self.is_layer else 0,
             prefix_cache=run.engine.prefix_cache,
             facts=DraftFacts(
                 model=self.name,
@@ -129,6 +134,7 @@ class PlannedDraft:
                 weight_bytes=executor.info.facts.weight_bytes,
                 weights_mapped=executor.info.facts.weights_mapped,
                 memory=plan.kinds,
+                state_bytes=_state_bytes(files, run) if self.is_layer else 0,
             ),
         )
 
@@ -300,8 +306,19 @@ def _plan(
     )
     plan = backend.plan(files.weights, files.program, options, limits)
     if is_layer:  # its weights are among the model's
-        return replace(plan, weights=WeightMemory(bytes=0, mapped=False))
+        workspace = plan.workspace + _state_bytes(files, run)
+        return replace(plan, weights=WeightMemory(bytes=0, mapped=False), workspace=workspace)
     return plan
+
+
+def _waiting_states(run: RunPlan) -> int:
+    """Most of the model's states that may wait for a layer."""
+    return most_states(run.engine.max_num_seqs, run.engine.max_num_batched_tokens)
+
+
+def _state_bytes(files: ModelFiles, run: RunPlan) -> int:
+    """Bytes of those."""
+    return _waiting_states(run) * files.program.state.width * BYTES_PER_FLOAT
 
 
 def _unfit(name: str, why: str) -> ParameterError:

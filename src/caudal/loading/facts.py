@@ -26,6 +26,7 @@ class DraftFacts:
         weight_bytes: Memory that its weights take.
         weights_mapped: Whether that is memory of a mapped file.
         memory: What there is of each kind of memory for it.
+        state_bytes: Bytes of the model's states that may wait for a layer; 0 for a draft model.
     """
 
     model: str
@@ -35,6 +36,7 @@ class DraftFacts:
     weight_bytes: int
     weights_mapped: bool
     memory: MemoryKinds
+    state_bytes: int = 0
 
     @property
     def tensors_text(self) -> str:

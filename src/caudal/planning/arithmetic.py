@@ -87,8 +87,10 @@ def of_demand(planner: Planner, demand: Demand) -> Iterator[Line]:
     if figures.workspace is not None:
         yield Line("workspace", "what an iteration computes with, at most", needs.workspace)
     if figures.draft is not None:
+        is_layer = figures.draft.state_width > 0
         how = f"{_weights(figures.draft)}, and what it computes with"
-        yield Line("draft model", how, needs.draft_model)
+        how += ", states that wait among it" if is_layer else ""
+        yield Line("own layer" if is_layer else "draft model", how, needs.draft_model)
         yield Line("its sequences", "of the same conversations", needs.draft_sequences)
 
 

@@ -61,7 +61,9 @@ class ModelFigures:
         is_encoder: Whether it generates nothing, and so keeps nothing.
         obstacle: Why Caudal can't serve it, so that these are figures alone; None where it can.
         others: Bytes that the weights would take, by quantisation.
-        draft: The draft model that guesses for it; None for none.
+        draft: The draft model that guesses for it, or the layer of its own; None for none.
+        state_width: Of such a layer: the channels of the model's states, which wait for it; 0 of
+            all others.
     """
 
     name: str
@@ -84,3 +86,4 @@ class ModelFigures:
     obstacle: str | None = None
     others: Callable[[], Mapping[str, int]] = no_others
     draft: ModelFigures | None = None
+    state_width: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +53,7 @@ def figures_of_program(
     file_bytes: int | None,
     quantisation: str | None = None,
     served_as: str = "",
+    layer: Program | None = None,
 ) -> ModelFigures:
     """The figures of a program.
 
@@ -64,6 +65,7 @@ def figures_of_program(
         file_bytes: Bytes of its files.
         quantisation: What its weights would become, by a name in `MIXES`; None: as they are.
         served_as: What `caudal serve` has to be told to serve it as it is; empty: it can't be yet.
+        layer: The program of its own layer that guesses for it; None: without that.
 
     Raises:
         ConversionError: There is no such quantisation.
@@ -73,7 +75,19 @@ def figures_of_program(
     if quantisation is not None:
         tensors = {each.name: each for each in tensors_as(file, quantisation)}
         file_bytes = sum(tensor.nbytes for tensor in tensors.values())
-    costs = weight_costs(_Retyped(file.path, file.architecture, tensors), program)
+    retyped = _Retyped(file.path, file.architecture, tensors)
+    costs = weight_costs(retyped, program)
+    draft = None
+    if layer is not None:
+        of_both = weight_costs(retyped, program.with_weights_of(layer)).bytes
+        draft = replace(
+            figures_of_program(
+                file, layer, name="mtp", source=source, file_bytes=None, quantisation=quantisation
+            ),
+            parameters=0,  # counted with the model's
+            weights=of_both - costs.bytes,
+            state_width=layer.state.width,
+        )
     most = _most_frequent(tensors)
     logits = 0 if program.logits is None else BYTES_PER_FLOAT * program.logits.width
     of_two, of_one = (workspace_bytes(program, tokens) for tokens in (2, 1))
@@ -96,6 +110,7 @@ def figures_of_program(
         served_as=served_as if quantisation is None else "",
         is_encoder=program.is_encoder,
         others=lambda: _others(file, program, costs.bytes),
+        draft=draft,
     )
 
 

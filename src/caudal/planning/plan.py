@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from caudal.backends.native.costs import SHARE_OF_OTHERS
+from caudal.backends.native.costs import BYTES_PER_FLOAT, SHARE_OF_OTHERS
 from caudal.backends.native.executor import BLOCK_SIZE
 from caudal.backends.native.planning import Division, KindSizes, division_of, largest
 from caudal.engine.config import MOST_SEQS, MOST_TOKENS, EngineConfig
+from caudal.engine.drafting.ahead import most_states
 from caudal.errors import ParameterError
 from caudal.loading.planning import ENCODER_BATCH
 from caudal.planning.figures import ModelFigures
@@ -75,7 +76,8 @@ class Needs:
         windows: Of keys and values in layers with windows, by window.
         states: Of recurrent states: those of conversations, and snapshots.
         workspace: What an iteration computes with.
-        draft_model: Of a draft model's weights, and what it computes with.
+        draft_model: Of a draft model's weights, or those of a layer of the model's own, and what
+            it computes with.
         draft_sequences: Of its keys, values and states, of the same conversations.
     """
 
@@ -168,9 +170,10 @@ class Planner:
         context = min(demand.context, draft.context_length or demand.context)
         same = replace(demand, context=context, shared_prefix=min(demand.shared_prefix, context))
         needs = Planner(draft).needs(same)
+        waiting = most_states(demand.users, demand.tokens) * draft.state_width * BYTES_PER_FLOAT
         # While it guesses, a conversation has two recurrent states.
         more = demand.users * Planner(draft).sizes(demand.kv_type).slot_bytes
-        return replace(needs, states=needs.states + more)
+        return replace(needs, states=needs.states + more, workspace=needs.workspace + waiting)
 
     def _tokens(self, demand: Demand) -> int:
         """Tokens of an iteration; an encoder's has at least one whole input."""
@@ -240,7 +243,8 @@ class Planner:
         if demand.kv_type.name != "f16":
             flags += ["--kv-type", demand.kv_type.name]
         if self.figures.draft is not None:
-            flags += ["--speculative", f"draft:{self.figures.draft.name}"]
+            draft = self.figures.draft
+            flags += ["--speculative", "mtp" if draft.state_width else f"draft:{draft.name}"]
         return flags
 
 

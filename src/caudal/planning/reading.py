@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from caudal.errors import ModelLoadError
+from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.gguf import GGUFFile
 from caudal.formats.huggingface.config import Config
 from caudal.formats.huggingface.model import open_folder
 from caudal.formats.huggingface.sketch import sketch_decoder
 from caudal.formats.model_folder import CONFIG, WEIGHTS, WEIGHTS_INDEX, ModelFolder
 from caudal.loading.files import open_model
-from caudal.models import build_program
+from caudal.models import build_ahead, build_program, has_ahead
 from caudal.planning.figures import ModelFigures
 from caudal.planning.of_program import figures_of_program
 from caudal.planning.plain import figures_of_foreign, layers_of_config, layers_of_gguf
@@ -24,6 +24,7 @@ def read_figures(
     *,
     context: int | None = None,
     quantisation: str | None = None,
+    with_ahead: bool = False,
     store: Store | None = None,
 ) -> ModelFigures:
     """The figures of a model.
@@ -32,15 +33,17 @@ def read_figures(
         model: A name that the store has, `hf:ORG/REPO`, a GGUF file, a folder, or a config.json.
         context: Tokens of a sequence that will be served; None: the model's own length.
         quantisation: What its weights would become; None: as they are.
+        with_ahead: Also those of its own layer that predicts further ahead.
         store: Where models are kept; default: the user's store.
 
     Raises:
+        ParameterError: There is no such layer, or no file of the model's that says what it is.
         ModelNotFoundError: There is no such model, or only its weights say what it is.
         ModelLoadError: A file can't be used.
         ConversionError: There is no such quantisation.
         StoreError: The Hub can't be asked.
     """
-    reader = _Reader(model, context, quantisation)
+    reader = _Reader(model, context, quantisation, with_ahead=with_ahead)
     path = Path(model)
     if path.suffix == ".json" and path.is_file():
         return reader.of_folder(ModelFolder({CONFIG: path}))
@@ -63,15 +66,25 @@ def read_figures(
 
 
 class _Reader:
-    def __init__(self, name: str, context: int | None, quantisation: str | None) -> None:
+    def __init__(
+        self, name: str, context: int | None, quantisation: str | None, *, with_ahead: bool
+    ) -> None:
         self._name = name
         self._context = context
         self._quantisation = quantisation
+        self._with_ahead = with_ahead
 
     def of_stored(self, stored: StoredModel) -> ModelFigures:
         """A model whose files are all here: of those only what describes them is read."""
         try:
-            with open_model(stored, served_length=self._context) as files:
+            with open_model(
+                stored, served_length=self._context, with_ahead=self._with_ahead
+            ) as files:
+                layer = None
+                if self._with_ahead:
+                    if not has_ahead(files.weights):
+                        raise _no_layer("it has no layer that predicts tokens further ahead")
+                    layer = build_ahead(files.weights)
                 return figures_of_program(
                     files.weights,
                     files.program,
@@ -80,6 +93,7 @@ class _Reader:
                     file_bytes=stored.size,
                     quantisation=self._quantisation,
                     served_as=self._name,
+                    layer=layer,
                 )
         except ModelLoadError as error:
             return self._of_foreign(stored, error)
@@ -94,6 +108,8 @@ class _Reader:
             weights: Bytes of its weights' files, wherever they are; None: nobody says.
             served_as: What `caudal serve` has to be told to serve it; empty: it isn't all here.
         """
+        if self._with_ahead:
+            raise _no_layer("its own layer is known once its files are here")
         config = Config.of(folder)
         here = _bytes_here(folder)
         weights = here if weights is None else weights
@@ -125,6 +141,8 @@ class _Reader:
             return self._of_foreign_config(config, weights, error)
 
     def _of_foreign(self, stored: StoredModel, error: ModelLoadError) -> ModelFigures:
+        if self._with_ahead:
+            raise error
         folder = stored.folder
         if folder is not None:
             return self._of_foreign_config(Config.of(folder), _bytes_here(folder), error)
@@ -179,3 +197,7 @@ def _bytes_said(folder: ModelFolder) -> int | None:
         return None
     total = folder.read_object(WEIGHTS_INDEX).get("metadata", dict, {}).get("total_size")
     return total if type(total) is int and total > 0 else None
+
+
+def _no_layer(why: str) -> ParameterError:
+    return ParameterError("draft", f"mtp can't guess for this model: {why}")

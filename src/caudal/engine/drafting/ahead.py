@@ -6,7 +6,8 @@ and llama.cpp do. It attends to what it has taken before, whose keys and values 
 computed of the model's own states: those of guesses are computed anew once they are tokens.
 
 It follows a sequence from the first state that it is shown: where a prompt's beginning was cached,
-or is too long ago, from behind that.
+or is too long ago, from behind that. States wait until they are computed with, which they are when
+there is to be a guess; so many may wait and no more.
 """
 
 from __future__ import annotations
@@ -30,7 +31,20 @@ from caudal.engine.tables import SequenceMemory
 from caudal.engine.turns import Turns
 
 MOST_SHOWN = 512
-"""States of a sequence that are kept until they are computed with: the latest of a prompt."""
+"""States of a sequence that wait at most, and an iteration's: the latest of a prompt."""
+
+STATES_EACH = 64
+"""States that may wait of each sequence where all that may run have as many."""
+
+
+def most_states(max_num_seqs: int, max_num_batched_tokens: int) -> int:
+    """Most states that may wait, of all sequences together.
+
+    Args:
+        max_num_seqs: Most sequences that run at once.
+        max_num_batched_tokens: Most tokens of an iteration.
+    """
+    return max(MOST_SHOWN, STATES_EACH * max_num_seqs) + max_num_batched_tokens
 
 
 class _Followed(Followed):
@@ -39,12 +53,13 @@ class _Followed(Followed):
     Attributes:
         first: The position of the first state that is computed with: `memory` has the keys and
             values from there on.
-        shown: States behind those, in pieces; shape (tokens, width) each.
+        shown: States behind those, which wait, in pieces; shape (tokens, width) each.
+        waiting: How many there are.
         end: The position behind the last of them.
         latest: The position of the first of the latest guesses; None before there are any.
     """
 
-    __slots__ = ("end", "first", "latest", "shown")
+    __slots__ = ("end", "first", "latest", "shown", "waiting")
 
     def __init__(
         self, asked: Asked, memory: SequenceMemory, first: int, drawing: GuessRows
@@ -53,6 +68,7 @@ class _Followed(Followed):
         self.latest: int | None = None
         self.first = first
         self.shown: list[NDArray[np.float32]] = []
+        self.waiting = 0
         self.end = first
 
     @property
@@ -60,18 +76,28 @@ class _Followed(Followed):
         """The position behind the last state that is computed with."""
         return self.first + self.memory.length
 
-    def take(self, count: int) -> NDArray[np.float32]:
-        """The first of the states shown, which are taken out."""
+    def show(self, states: NDArray[np.float32]) -> None:
+        """Take states in that are behind all others."""
+        whole = states.base
+        if whole is not None and whole.size > states.size:  # which would be kept, too
+            states = states.copy()
+        self.shown.append(states)
+        self.waiting += len(states)
+        self.end += len(states)
+
+    def take(self, count: int) -> list[NDArray[np.float32]]:
+        """The first of the states that wait, which are taken out."""
         taken: list[NDArray[np.float32]] = []
+        self.waiting -= count
         while count:
             piece = self.shown[0]
             taken.append(piece[:count])
             if len(piece) <= count:
                 del self.shown[0]
             else:
-                self.shown[0] = piece[count:]
+                self.shown[0] = piece[count:].copy()
             count -= len(taken[-1])
-        return taken[0] if len(taken) == 1 else np.concatenate(taken)
+        return taken
 
 
 @dataclass(slots=True)
@@ -90,6 +116,7 @@ class AheadModel(GuessingModel[_Followed]):
 
     Args:
         executor: Runs it, on states that it is given. This owns it and closes it.
+        max_states: Most states that may wait; see `most_states`.
         max_tokens, eos_token_ids, turns, clock: See `GuessingModel`.
     """
 
@@ -99,6 +126,7 @@ class AheadModel(GuessingModel[_Followed]):
         self,
         executor: Executor,
         *,
+        max_states: int,
         max_tokens: int,
         eos_token_ids: frozenset[int] = frozenset(),
         turns: Turns | None = None,
@@ -113,6 +141,8 @@ class AheadModel(GuessingModel[_Followed]):
             turns=turns,
             clock=clock,
         )
+        self._max_states = max_states
+        self._waiting = 0  # states, of all sequences
 
     def saw(self, asked: Asked, context: int, states: NDArray[np.float32]) -> None:
         """Take in what the model has computed of a sequence; see `Proposer.saw`."""
@@ -123,15 +153,13 @@ class AheadModel(GuessingModel[_Followed]):
             self._followed[asked.number] = followed
         new = states[followed.end - context :]  # the others were computed twice
         if len(new):
-            followed.shown.append(new)
-            followed.end += len(new)
-        waiting = followed.end - followed.computed
-        if waiting > MOST_SHOWN + self._max_tokens:
-            late = self._begin(asked, followed.end - MOST_SHOWN)
-            followed.take(waiting - MOST_SHOWN)
-            late.shown, late.end = followed.shown, followed.end
-            self._drop(asked.number, keep=False)
-            self._followed[asked.number] = late
+            followed.show(new)
+            self._waiting += len(new)
+        if followed.waiting > MOST_SHOWN + self._max_tokens:
+            self._begin_later(followed, MOST_SHOWN)
+        while self._waiting > self._max_states:
+            most = max(self._followed.values(), key=lambda each: each.waiting)
+            self._begin_later(most, most.waiting // 2)
 
     def _guess(self, asked: SequenceOf[Asked], guesses: SequenceOf[list[int]]) -> None:
         turns = self._catch_up(asked, guesses)
@@ -172,7 +200,7 @@ class AheadModel(GuessingModel[_Followed]):
                 each.tokens[begin + 1 : begin + 1 + count],
                 held.length,
                 held.blocks,
-                given=followed.take(count),
+                given=self._given(followed, count),
             )
             drawn = None
             if begin + count == last:
@@ -229,6 +257,25 @@ class AheadModel(GuessingModel[_Followed]):
         for followed, step in steps:
             followed.memory.length += len(step.tokens)
         return results
+
+    def _given(self, followed: _Followed, count: int) -> NDArray[np.float32]:
+        """The first of a sequence's states that wait, to be computed with."""
+        self._waiting -= count
+        taken = followed.take(count)
+        return taken[0] if len(taken) == 1 else np.concatenate(taken)
+
+    def _begin_later(self, followed: _Followed, kept: int) -> None:
+        """Follow a sequence from the last `kept` of the states that wait: none goes before them."""
+        lost = followed.waiting - kept
+        self._waiting -= lost
+        followed.take(lost)
+        asked = followed.asked
+        self.memory.close(followed.memory, asked.space, (), 0, keep=False)
+        followed.memory = self.memory.open(Match())
+        followed.first = followed.end - kept
+
+    def _settle(self, followed: _Followed, *, keep: bool) -> None:
+        self._waiting -= followed.waiting
 
     def _begin(self, asked: Asked, first: int) -> _Followed:
         """What there is of a sequence before anything is."""

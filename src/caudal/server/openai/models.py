@@ -143,6 +143,8 @@ def _texts(facts: ServedFacts) -> dict[str, str]:
             "draft_weight_bytes": str(loaded.draft.weight_bytes),
             "draft_kv_bytes": str(loaded.draft.memory.bytes),
         }
+        if loaded.draft.state_bytes:
+            texts["draft_state_bytes"] = str(loaded.draft.state_bytes)
     if facts.tool_parser is not None:
         texts["tool_parser"] = facts.tool_parser
     if facts.reasoning_parser is not None:
