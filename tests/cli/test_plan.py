@@ -141,6 +141,7 @@ def test_prompts_have_no_figure_where_nobody_says_how_many_weights_there_are() -
         (("--layers", "3"), "--kv-heads and --head-dim, or with --latent"),
         ((*GIVEN, "--parameters", "many"), "'many' is no number"),
         ((*GIVEN, "--kv-type", "q9"), "'q9' is no type of keys and values"),
+        ((*GIVEN, "--kv-type", "q8", "--value-dim", "520"), "heads have 520 channels"),
         ((*GIVEN, "--ctx", "1"), "ctx must be 2 to"),
         ((*GIVEN, "--latent", "576"), "--latent is kept instead of heads"),
         ((*GIVEN, "--bits", "4", "--quant", "Q8_0"), "both say what a weight takes"),

@@ -335,7 +335,6 @@ def test_options_reach_the_loader(served: dict[str, Any]):
         ["--schedule", "lottery"],
         ["--batching", "never"],
         ["--kv-type", "f8"],
-        ["--kv-type", "q8_0"],
         ["--speculative", "draft:"],
         ["--speculative-config", "{}", "--speculative", "ngram"],
         ["--normalise-prompts", "claude"],
@@ -359,6 +358,28 @@ def test_bad_options_are_refused_by_name(served: dict[str, Any], arguments: list
     assert arguments[0] in result.stderr
     assert "Value error" not in result.stderr
     assert served == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("q8_0", "take q8"),
+        ("fp8", "take q8"),
+        ("q4_0", "take q8, as there is nothing below 8 bits"),
+        ("auto", "take f16"),
+    ],
+)
+def test_what_to_take_for_types_of_other_programs(
+    served: dict[str, Any], tmp_path: Path, name: str, remedy: str
+):
+    result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0", "--kv-type", name])
+    assert (result.exit_code, served) == (2, {})
+    assert remedy in result.stderr
+    file = tmp_path / "caudal.toml"
+    file.write_text(f'[loading]\nkv-type = "{name}"\n')
+    result = CliRunner().invoke(app, ["serve", "tiny", "--port", "0", "--config", str(file)])
+    assert (result.exit_code, served) == (1, {})
+    assert remedy in result.stderr
 
 
 def test_a_chat_template_from_a_file(served: dict[str, Any], tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from caudal.backends.backend import (
     WeightMemory,
 )
 from caudal.backends.executor import Executor
+from caudal.backends.native.backend import NativeBackend
 from caudal.backends.registry import BACKENDS
-from caudal.errors import ParameterError
+from caudal.errors import ModelLoadError, ParameterError
 from caudal.formats.tensor_file import TensorFile
 from caudal.loading.load import load_model
 from caudal.loading.options import LoadOptions
@@ -119,6 +121,8 @@ def test_backends_and_what_they_understand_are_refused_by_name():
         ({"backend": "abacus"}, "backend must be 'native' or 'small', not 'abacus'"),
         ({"backend": "small", "kv_type": "f32"}, "kv_type must be 'tokens'"),
         ({"kv_type": "tokens"}, "kv_type must be 'f16', 'f32' or 'q8', not 'tokens'"),
+        ({"kv_type": 8}, "kv_type must be 'f16', 'f32' or 'q8', not 8"),
+        ({"kv_type": "fp8"}, "not 'fp8': take q8, for keys and values in 8 bits"),
         ({"activations": 1}, "activations must be 'auto' or 'f32', not 1"),
         ({"prefix_store": ""}, "prefix_store must be a path, but is empty"),
         ({"threads": 0}, "threads must be 1 to 256, but is 0"),
@@ -130,6 +134,27 @@ def test_backends_and_what_they_understand_are_refused_by_name():
     ):
         with pytest.raises(ParameterError, match=message):
             LoadOptions(**options)  # type: ignore[arg-type]
+
+
+def test_heads_too_wide_for_8_bits_are_refused_before_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model = TinyModel(
+        architecture="llama",
+        vocab_size=259,
+        layers=1,
+        heads=1,
+        kv_heads=1,
+        head_dim=520,
+        metadata=bpe_metadata(),
+    )
+    path = model.write(tmp_path / "wide.gguf")
+    options = LoadOptions(kv_type="q8", threads=1, packed_size=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeBackend, "open", None)
+        with pytest.raises(ModelLoadError, match=r"have 520 channels.* 512 at most; take f16"):
+            load_model(str(path), options)
+    load_model(str(path), replace(options, kv_type="f16")).executor.close()
 
 
 def test_the_native_pool_holds_what_its_memory_suffices_for(model: Path):

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from caudal.backends.native import options as native
 from caudal.configuration.environment import count, count_or_default, ours_or_ollamas
-from caudal.configuration.setting import DURATION, SIZE, setting
+from caudal.configuration.setting import DURATION, KV_TYPE, SIZE, setting
 from caudal.engine import config
 
 
@@ -161,6 +161,7 @@ class LoadingTable:
         "f16",
         "Number format of keys and values: `q8` takes half the memory of `f16`, and long "
         "contexts go faster with it: docs/kv-types.md.",
+        notation=KV_TYPE,
     )
     activations: native.Activations = setting(
         "auto",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, field
-from typing import Any
+from typing import Any, get_args
 
+from caudal.backends.native.options import KVType, kv_type_named
 from caudal.errors import ParameterError
 
 _KEY = "caudal"
@@ -102,4 +103,5 @@ def read_duration(text: str) -> float:
 
 
 SIZE = Notation("SIZE", "2GiB", read_size)
+KV_TYPE = Notation(f"<{'|'.join(get_args(KVType))}>", "q8", kv_type_named)
 DURATION = Notation("DURATION", "5m", read_duration)

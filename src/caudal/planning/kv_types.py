@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
 from caudal.backends.native.options import KVType
-from caudal.backends.native.planning import BYTES_PER_SCALE, layer_bytes
+from caudal.backends.native.planning import BYTES_PER_SCALE, check_heads, layer_bytes
 from caudal.errors import ParameterError
 from caudal.models.program import KVLayer
 
@@ -38,6 +39,19 @@ class ElementType:
         if self.elements == 1:
             return f"{self.bytes} byte{'s' if self.bytes != 1 else ''}"
         return f"{self.bytes}/{self.elements} bytes"
+
+    def check(self, source: str, layers: Sequence[KVLayer]) -> None:
+        """See that a model can have it; where models aren't served with it, any can.
+
+        Args:
+            source: The model's name.
+            layers: Its layers.
+
+        Raises:
+            ModelLoadError: Its heads are too wide.
+        """
+        if self.is_available:
+            check_heads(source, layers, cast("KVType", self.name))
 
     def of_head(self, channels: int) -> int:
         """Bytes of a head of so many channels: whole blocks."""

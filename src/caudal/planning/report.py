@@ -147,7 +147,11 @@ def make_report(
 
     Raises:
         ParameterError: The model wasn't trained for so long conversations.
+        ModelLoadError: It can't be served with this type of keys and values.
     """
+    for each in (figures, figures.draft):
+        if each is not None:
+            demand.kv_type.check(each.name, each.kv_layers)
     longest = figures.context_length
     if longest is not None and demand.context > longest:
         raise ParameterError(

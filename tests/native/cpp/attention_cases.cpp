@@ -3,7 +3,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "quant/half.h"
 #include "report.h"
@@ -29,6 +32,13 @@ struct Shape {
     bool chunked = false;
 
     int64_t value_channels() const { return value_dim > 0 ? value_dim : key_dim; }
+};
+
+// What makes a value one that nothing can be computed with.
+constexpr std::pair<const char*, float> kBroken[] = {
+    {"nan", std::numeric_limits<float>::quiet_NaN()},
+    {"inf", std::numeric_limits<float>::infinity()},
+    {"minus_inf", -std::numeric_limits<float>::infinity()},
 };
 
 constexpr Shape kShapes[] = {
@@ -96,12 +106,12 @@ class Sequence {
         return static_cast<size_t>(shape_.queries * shape_.heads * layer_.value_dim);
     }
 
-    // Stores the last token again, with a value that is NaN.
-    void break_last_value() {
+    // Stores the last token again, with a value in which each head begins with `number`.
+    void break_last_value(float number) {
         const int64_t token = shape_.context + shape_.queries - 1;
         std::vector<float>& broken = shape_.latent ? keys_.back() : values_.back();
         const size_t head_width = broken.size() / static_cast<size_t>(shape_.kv_heads);
-        for (size_t i = 0; i < broken.size(); i += head_width) broken[i] = std::nanf("");
+        for (size_t i = 0; i < broken.size(); i += head_width) broken[i] = number;
         table_.token.store_kv(layer_, block_table_[static_cast<size_t>(token / kBlockTokens)],
                               token % kBlockTokens, keys_.back().data(), values_.back().data());
     }
@@ -312,18 +322,35 @@ void report_attention(const KernelTable& table, const Report& report) {
                     output.begin() + static_cast<std::ptrdiff_t>(first));
         report.same(name + "/beside_nan", output, together);
 
-        Sequence broken(table, shape);
-        broken.break_last_value();
-        const std::vector<float> after = broken.attend(shape.queries);
         // Who doesn't see the last token gets what it would get without.
-        const int64_t blind = broken.queries_that_miss_the_last();
+        const int64_t blind = sequence.queries_that_miss_the_last();
         const size_t seeing =
-            after.size() / static_cast<size_t>(shape.queries) * static_cast<size_t>(blind);
-        report.same(name + "/before_nan", std::span(after).first(seeing),
-                    std::span(together).first(seeing));
-        report.holds(name + "/nan_value",
-                     std::all_of(after.begin() + static_cast<std::ptrdiff_t>(seeing), after.end(),
-                                 [](float number) { return std::isnan(number); }));
+            together.size() / static_cast<size_t>(shape.queries) * static_cast<size_t>(blind);
+        for (const auto& [kind, number] : kBroken) {
+            // Kept as a float, infinity is one channel's affair.
+            if (shape.type != KVType::Q8 && !std::isnan(number)) continue;
+            Sequence broken(table, shape);
+            broken.break_last_value(number);
+            const std::vector<float> after = broken.attend(shape.queries);
+            report.same(name + "/before_" + kind, std::span(after).first(seeing),
+                        std::span(together).first(seeing));
+            report.holds(name + "/" + kind + "_value",
+                         std::all_of(after.begin() + static_cast<std::ptrdiff_t>(seeing),
+                                     after.end(), [](float each) { return std::isnan(each); }));
+        }
+        // Bytes keep what is far beyond 16-bit floats; what is beyond them is nobody else's affair.
+        for (const float number : {1e30f, std::numeric_limits<float>::max()}) {
+            if (shape.type != KVType::Q8) continue;
+            Sequence large(table, shape);
+            large.break_last_value(number);
+            const std::vector<float> after = large.attend(shape.queries);
+            const std::string kind = number < 1e31f ? "large" : "largest";
+            report.same(name + "/before_" + kind, std::span(after).first(seeing),
+                        std::span(together).first(seeing));
+            const bool finite = std::all_of(after.begin(), after.end(),
+                                            [](float each) { return std::isfinite(each); });
+            if (number < 1e31f) report.holds(name + "/" + kind + "_value", finite);
+        }
     }
 }
 

@@ -23,11 +23,12 @@ from caudal.backends.native.executor import (
     NativeExecutor,
     NativeOptions,
 )
-from caudal.backends.native.options import Activations, KVType, WeightsPlace
+from caudal.backends.native.options import Activations, KVType, WeightsPlace, kv_type_named
 from caudal.backends.native.planning import (
     CONVERSATION,
     Division,
     KindSizes,
+    check_heads,
     divide,
     least_bytes,
 )
@@ -66,8 +67,9 @@ class NativeBackend:
 
         Raises:
             ParameterError: `kv_memory` or `max_model_len` can't be had.
-            ModelLoadError: A tensor can't be packed.
+            ModelLoadError: A tensor can't be packed, or heads are too wide for `kv_type`.
         """
+        check_heads(str(weights.path), program.kv_layers, _kv_type(options))
         sizes = KindSizes.of(program, BLOCK_SIZE, _kv_type(options))
         if program.is_encoder:
             # Only a batch's own: so many tokens, and a block more for each sequence.
@@ -194,8 +196,10 @@ def _kinds(sizes: KindSizes, division: Division) -> MemoryKinds:
 
 
 def _kv_type(options: BackendOptions) -> KVType:
-    known: tuple[KVType, ...] = get_args(KVType)
-    return _one_of("kv_type", options.kv_type, known)
+    try:
+        return kv_type_named(options.kv_type)
+    except ValueError as error:
+        raise ParameterError("kv_type", f"kv_type {error}.") from error
 
 
 def _activations(options: BackendOptions) -> Activations:

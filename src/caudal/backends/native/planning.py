@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from caudal.backends.executor import blocks_of_window
 from caudal.backends.native.options import KVType
+from caudal.errors import ModelLoadError
 from caudal.models.program import KVLayer, Program, StateLayer
 
 CONVERSATION = 4096
@@ -24,6 +25,33 @@ BYTES_PER_STATE_ELEMENT = 4
 BYTES_PER_ELEMENT: dict[KVType, int] = {"f16": 2, "f32": 4, "q8": 1}
 
 BYTES_PER_SCALE = 2
+
+MOST_SCALED_CHANNELS = 512
+"""Channels that may share a scale, of a head in `q8`, as csrc/kernels/token_ops.h has it."""
+
+
+def check_heads(source: str, layers: Sequence[KVLayer], kv_type: KVType) -> None:
+    """See that heads aren't too wide for a type; found out here, before any weights are packed.
+
+    Args:
+        source: The model's file or name.
+        layers: Its layers.
+        kv_type: The type.
+
+    Raises:
+        ModelLoadError: They are; says what to take instead.
+    """
+    if kv_type != "q8":
+        return
+    for layer in layers:
+        values = layer.channels_of_values
+        widest = max(layer.head_dim - (values if layer.latent else 0), values)
+        if widest > MOST_SCALED_CHANNELS:
+            raise ModelLoadError(
+                source,
+                f"its heads have {widest} channels, and keys and values in q8 have "
+                f"{MOST_SCALED_CHANNELS} at most; take f16 for kv_type",
+            )
 
 
 def layer_bytes(layer: KVLayer, kv_type: KVType) -> int:
