@@ -268,6 +268,22 @@ def test_texts_are_followed_as_far_as_they_agree(prompt: list[int], answer: list
     assert predicted.right == len(answer)
 
 
+def test_where_a_text_differed_before_it_is_likely_to_differ_again() -> None:
+    form = list(range(10, 30))
+    tokens = [token for name in range(100, 104) for token in (*form, name)]
+    own = OwnText(tokens, Chances(CommonChances(OF_TEXTS)), 3, 16)
+    for name in range(104, 108):
+        for token in (*form, name):
+            tokens.append(token)
+            own.advance()
+    for token in form[:15]:
+        tokens.append(token)
+        own.advance()
+    chances = own.along(8)  # five of the form, a name, and what comes behind it
+    assert chances[4] > 0.9
+    assert len(chances) == 5 or chances[5] < 0.2
+
+
 def agrees(tokens: list[int], guess: list[int], period: int) -> bool:
     """Whether tokens are guessed from those so far before the end, round and round."""
     both = tokens + guess

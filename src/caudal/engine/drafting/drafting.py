@@ -24,6 +24,10 @@ from caudal.engine.sequence import Sequence
 from caudal.engine.steps import RowsAhead
 from caudal.errors import ParameterError
 
+MOST_ROWS, FEW_TOKENS = 128, 4
+"""Guesses for all sequences together beyond which each gets a few at most: more hardly ever pay,
+and to think about them takes time."""
+
 PROBE_EVERY = 64
 """Iterations after which a model that isn't worth asking is asked again, for one token of one
 sequence: it may have become so."""
@@ -110,10 +114,13 @@ class Drafting:
         """
         if self._speculation is None:
             return
+        most = self._speculation.num_speculative_tokens
+        if self._speculation.adaptive:
+            most = min(most, max(MOST_ROWS // max(len(running), 1), FEW_TOKENS))
         candidates: list[_Candidate] = []
         for seq in running:
             if seq.output and seq.group.speculates and len(seq.branches) == 1:
-                candidate = self._candidate(seq, self._speculation)
+                candidate = self._candidate(seq, self._speculation, most)
                 if candidate is not None:
                     candidates.append(candidate)
         if not candidates or room <= 0:
@@ -178,14 +185,20 @@ class Drafting:
         if self._proposer is not None:
             self._proposer.close()
 
-    def _candidate(self, seq: Sequence, speculation: Speculation) -> _Candidate | None:
-        """What could be guessed for a sequence, if anything can; it is followed in any case."""
+    def _candidate(self, seq: Sequence, speculation: Speculation, most: int) -> _Candidate | None:
+        """What could be guessed for a sequence, if anything can; it is followed in any case.
+
+        Args:
+            seq: The sequence.
+            speculation: How it is guessed.
+            most: Most tokens of it.
+        """
         guessed = self._guessed_of(seq, speculation)
         best, source = 0.0, None
         for text in guessed.texts:
             text.advance()
             if text.same:
-                chance = text.chances.next(text.same)
+                chance = text.chance()
                 if chance > best:
                     best, source = chance, text
         if guessed.texts and guessed.texts[0].over:
@@ -193,13 +206,13 @@ class Drafting:
         if seq.draft or len(seq.tokens) - seq.memory.length != 1:
             return None  # there is something to compute already
         left = seq.group.max_output_tokens - len(seq.output) - 1  # one is drawn behind them
-        most = min(left, speculation.num_speculative_tokens)
+        most = min(most, left)
         if most <= 0:
             return None
         proposer = self._proposer
         asks = proposer is not None and proposer.works
         if source is not None and (not asks or best > 0.5):
-            return _Candidate(seq, guessed, source, source.chances.along(source.same, most), most)
+            return _Candidate(seq, guessed, source, source.along(most), most)
         if proposer is not None and asks:
             return _Candidate(seq, guessed, proposer, guessed.chances.along(0, most), most)
         return None

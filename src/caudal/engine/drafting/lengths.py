@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+PATIENCE = 16
+"""Guesses by which it may get worse before it gets better: no more are considered."""
+
 MARGIN = 1.02
 """Guesses are left alone that would make answers faster by less: measuring isn't exact."""
 
@@ -53,6 +56,8 @@ def choose_lengths(
         worth = sum_of_gains - sequences * math.log(factor(rows))
         if worth > best:
             best, taken = worth, place
+        elif place >= taken + PATIENCE:
+            break
     lengths = [0] * len(chances)
     for _, number, _ in steps[:taken]:
         lengths[number] += 1

@@ -15,7 +15,15 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
 
-from caudal.engine.drafting.chances import LONGEST, OF_TEXTS, Chances, CommonChances
+from caudal.engine.drafting.chances import (
+    AGREED,
+    ALONE,
+    DIFFERED,
+    LONGEST,
+    OF_TEXTS,
+    Chances,
+    CommonChances,
+)
 from caudal.engine.drafting.speculation import Speculation
 from caudal.engine.prefix_tree import PrefixTree
 from caudal.engine.space import Space
@@ -41,6 +49,10 @@ class LookupIndex:
         text: The tokens; they may only grow.
         least: Tokens that must be the same.
         most: Tokens that are compared, to choose between places.
+
+    Attributes:
+        others: What came at each place another time, the one before it; of the first ones only, up
+            to where runs are noted.
     """
 
     def __init__(self, text: Sequence[int], least: int, most: int) -> None:
@@ -49,6 +61,7 @@ class LookupIndex:
         self._most = most
         self._latest: dict[tuple[int, ...], int] = {}  # by a run, the end of its latest place
         self._before = array("i", [0] * least)  # by a place's end, the one before it, or 0
+        self.others = bytearray([ALONE] * least)
         self._next = least  # the end of the place to be taken in next
 
     def find(self, tokens: Sequence[int]) -> tuple[int, int]:
@@ -83,17 +96,22 @@ class LookupIndex:
         stop = min(len(self._text), start + STRIDE, MOST_INDEXED)
         if stop <= start:
             return
+        text, others = self._text, self.others
         least, latest, before = self._least, self._latest, self._before
         if stop == start + 1:
-            run = tuple(self._text[start - least : start])
-            before.append(latest.get(run, 0))
+            run = tuple(text[start - least : start])
+            other = latest.get(run, 0)
+            before.append(other)
+            others.append(_other(text, start, other))
             latest[run] = start
             self._next = stop
             return
-        part = self._text[start - least : stop - 1]
+        part = text[start - least : stop - 1]
         runs = zip(*(part[offset:] for offset in range(least)), strict=False)
         for place, each in enumerate(runs, start):
-            before.append(latest.get(each, 0))
+            other = latest.get(each, 0)
+            before.append(other)
+            others.append(_other(text, place, other))
             latest[each] = place
         self._next = stop
 
@@ -105,6 +123,12 @@ class LookupIndex:
         while same < most and text[place - 1 - same] == tokens[end - 1 - same]:
             same += 1
         return same
+
+
+def _other(text: Sequence[int], place: int, other: int) -> int:
+    if not other:
+        return ALONE
+    return AGREED if text[other] == text[place] else DIFFERED
 
 
 class Follower(ABC):
@@ -127,16 +151,18 @@ class Follower(ABC):
         self.over = False
         self._place = 0
         self._text: Sequence[int] = ()
+        self._others: Sequence[int] = b""  # what came at places of the text another time
 
     def advance(self) -> None:
         """Take note of the tokens by which the sequence has grown, and look where it is now."""
         tokens, text, end = self._tokens, self._text, len(self._tokens)
-        same, place = self.same, self._place
+        same, place, others = self.same, self._place, self._others
         if same:
             seen = self._seen
             while seen < end and place < len(text):
                 right = text[place] == tokens[seen]
-                self._learn(same, right=right)
+                other = others[place] if place < len(others) else ALONE
+                self._learn(same, right=right, other=other)
                 if not right:
                     same = 0
                     break
@@ -153,8 +179,17 @@ class Follower(ABC):
             return []
         return list(self._text[self._place : self._place + length])
 
-    def _learn(self, same: int, *, right: bool) -> None:
-        self.chances.learn(same, right=right)
+    def chance(self) -> float:
+        """That of the first guess."""
+        place, others = self._place, self._others
+        return self.chances.next(self.same, others[place] if place < len(others) else ALONE)
+
+    def along(self, most: int) -> list[float]:
+        """The chances that all guesses up to the first, the second … are right, the likely ones."""
+        return self.chances.along(self.same, most, self._others[self._place : self._place + most])
+
+    def _learn(self, same: int, *, right: bool, other: int) -> None:
+        self.chances.learn(same, right=right, other=other)
 
     @abstractmethod
     def _find(self) -> None:
@@ -174,6 +209,7 @@ class OwnText(Follower):
     def __init__(self, tokens: Sequence[int], chances: Chances, least: int, most: int) -> None:
         super().__init__(tokens, chances)
         self._index = LookupIndex(tokens, least, most)
+        self._others = self._index.others
         self._text = tokens
         self._find()
 
@@ -222,14 +258,15 @@ class PredictedText(Follower):
     ) -> None:
         super().__init__(tokens, chances)
         self._index = LookupIndex(prediction, least, most)
+        self._others = self._index.others
         self._text = prediction
         self._seen = prompt
         self.same = LONGEST  # that it begins so is what the client says
         self.right = 0
 
-    def _learn(self, same: int, *, right: bool) -> None:
+    def _learn(self, same: int, *, right: bool, other: int) -> None:
         self.right += right
-        super()._learn(same, right=right)
+        super()._learn(same, right=right, other=other)
 
     def _find(self) -> None:
         self._place, self.same = self._index.find(self._tokens)
