@@ -75,6 +75,7 @@ def test_a_table_json_and_a_page_say_the_same(tmp_path: Path) -> None:
     folder = write_folder(Recorded.read("gemma3"), tmp_path / "tiny")
     page = tmp_path / "plan.html"
     asked = (str(folder), "--ctx", "400", "--users", "3", "--bandwidth", "1GB/s")
+    asked += ("--prefix-memory", "1MiB", "--prefix-store-size", "1GiB")
     result = plan(*asked, "--table", "--html", str(page))
     assert result.exit_code == 0, result.output
     assert "window of" in result.output
@@ -82,7 +83,12 @@ def test_a_table_json_and_a_page_say_the_same(tmp_path: Path) -> None:
     found = json.loads(plan(*asked, "--json").output)
     assert found["fits"] is True
     needs = found["needs"]
-    assert needs["total"] == needs["weights"] + needs["kv_memory"] + needs["workspace"]
+    parts = ("weights", "kv_memory", "workspace", "prefixes")
+    assert needs["total"] == sum(needs[part] for part in parts)
+    for size, place in (("1 MiB", "memory"), ("1 GiB", "disk")):
+        said = f"{size} of {place} holds about {found['kept_tokens'][place]:,} tokens"
+        assert said in result.output
+        assert said in page.read_text()
     kv_memory = -(-needs["kv_memory"] // 2**20)
     assert found["serve"][:2] == ["--kv-memory", f"{kv_memory}MiB"]
     assert " ".join(["caudal serve", str(folder), *found["serve"]]) in result.output

@@ -88,7 +88,11 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 pooling=Pooling(kind="last", normalize=True), state=SimpleNamespace(width=576)
             ),
             start_engine=lambda turns: start_engine(
-                ScriptedExecutor(), speculative=options.speculative
+                ScriptedExecutor(),
+                speculative=options.speculative,
+                prefix_memory=options.prefix_memory or 0,
+                prefix_store=options.prefix_store,
+                prefix_store_size=options.prefix_store_size,
             ),
             read_adapter=None,
             max_model_len=512,
@@ -156,6 +160,18 @@ def test_the_banner_says_what_is_served_and_how_to_ask(served: dict[str, Any]):
     assert result.stdout.endswith("\nStopped.\n")
     assert served["options"] == LoadOptions()
     assert served["access"].api_key is None
+
+
+def test_the_banner_says_what_places_for_prefixes_hold(served: dict[str, Any], tmp_path: Path):
+    options = ("--prefix-memory", "23040000", "--prefix-store", str(tmp_path))
+    result = CliRunner().invoke(
+        app, ["serve", "tiny", "--port", "0", *options, "--prefix-store-size", "2304000000"]
+    )
+    assert result.exit_code == 0, result.output
+    assert (
+        f"  more prefixes  23.0 MB of memory for about 1000 tokens, 2.3 GB of {tmp_path} for about "
+        "100000 tokens, where that is faster than computing\n"
+    ) in result.stdout
 
 
 def test_the_banner_says_what_guesses_tokens(served: dict[str, Any]):

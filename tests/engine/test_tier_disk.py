@@ -238,12 +238,12 @@ def test_room_isnt_made_for_what_others_have_deleted(tmp_path: Path) -> None:
 def test_the_default_size_is_the_same_at_the_next_start(tmp_path: Path) -> None:
     """It would take nearly the whole disk after some starts, if it were of what is free then."""
     tier = opened(tmp_path)
-    before = tier._limit
+    before = tier.limit
     free = shutil.disk_usage(tmp_path)._replace(free=2 * before)
     for piece in chain(10):
         tier.write(piece, data_of(piece))
     with patch("shutil.disk_usage", lambda path: free._replace(free=free.free - tier.size)):
-        assert opened(tmp_path)._limit == before
+        assert opened(tmp_path).limit == before
 
 
 def test_closing_doesnt_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:

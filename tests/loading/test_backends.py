@@ -162,7 +162,7 @@ def test_the_native_pool_holds_what_its_memory_suffices_for(model: Path):
     loaded = load_model(str(model), LoadOptions(kv_memory=per_token * 100, threads=1))
     loaded.executor.close()
     pool = PagedKV(num_blocks=6, block_size=16, bytes_per_token=per_token)
-    assert loaded.facts.memory == MemoryKinds(kv=pool)
+    assert loaded.facts.memory == MemoryKinds(kv=pool, kept_token_bytes=per_token)
     assert loaded.max_model_len == 96, "the context shrinks"
     with pytest.raises(ParameterError, match="holds 96 tokens, but one sequence of 97 needs"):
         load_model(str(model), LoadOptions(kv_memory=per_token * 100, max_model_len=97))

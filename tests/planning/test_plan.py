@@ -94,6 +94,30 @@ def test_windows_and_states_are_no_longer_than_they_have_to_be() -> None:
     assert needs.states >= (8 + 4) * 75 * MIB
 
 
+def test_places_for_prefixes_hold_what_goes_on_from_conversations_that_ended() -> None:
+    found = planner(LLAMA_8B)
+    demand = Demand(context=8192, prefix_memory=GIB, prefix_store_size=100 * GIB)
+    report = make_report(found.figures, demand, 64 * GIB)
+    assert report.kept_tokens == {"memory": 8192, "disk": 819200}
+    assert found.needs(demand).prefixes == GIB + 64 * MIB
+    assert found.needs(replace(demand, prefix_memory=0)).prefixes == 128 * MIB
+    assert found.needs(demand).total == found.needs(Demand(context=8192)).total + GIB + 64 * MIB
+    assert report.flags[-6:] == (
+        *("--prefix-memory", "1024MiB", "--prefix-store", "DIR"),
+        *("--prefix-store-size", "102400MiB"),
+    )
+    # Two ends have windows of 1,024, and four snapshots a conversation of 4,096.
+    windowed = planner(replace(LLAMA_8B, window=1024, window_layers=24))
+    states = planner(replace(LLAMA_8B, state_bytes=MIB))
+    f16 = find_kv_type("f16")
+    windows = 2 * 96 * KIB * (1024 + 3 * 16) / 4096
+    assert windowed.sizes(f16).kept_token_bytes == pytest.approx(32 * KIB + windows, rel=0.01)
+    assert states.sizes(f16).kept_token_bytes == 128 * KIB + 4 * MIB / 4096
+    for name in ("prefix_memory", "prefix_store_size"):
+        with pytest.raises(ParameterError, match=f"{name} must be at least {2 * MIB} bytes"):
+            make_report(found.figures, Demand(context=8192, **{name: 2 * MIB - 1}), GIB)
+
+
 def test_what_would_fit_fits_and_one_more_does_not() -> None:
     found = planner(replace(LLAMA_8B, window=512, window_layers=10, state_bytes=MIB))
     demand = Demand(context=32768, users=40, shared_prefix=1000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,20 @@ def test_server_info_has_the_limits_under_sglangs_names(serve: Serve):
         assert info["disable_radix_cache"] is False
         assert info["speculative_algorithm"] is info["speculative_num_draft_tokens"] is None
         assert info["internal_states"] == [{"num_running_reqs": 0, "num_queue_reqs": 0}]
+
+
+def test_server_info_says_what_places_for_prefixes_hold_but_not_where_they_are(
+    serve: Serve, tmp_path: Path
+):
+    store = str(tmp_path / "store")
+    server = serve(
+        ScriptedExecutor(), prefix_memory=4096, prefix_store=store, prefix_store_size=1 << 20
+    )
+    answer = server.http.get("/server_info")
+    info = answer.json()
+    assert info["prefix_memory"] == {"bytes": 4096, "tokens": 4096 // 8}
+    assert info["prefix_store"] == {"bytes": 1 << 20, "tokens": (1 << 20) // 8}
+    assert store not in answer.text
 
 
 def test_server_info_says_what_guesses_tokens_and_how_many(serve: Serve):

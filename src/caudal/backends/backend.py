@@ -148,11 +148,14 @@ class MemoryKinds:
         kv: Where keys and values of all tokens go.
         windows: Where those of layers with windows go, shortest window first.
         states: Where the states of recurrent layers go; None where there are none.
+        kept_token_bytes: Bytes of all kinds that a token takes of a usual conversation that has
+            ended; 0: as many as in `kv`.
     """
 
     kv: PagedKV
     windows: tuple[WindowKV, ...] = ()
     states: RecurrentStates | None = None
+    kept_token_bytes: float = 0.0
 
     @property
     def bytes(self) -> int:
@@ -171,6 +174,10 @@ class MemoryKinds:
         slots = math.inf if self.states is None else self.states.num_slots
         windows = min((pool.sequences(length) for pool in self.windows), default=math.inf)
         return min(self.kv.sequences(length), windows, slots)
+
+    def kept_tokens(self, size: int) -> int:
+        """About how many tokens of conversations that have ended so many bytes hold."""
+        return int(size / (self.kept_token_bytes or self.kv.bytes_per_token))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

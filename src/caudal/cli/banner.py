@@ -117,10 +117,16 @@ def _about_one(served: Service) -> dict[str, str]:
                 f"{format_bytes(memory.states.bytes)}: of {memory.states.num_slots} sequences "
                 "and snapshots"
             )
-        places = [f"{format_bytes(limits.prefix_memory)} of memory"] * (limits.prefix_memory > 0)
-        places += [] if limits.prefix_store is None else [limits.prefix_store]
-        if places:
-            lines["more prefixes"] = f"{' and '.join(places)}, where that is faster than computing"
+        places = {"memory": limits.prefix_memory}
+        if limits.prefix_store is not None:
+            places[limits.prefix_store] = limits.prefix_store_size
+        held = [
+            f"{format_bytes(size)} of {place} for about {memory.kept_tokens(size)} tokens"
+            for place, size in places.items()
+            if size
+        ]
+        if held:
+            lines["more prefixes"] = f"{', '.join(held)}, where that is faster than computing"
     else:
         lines["longest input"] = f"{loaded.max_model_len} tokens"
     at_once = f", up to {limits.num_speculative_tokens} tokens at once"

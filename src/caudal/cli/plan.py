@@ -134,6 +134,24 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    prefix_memory: Annotated[
+        int | None,
+        typer.Option(
+            parser=_size,
+            metavar="SIZE",
+            help="Memory for computed prefixes that had to be given up, as of `caudal serve`.",
+            show_default=False,
+        ),
+    ] = None,
+    prefix_store_size: Annotated[
+        int | None,
+        typer.Option(
+            parser=_size,
+            metavar="SIZE",
+            help="Space on a disk for those (`caudal serve --prefix-store DIR`).",
+            show_default=False,
+        ),
+    ] = None,
     table: Annotated[
         bool,
         typer.Option("--table", help="Show how many users fit 24, 48 and 80 GiB, by context."),
@@ -293,6 +311,8 @@ def plan(
         others = {
             "--shared-prefix": shared_prefix or None,
             "--max-num-batched-tokens": max_num_batched_tokens,
+            "--prefix-memory": prefix_memory,
+            "--prefix-store-size": prefix_store_size,
             "--bandwidth": bandwidth,
             "--flops": flops,
         }
@@ -307,6 +327,8 @@ def plan(
         users=users,
         shared_prefix=shared_prefix,
         kv_type=find_kv_type(kv_type),
+        prefix_memory=prefix_memory or 0,
+        prefix_store_size=prefix_store_size,
         **({} if max_num_batched_tokens is None else {"batch": max_num_batched_tokens}),
     )
     machine = None if figures.is_encoder else _machine(figures, bandwidth, flops)

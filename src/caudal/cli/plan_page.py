@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from caudal.cli.plan_text import headline, serve_command, speed_lines, table_rows, verdict
+from caudal.cli.plan_text import (
+    headline,
+    kept_lines,
+    serve_command,
+    speed_lines,
+    table_rows,
+    verdict,
+)
 from caudal.planning.arithmetic import binary
 from caudal.planning.plan import Planner
 from caudal.planning.report import GIB, MEMORIES, Report, contexts
@@ -29,7 +36,10 @@ _CURVES = (1, 4, 16, 64)
 def plan_page(report: Report) -> str:
     """The page, as HTML in one file."""
     sections = [
-        Section(title="Does it fit?", content=[*map(str.strip, verdict(report))]),
+        Section(
+            title="Does it fit?",
+            content=[*map(str.strip, verdict(report)), *kept_lines(report)],
+        ),
         Section(title="The arithmetic", content=[_of_model(report), _of_demand(report)]),
         Section(
             title="Users and context", content=[_users(report), _memory(report), _heat(report)]

@@ -27,6 +27,9 @@ def plan_text(report: Report, *, table: bool) -> Iterator[str]:
     yield from _lines([*report.of_demand, Line("together", "", report.needs.total)])
     yield ""
     yield from verdict(report)
+    if report.kept_tokens:
+        yield ""
+        yield from kept_lines(report)
     if report.speed is not None:
         yield ""
         yield from speed_lines(report)
@@ -95,6 +98,18 @@ def _ways(report: Report) -> Iterator[str]:
         name, size = report.smaller
         yield f"a smaller quantisation: {name}, whose weights take {binary(size)}"
     yield f"more memory: {binary(report.least_memory)}"
+
+
+def kept_lines(report: Report) -> Iterator[str]:
+    """What places for prefixes hold."""
+    demand = report.demand
+    sizes = {"memory": demand.prefix_memory, "disk": demand.prefix_store_size or 0}
+    for place, tokens in report.kept_tokens.items():
+        conversations = tokens / demand.context
+        yield (
+            f"{binary(sizes[place])} of {place} holds about {tokens:,} tokens of conversations "
+            f"that have ended: {conversations:,.1f} of {demand.context:,}"
+        )
 
 
 def speed_lines(report: Report) -> Iterator[str]:

@@ -99,9 +99,7 @@ class EngineConfig:
         """Bytes of memory that those take at most, with those on their way to the disk."""
         if not self.keeps_prefixes:
             return 0
-        if self.prefix_store is None:
-            return self.prefix_memory
-        return max(self.prefix_memory, STAGING_BYTES) + AHEAD_BYTES
+        return tier_bytes(self.prefix_memory, has_store=self.prefix_store is not None)
 
     def __post_init__(self) -> None:
         _at_least("max_model_len", self.max_model_len, 2)
@@ -141,6 +139,13 @@ class EngineConfig:
         for name in ("first_token_timeout", "request_timeout"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
+
+
+def tier_bytes(prefix_memory: int, *, has_store: bool) -> int:
+    """Bytes of memory that places for prefixes beyond the pools take at most."""
+    if not has_store:
+        return prefix_memory
+    return max(prefix_memory, STAGING_BYTES) + AHEAD_BYTES
 
 
 def _at_least(name: str, value: int, low: int) -> None:

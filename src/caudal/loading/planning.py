@@ -68,7 +68,9 @@ def plan_run(
             kv_memory=options.kv_memory,
         ),
     )
-    _check_prefix_sizes(options, memory)
+    check_prefix_sizes(
+        memory.kinds.sequence_bytes(1), options.prefix_memory, options.prefix_store_size
+    )
     return RunPlan(replace(asked, max_model_len=memory.max_model_len), memory)
 
 
@@ -97,13 +99,20 @@ def _engine_config(program: Program, options: LoadOptions) -> EngineConfig:
     )
 
 
-def _check_prefix_sizes(options: LoadOptions, memory: MemoryPlan) -> None:
-    """Refuse places for prefixes that not even the shortest has room in."""
-    least = memory.kinds.sequence_bytes(1)
-    sizes = {
-        "prefix_memory": options.prefix_memory or None,
-        "prefix_store_size": options.prefix_store_size,
-    }
+def check_prefix_sizes(
+    least: int, prefix_memory: int | None, prefix_store_size: int | None
+) -> None:
+    """Refuse places for prefixes that not even the shortest has room in.
+
+    Args:
+        least: Bytes that one takes.
+        prefix_memory: Bytes of memory for them; 0 or None: none.
+        prefix_store_size: Bytes of a disk for them; None: nobody says.
+
+    Raises:
+        ParameterError: One is too small.
+    """
+    sizes = {"prefix_memory": prefix_memory or None, "prefix_store_size": prefix_store_size}
     for name, size in sizes.items():
         if size is not None and size < least:
             raise ParameterError(

@@ -92,6 +92,10 @@ def of_demand(planner: Planner, demand: Demand) -> Iterator[Line]:
         how += ", states that wait among it" if is_layer else ""
         yield Line("own layer" if is_layer else "draft model", how, needs.draft_model)
         yield Line("its sequences", "of the same conversations", needs.draft_sequences)
+    if needs.prefixes:
+        on_their_way = needs.prefixes - demand.prefix_memory
+        how = f", with {binary(on_their_way)} for a disk" if on_their_way else ""
+        yield Line("prefixes", f"that had to be given up{how}", needs.prefixes)
 
 
 def binary(count: float) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from caudal.backends.native.costs import BYTES_PER_FLOAT, SHARE_OF_OTHERS
 from caudal.backends.native.executor import BLOCK_SIZE
 from caudal.backends.native.planning import Division, KindSizes, division_of, largest
-from caudal.engine.config import MOST_SEQS, MOST_TOKENS, EngineConfig
+from caudal.engine.config import MOST_SEQS, MOST_TOKENS, EngineConfig, tier_bytes
 from caudal.engine.drafting.ahead import most_states
 from caudal.errors import ParameterError
 from caudal.loading.planning import ENCODER_BATCH
@@ -24,6 +24,9 @@ _DEFAULTS = EngineConfig(max_model_len=2)
 
 MOST_CONTEXT = 1 << 27
 """More tokens than any model is trained for; where nobody says how many, so far is looked."""
+
+MOST_BYTES = 1 << 62
+"""More than any memory or disk has."""
 
 MIB = 1 << 20
 
@@ -38,6 +41,8 @@ class Demand:
         shared_prefix: Tokens that all of them begin with, which are kept once.
         kv_type: The type of keys and values.
         batch: Tokens of an iteration; there are more in any case than conversations.
+        prefix_memory: Bytes of memory for prefixes that had to be given up.
+        prefix_store_size: Bytes of a disk for those; None: there is none.
 
     Raises:
         ParameterError: One of them can't be.
@@ -48,6 +53,8 @@ class Demand:
     shared_prefix: int = 0
     kv_type: ElementType = field(default_factory=lambda: KV_TYPES["f16"])
     batch: int = _DEFAULTS.max_num_batched_tokens
+    prefix_memory: int = 0
+    prefix_store_size: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -55,6 +62,8 @@ class Demand:
             ("users", self.users, 1, MOST_SEQS),
             ("shared_prefix", self.shared_prefix, 0, self.context),
             ("max_num_batched_tokens", self.batch, 2, MOST_TOKENS),
+            ("prefix_memory", self.prefix_memory, 0, MOST_BYTES),
+            ("prefix_store_size", self.prefix_store_size or 0, 0, MOST_BYTES),
         ):
             if not least <= value <= most:
                 raise ParameterError(name, f"{name} must be {least} to {most}, but is {value}")
@@ -79,6 +88,8 @@ class Needs:
         draft_model: Of a draft model's weights, or those of a layer of the model's own, and what
             it computes with.
         draft_sequences: Of its keys, values and states, of the same conversations.
+        prefixes: Of memory for prefixes that had to be given up, with those on their way to and
+            from a disk.
     """
 
     weights: int
@@ -89,6 +100,7 @@ class Needs:
     workspace: int
     draft_model: int = 0
     draft_sequences: int = 0
+    prefixes: int = 0
 
     @property
     def sequences(self) -> int:
@@ -99,7 +111,7 @@ class Needs:
     @property
     def total(self) -> int:
         """All of it."""
-        return self.weights + self.sequences + self.workspace + self.draft_model
+        return self.weights + self.sequences + self.workspace + self.draft_model + self.prefixes
 
 
 class Planner:
@@ -160,7 +172,14 @@ class Planner:
             workspace=0 if workspace is None else workspace.bytes(self._tokens(demand)),
             draft_model=0 if draft is None else draft.weights + draft.workspace,
             draft_sequences=0 if draft is None else draft.sequences,
+            prefixes=tier_bytes(
+                demand.prefix_memory, has_store=demand.prefix_store_size is not None
+            ),
         )
+
+    def kept_tokens(self, demand: Demand, size: int) -> int:
+        """About how many tokens of conversations that have ended so many bytes hold."""
+        return int(size / self.sizes(demand.kv_type).kept_token_bytes)
 
     def _needs_of_draft(self, demand: Demand) -> Needs | None:
         """What a draft model takes that has room for the same conversations."""
@@ -168,7 +187,13 @@ class Planner:
         if draft is None:
             return None
         context = min(demand.context, draft.context_length or demand.context)
-        same = replace(demand, context=context, shared_prefix=min(demand.shared_prefix, context))
+        same = replace(
+            demand,
+            context=context,
+            shared_prefix=min(demand.shared_prefix, context),
+            prefix_memory=0,
+            prefix_store_size=None,
+        )
         needs = Planner(draft).needs(same)
         waiting = most_states(demand.users, demand.tokens) * draft.state_width * BYTES_PER_FLOAT
         # While it guesses, a conversation has two recurrent states.
@@ -236,8 +261,7 @@ class Planner:
         limits = ["--max-num-seqs", str(demand.users), "--max-model-len", str(demand.context)]
         if self.figures.is_encoder:
             return limits
-        kv_memory = -(-self.needs(demand).sequences // MIB)
-        flags = ["--kv-memory", f"{kv_memory}MiB", *limits]
+        flags = ["--kv-memory", _in_mib(self.needs(demand).sequences), *limits]
         if demand.tokens != _DEFAULTS.max_num_batched_tokens:
             flags += ["--max-num-batched-tokens", str(demand.tokens)]
         if demand.kv_type.name != "f16":
@@ -245,7 +269,16 @@ class Planner:
         if self.figures.draft is not None:
             draft = self.figures.draft
             flags += ["--speculative", "mtp" if draft.state_width else f"draft:{draft.name}"]
+        if demand.prefix_memory:
+            flags += ["--prefix-memory", _in_mib(demand.prefix_memory)]
+        if demand.prefix_store_size is not None:
+            size = _in_mib(demand.prefix_store_size)
+            flags += ["--prefix-store", "DIR", "--prefix-store-size", size]
         return flags
+
+
+def _in_mib(size: int) -> str:
+    return f"{-(-size // MIB)}MiB"
 
 
 def _most(fits: Callable[[int], bool], least: int, most: int) -> int:

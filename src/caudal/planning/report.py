@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from caudal.errors import ParameterError
+from caudal.loading.planning import check_prefix_sizes
 from caudal.planning.arithmetic import Line, of_demand, of_model
 from caudal.planning.figures import ModelFigures
 from caudal.planning.plan import MOST_CONTEXT, Demand, Needs, Planner
@@ -54,6 +55,8 @@ class Report:
         most_context: The longest conversations that so many users may have; 0: none fit.
         most_users: The most users that may have so long conversations; 0: none.
         smaller: Where it doesn't fit: a quantisation with which it would, and its bytes.
+        kept_tokens: About how many tokens of conversations that have ended places for prefixes
+            hold: `memory`, `disk`.
         flags: What `caudal serve` is told; empty where it doesn't fit, or can't be served.
         table: Users by context and memory.
         speed: Tokens a second at most; None where nobody says how fast the machine is.
@@ -74,6 +77,7 @@ class Report:
     most_context: int
     most_users: int
     smaller: tuple[str, int] | None
+    kept_tokens: Mapping[str, int]
     flags: Sequence[str]
     table: Sequence[Cell]
     speed: Speed | None
@@ -108,6 +112,8 @@ class Report:
                 "kv_type": demand.kv_type.name,
                 "kv_type_available": demand.kv_type.is_available,
                 "max_num_batched_tokens": demand.tokens,
+                "prefix_memory": demand.prefix_memory,
+                "prefix_store_size": demand.prefix_store_size,
             },
             "arithmetic": [asdict(line) for line in (*self.of_model, *self.of_demand)],
             "needs": {
@@ -119,6 +125,7 @@ class Report:
                 "workspace": needs.workspace,
                 "draft_model": needs.draft_model,
                 "draft_sequences": needs.draft_sequences,
+                "prefixes": needs.prefixes,
                 "kv_memory": needs.sequences,
                 "total": needs.total,
             },
@@ -130,6 +137,7 @@ class Report:
             "least_memory": self.least_memory,
             "most_context": self.most_context,
             "most_users": self.most_users,
+            "kept_tokens": dict(self.kept_tokens),
             "smaller_quantization": None
             if self.smaller is None
             else {"name": self.smaller[0], "weight_bytes": self.smaller[1]},
@@ -146,7 +154,8 @@ def make_report(
     """Answer what a model takes for a demand, and what fits in a memory.
 
     Raises:
-        ParameterError: The model wasn't trained for so long conversations.
+        ParameterError: The model wasn't trained for so long conversations, or a place for prefixes
+            has no room for one.
         ModelLoadError: It can't be served with this type of keys and values.
     """
     for each in (figures, figures.draft):
@@ -158,6 +167,9 @@ def make_report(
             "ctx", f"ctx is {demand.context}, but the model was trained for {longest} tokens"
         )
     planner = Planner(figures)
+    check_prefix_sizes(
+        planner.sizes(demand.kv_type).least_bytes, demand.prefix_memory, demand.prefix_store_size
+    )
     fits = planner.fits(demand, memory)
     can_be_served = fits and figures.obstacle is None and demand.kv_type.is_available
     return Report(
@@ -175,6 +187,11 @@ def make_report(
         most_context=planner.most_context(demand, memory),
         most_users=planner.most_users(demand, memory),
         smaller=None if fits else planner.smaller(demand, memory),
+        kept_tokens={
+            name: planner.kept_tokens(demand, size)
+            for name, size in (("memory", demand.prefix_memory), ("disk", demand.prefix_store_size))
+            if size
+        },
         flags=tuple(planner.flags(demand)) if can_be_served else (),
         table=_table(planner, demand, memory),
         speed=None

@@ -50,6 +50,7 @@ async def server_info(request: Request) -> dict[str, Any]:
         **_other_kinds(model),
         "schedule_policy": "lpm" if limits.schedule == "prefix" else "fcfs",
         "disable_radix_cache": not limits.prefix_cache,
+        **_further_prefixes(model),
         "speculative_algorithm": _ALGORITHMS.get((limits.speculative or "").partition(":")[0]),
         "speculative_num_draft_tokens": limits.num_speculative_tokens or None,
         "kv_cache_dtype": model.facts.loaded.executor.kv_type,
@@ -107,6 +108,19 @@ def _other_kinds(model: Service) -> dict[str, Any]:
     if memory.states is not None:
         kinds["state_slots"] = memory.states.num_slots
     return kinds
+
+
+def _further_prefixes(model: Service) -> dict[str, Any]:
+    """What there is for prefixes beyond the pools; not where, which is for who runs the server."""
+    limits, memory = model.info.limits, model.facts.loaded.memory
+    if memory is None:
+        return {}
+    sizes = {"prefix_memory": limits.prefix_memory, "prefix_store": limits.prefix_store_size}
+    return {
+        name: {"bytes": size, "tokens": memory.kept_tokens(size)}
+        for name, size in sizes.items()
+        if size
+    }
 
 
 def _model_names(model: Service) -> dict[str, str]:

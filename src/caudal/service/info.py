@@ -20,6 +20,7 @@ class ServiceLimits:
         prefix_cache: Whether computed prefixes are kept.
         prefix_memory: Bytes of memory for those that the pools had to give up.
         prefix_store: The directory for those; None: there is none.
+        prefix_store_size: Most bytes that it may take; 0 without one.
         speculative: What guesses tokens, as `--speculative` says it; None: nothing does.
         num_speculative_tokens: Most tokens guessed at once; 0 where nothing guesses.
         block_size: Tokens of a block of the pool.
@@ -35,6 +36,7 @@ class ServiceLimits:
     num_blocks: int
     prefix_memory: int = 0
     prefix_store: str | None = None
+    prefix_store_size: int = 0
     speculative: str | None = None
     num_speculative_tokens: int = 0
 

@@ -77,6 +77,7 @@ class ModelService(Service):
         """See `Service`."""
         parts = self.parts
         config, executor = parts.engine.config, parts.engine.info
+        tiers = parts.engine.stats().tiers
         guesses = config.speculative
         bos, eos = parts.tokenizer.bos_id, parts.tokenizer.eos_id
         template = parts.chat.template
@@ -96,6 +97,7 @@ class ModelService(Service):
                 num_blocks=executor.num_blocks,
                 prefix_memory=config.prefix_memory,
                 prefix_store=config.prefix_store,
+                prefix_store_size=0 if tiers is None else tiers.disk_limit,
                 speculative=None if guesses is None else str(guesses),
                 num_speculative_tokens=0 if guesses is None else guesses.num_speculative_tokens,
             ),

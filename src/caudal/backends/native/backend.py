@@ -192,6 +192,7 @@ def _kinds(sizes: KindSizes, division: Division) -> MemoryKinds:
         states=RecurrentStates(num_slots=division.num_slots, bytes_per_slot=sizes.slot_bytes)
         if sizes.slot_bytes
         else None,
+        kept_token_bytes=sizes.kept_token_bytes,
     )
 
 

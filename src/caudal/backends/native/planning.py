@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from caudal.backends.executor import blocks_of_window
 from caudal.backends.native.options import KVType
@@ -116,6 +116,20 @@ class KindSizes:
             tuple(sorted((w, size) for w, size in of_windows.items() if w is not None)),
             sum(layer.floats for layer in state_layers) * BYTES_PER_STATE_ELEMENT,
         )
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes of all kinds that the shortest sequence takes."""
+        of_token = self.token_bytes + sum(size for _, size in self.windows)
+        return self.block_size * of_token + self.slot_bytes
+
+    @property
+    def kept_token_bytes(self) -> float:
+        """Bytes of all kinds that a token takes of a usual conversation that has ended."""
+        blocks = CONVERSATION // self.block_size
+        one = division_of(self, blocks, 1, 0)
+        lasting = replace(one, num_slots=_snapshots(CONVERSATION) if self.slot_bytes else 0)
+        return lasting.bytes(self) / CONVERSATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +243,11 @@ def division_of(
         window_blocks.append(min(max(least, kept), num_blocks))
     num_slots = 0
     if sizes.slot_bytes:
-        snapshots = 2 + CONVERSATION // SNAPSHOT_INTERVAL
-        kept = -(-kept_blocks * snapshots // conversation) if running else 0
+        kept = -(-kept_blocks * _snapshots(CONVERSATION) // conversation) if running else 0
         num_slots = max(running + MOST_SPARE, kept) if running else 2
     return Division(num_blocks, tuple(window_blocks), num_slots)
+
+
+def _snapshots(length: int) -> int:
+    """Snapshots of a conversation: on its way, and of its end and its last prompt's."""
+    return 2 + length // SNAPSHOT_INTERVAL

@@ -110,6 +110,7 @@ class DiskTier:
 
     Attributes:
         directory: Where they are.
+        limit: Most bytes that the directory may take.
         written: Pieces written so far.
         written_bytes: What their files take.
         evicted: Files deleted so far to make room.
@@ -147,9 +148,9 @@ class DiskTier:
         self.evicted = 0
         self.failures = 0
         taken = sum(file.size for file in self._files())
-        self._limit = self._default_limit(taken) if limit is None else limit
+        self.limit = self._default_limit(taken) if limit is None else limit
         self.rate = self._measure_rate()
-        if taken > self._limit:
+        if taken > self.limit:
             self._make_room()
 
     @property
@@ -206,7 +207,7 @@ class DiskTier:
         self.written += 1
         self.written_bytes += size
         self.touch(piece.parent)
-        if self._bytes + self._others_bytes > self._limit:
+        if self._bytes + self._others_bytes > self.limit:
             self._make_room()
         return True
 
@@ -340,10 +341,10 @@ class DiskTier:
     def _delete_oldest(self) -> None:
         files = self._files()
         total = sum(file.size for file in files)
-        if total > self._limit:
+        if total > self.limit:
             files.sort(key=self._used)
             for file in files:
-                if total <= self._limit * KEPT_SHARE:
+                if total <= self.limit * KEPT_SHARE:
                     break
                 with contextlib.suppress(OSError):
                     Path(file.path).unlink()

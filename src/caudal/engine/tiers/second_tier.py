@@ -97,6 +97,7 @@ class SecondTier:
         return TierStats(
             memory_bytes=self.store.memory_bytes,
             disk_bytes=0 if disk is None else disk.size,
+            disk_limit=0 if disk is None else disk.limit,
             memory_hit_tokens=self.hit_tokens["memory"],
             disk_hit_tokens=self.hit_tokens["disk"],
             hits=self._num_hits,

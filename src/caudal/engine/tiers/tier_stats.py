@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierStats:
-    """A snapshot of what lies behind the pools. All but bytes and `reading` are counters.
+    """A snapshot of what lies behind the pools.
+
+    All but bytes, `reading` and `disk_rate` are counters.
 
     Attributes:
         memory_bytes: What is in memory, that on its way to the disk with it.
         disk_bytes: What the files of this model take.
+        disk_limit: Most bytes that those of all models may take; 0 without a disk.
         memory_hit_tokens: Tokens brought back from memory.
         disk_hit_tokens: Tokens brought back from the disk.
         hits: Requests that something was brought back for.
@@ -28,6 +31,7 @@ class TierStats:
 
     memory_bytes: int = 0
     disk_bytes: int = 0
+    disk_limit: int = 0
     memory_hit_tokens: int = 0
     disk_hit_tokens: int = 0
     hits: int = 0
