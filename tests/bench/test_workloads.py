@@ -26,7 +26,9 @@ from support.fake_model import END, ScriptedExecutor, serve_fake
 from support.running_server import running_server
 from support.scripted_peer import scripted_peer
 
-WORKLOADS: tuple[WorkloadName, ...] = ("random", "shared-prefix", "multi-turn", "agent", "json")
+WORKLOADS: tuple[WorkloadName, ...] = (
+    *("random", "shared-prefix", "multi-turn", "agent", "json", "repeat"),
+)
 
 
 def settled(workload: WorkloadName, **changes: Any) -> LoadSettings:
@@ -69,6 +71,17 @@ def test_prefixes_take_turns_and_everything_else_differs():
     assert prompts[0][:10] == prompts[2][:10] == prompts[4][:10]
     assert prompts[1][:10] == prompts[3][:10] != prompts[0][:10]
     assert len({tuple(prompt[10:]) for prompt in prompts}) == 5
+
+
+def test_what_repeats_itself_is_gone_on_with():
+    for api in ("chat", "completions"):
+        for each in first(6, settled("repeat", api=api)):
+            [turn] = each.turns
+            prompt = turn.prompt or turn.messages[0]["content"]
+            assert (turn.prompt is None) == (api == "chat")
+            end = prompt.rstrip().splitlines()[-1]
+            assert turn.max_tokens == 128
+            assert prompt.count(end.strip('> "')) == 2  # it stood there before
 
 
 def test_text_has_as_many_words_as_make_the_tokens():

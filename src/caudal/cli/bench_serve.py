@@ -33,11 +33,13 @@ def serve(
         ),
     ] = None,
     workload: Annotated[
-        Literal["random", "shared-prefix", "multi-turn", "agent", "json", "dataset"] | None,
+        Literal["random", "shared-prefix", "multi-turn", "agent", "json", "repeat", "dataset"]
+        | None,
         typer.Option(
             help="random: nothing in common; shared-prefix: some beginnings in turn; multi-turn: "
             "chats whose history grows; agent: the same behind 10,000 tokens of rules and tools; "
-            "json: answers held to schemas; dataset: from --dataset.  [default: random]",
+            "json: answers held to schemas; repeat: answers that repeat their prompts; "
+            "dataset: from --dataset.  [default: random]",
             rich_help_panel=_LOAD,
         ),
     ] = None,
@@ -76,8 +78,8 @@ def serve(
     output_tokens: Annotated[
         str | None,
         typer.Option(
-            help="Tokens that each must generate, in the same forms.  [default: 64; json: at most "
-            "400; dataset: its own]",
+            help="Tokens that each must generate, in the same forms.  [default: 64; repeat: 128; "
+            "json: at most 400; dataset: its own]",
             rich_help_panel=_LOAD,
         ),
     ] = None,

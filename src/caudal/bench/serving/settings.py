@@ -14,7 +14,9 @@ from caudal.errors import ParameterError
 
 Api = Literal["chat", "completions"]
 
-WorkloadName = Literal["random", "shared-prefix", "multi-turn", "agent", "json", "dataset"]
+WorkloadName = Literal[
+    "random", "shared-prefix", "multi-turn", "agent", "json", "repeat", "dataset"
+]
 
 PhaseName = Literal["cold", "warm", "warm-prefix"]
 
@@ -214,6 +216,7 @@ _DEFAULTS: dict[WorkloadName, LoadSettings] = {
             tools=16,
         ),
         LoadSettings(workload="json", output_tokens="400"),
+        LoadSettings(workload="repeat", output_tokens="128"),
         LoadSettings(workload="dataset", output_tokens=None, turns=16),
     )
 }

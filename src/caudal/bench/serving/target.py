@@ -115,9 +115,10 @@ async def settle(client: StreamClient, target: Target, settings: LoadSettings) -
     Raises:
         NobodyThereError: The server doesn't answer any more.
     """
-    prompts = settings.workload in ("random", "shared-prefix", "dataset")
-    api = settings.api or ("completions" if prompts and settings.workload != "dataset" else "chat")
-    form = settings.prompts or ("ids" if api == "completions" and target.takes_ids else "text")
+    prompts = settings.workload in ("random", "shared-prefix", "repeat")
+    api = settings.api or ("completions" if prompts else "chat")
+    takes_ids = api == "completions" and target.takes_ids and settings.workload != "repeat"
+    form = settings.prompts or ("ids" if takes_ids else "text")
     settled = msgspec.structs.replace(
         settings,
         api=api,

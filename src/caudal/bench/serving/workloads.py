@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import assert_never
 
-from caudal.bench.serving import agent, dataset, json_answers
+from caudal.bench.serving import agent, dataset, json_answers, repeating
 from caudal.bench.serving.conversation import Conversation, Prompt, Turn
 from caudal.bench.serving.settings import LoadSettings, Wording
 from caudal.bench.serving.words import text
@@ -35,6 +35,8 @@ def conversations(settings: LoadSettings, stream: str) -> Iterator[Conversation]
             return agent.conversations(settings, random)
         case "json":
             return json_answers.conversations(settings, random)
+        case "repeat":
+            return repeating.conversations(settings, random)
         case "dataset":
             assert settings.dataset is not None
             return dataset.conversations(settings, Path(settings.dataset), random)
