@@ -12,8 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Metric = Literal["all", "prompt", "output"]
-"""Which tokens a rate counts, and over which time: all over all, or one phase by itself."""
+from caudal.bench.speculation import TEXTS
+
+Metric = Literal["all", "prompt", "output", "alone", "guessed"]
+"""Which tokens a rate counts, and over which time: all over all, or one phase by itself; or the
+output of a server that guesses tokens or doesn't."""
+
+KVType = Literal["f16", "q8"]
+"""How keys and values are kept: in 16 bits, or in 8, in whatever form each program has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class EngineCase:
         prompt_tokens: Of each.
         steps: Tokens of each that are fed back, one pass each, after the prompt's.
         metrics: Rates to report.
+        kv_type: How keys and values are kept.
     """
 
     name: str
@@ -43,6 +50,7 @@ class EngineCase:
     prompt_tokens: int
     steps: int
     metrics: Sequence[Metric] = ("all",)
+    kv_type: KVType = "f16"
 
     @property
     def generated(self) -> int:
@@ -58,7 +66,9 @@ class EngineCase:
         """Tokens that a rate counts."""
         prompt = self.sequences * self.prompt_tokens
         output = self.sequences * self.steps
-        return {"all": prompt + output, "prompt": prompt, "output": output}[metric]
+        counts: Mapping[Metric, int]
+        counts = {"all": prompt + output, "prompt": prompt, "output": output}
+        return counts[metric]
 
     def rates(self, timing: Timing) -> Mapping[Metric, float]:
         """Tokens per second by metric."""
@@ -109,7 +119,31 @@ class HttpCase:
         return self.requests * self.max_len
 
 
-Case = EngineCase | HttpCase
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuessCase:
+    """Answers of a server that guesses tokens, and of one that doesn't, once prompts are computed.
+
+    Attributes:
+        name: For the command line.
+        title: For the report.
+        text: What is generated; see `caudal.bench.speculation.TEXTS`.
+        sequences: How many answers at once, each to a prompt of its own.
+    """
+
+    name: str
+    title: str
+    text: str
+    sequences: int
+    max_len: int = 1024
+    """Tokens of a whole sequence; prompts are 320 to 680."""
+
+    @property
+    def temperature(self) -> float:
+        """Random text is drawn; texts that repeat their prompts are generated greedily."""
+        return 1.0 if self.text == "random" else 0.0
+
+
+Case = EngineCase | HttpCase | GuessCase
 
 
 def _batch(sequences: int) -> EngineCase:
@@ -122,20 +156,37 @@ def _batch(sequences: int) -> EngineCase:
     )
 
 
+def _long(name: str, title: str, kv_type: KVType) -> EngineCase:
+    return EngineCase(
+        name=name,
+        title=title,
+        sequences=1,
+        prompt_tokens=4096,
+        steps=64,
+        metrics=("prompt", "output"),
+        kv_type=kv_type,
+    )
+
+
+GUESS_CASES: Sequence[GuessCase] = tuple(
+    GuessCase(
+        name=f"guess-{text.split()[0].lower()}-{sequences}",
+        title=f"{text}, {sequences} at once",
+        text=text,
+        sequences=sequences,
+    )
+    for text in TEXTS
+    for sequences in (1, 8)
+)
+
 CASES: Sequence[Case] = (
     EngineCase(name="prefill", title="prefill 512", sequences=1, prompt_tokens=512, steps=0),
     EngineCase(name="decode", title="decode 128, 1 seq", sequences=1, prompt_tokens=1, steps=127),
     _batch(8),
     _batch(16),
     _batch(32),
-    EngineCase(
-        name="long",
-        title="4096 + 64",
-        sequences=1,
-        prompt_tokens=4096,
-        steps=64,
-        metrics=("prompt", "output"),
-    ),
+    _long("long", "4096 + 64", "f16"),
+    _long("long-q8", "4096 + 64, keys and values in 8 bits", "q8"),
     HttpCase(
         name="http-random",
         title="HTTP, random 128/64, 16 at once",
@@ -150,6 +201,7 @@ CASES: Sequence[Case] = (
         prefixes=2,
         prefix_tokens=512,
     ),
+    *GUESS_CASES,
 )
 """All cases, in the order of the report."""
 

@@ -4,7 +4,8 @@ Divided by the machine's limits this gives the least time anybody could take, an
 becomes a share of what is possible. A pass takes as long as its arithmetic or its reading, the
 longer of the two. Counted are weight matrices, attention, and keys and values as 16-bit numbers,
 those of a prefix that sequences of one pass share once; norms, sampling and everything around the
-model count as nothing.
+model count as nothing. Keys and values of 8 bits are half as much to read, and are multiplied as
+integers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.cases import EngineCase, HttpCase, Metric
+from benchmarks.cases import EngineCase, HttpCase, KVType, Metric
 from benchmarks.limits import Limits
 from caudal.formats.gguf import GGUFFile
 from caudal.models import build_program
@@ -158,11 +159,13 @@ class ModelCosts:
                 ideal.add(times, batches)
             return ideal
         if metric in ("all", "prompt"):
-            self._add_prompt(ideal, limits, case.sequences, 0, case.prompt_tokens)
+            tokens = case.prompt_tokens
+            self._add_prompt(ideal, limits, case.sequences, 0, tokens, kv_type=case.kv_type)
         if metric in ("all", "output"):
             for step in range(case.steps):
-                position = case.prompt_tokens + step
-                ideal.add(self._pass(limits, case.sequences, case.sequences, position, 1))
+                sequences, position = case.sequences, case.prompt_tokens + step
+                times = self._pass(limits, sequences, sequences, position, 1, kv_type=case.kv_type)
+                ideal.add(times)
         return ideal
 
     def _add_prompt(
@@ -173,9 +176,12 @@ class ModelCosts:
         start: int,
         tokens: int,
         shared: SharedPrefix | None = None,
+        *,
+        kv_type: KVType = "f16",
     ) -> None:
         if sequences and tokens:
-            ideal.add(self._pass(limits, sequences, sequences, start, tokens, shared))
+            times = self._pass(limits, sequences, sequences, start, tokens, shared, kv_type=kv_type)
+            ideal.add(times)
 
     def _pass(
         self,
@@ -185,6 +191,8 @@ class ModelCosts:
         start: int,
         tokens: int,
         shared: SharedPrefix | None = None,
+        *,
+        kv_type: KVType = "f16",
     ) -> dict[str, float]:
         """Seconds by limit of one pass over `tokens` of each sequence, from position `start`."""
         rows = sequences * tokens
@@ -197,7 +205,12 @@ class ModelCosts:
             if shared is not None:
                 stored -= shared.copies(sequences) * layer.seen_of(shared.tokens, last)
         quantised = rows * self.body.quantised + sampled * self.head.quantised
-        floating = rows * self.body.floating + sampled * self.head.floating + attention
+        floating = rows * self.body.floating + sampled * self.head.floating
+        if kv_type == "q8":
+            quantised += attention
+            stored //= 2
+        else:
+            floating += attention
         return {
             "int8": 2 * quantised / limits.int8,
             "fp32": 2 * floating / limits.fp32,

