@@ -246,6 +246,21 @@ def test_the_default_size_is_the_same_at_the_next_start(tmp_path: Path) -> None:
         assert opened(tmp_path).limit == before
 
 
+def test_a_store_takes_no_more_than_there_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was used least recently would never go where the disk is full before the limit."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=10 * ON_DISK)
+    with patch("shutil.disk_usage", lambda path: usage):
+        tier = opened(tmp_path, limit=1 << 60)
+    assert tier.limit == 9 * ON_DISK
+    assert f"has room for {10 * ON_DISK}: it takes {9 * ON_DISK} at most" in caplog.text
+    pieces = list(chain(12))
+    for piece in pieces:
+        assert tier.write(piece, data_of(piece))
+    assert tier.size <= 9 * ON_DISK
+
+
 def test_closing_doesnt_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
     tier, goes_on = opened(tmp_path), threading.Event()
     [piece] = chain(1)

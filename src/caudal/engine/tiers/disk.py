@@ -148,7 +148,7 @@ class DiskTier:
         self.evicted = 0
         self.failures = 0
         taken = sum(file.size for file in self._files())
-        self.limit = self._default_limit(taken) if limit is None else limit
+        self.limit = self._limit_of(limit, taken)
         self.rate = self._measure_rate()
         if taken > self.limit:
             self._make_room()
@@ -313,11 +313,22 @@ class DiskTier:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def _default_limit(self, taken: int) -> int:
+    def _limit_of(self, asked: int | None, taken: int) -> int:
+        """Most bytes for all, of which so many are taken: no more than there are."""
         try:
-            return (taken + shutil.disk_usage(self.directory).free) // DEFAULT_SHARE
+            room = taken + shutil.disk_usage(self.directory).free
         except OSError:
-            return taken
+            return taken if asked is None else asked
+        if asked is None:
+            return room // DEFAULT_SHARE
+        if asked > room:  # nothing old would ever go, and nothing new find room
+            least = int(room * KEPT_SHARE)
+            logger.warning(
+                "The prefix store may take %d bytes, but has room for %d: it takes %d at most.",
+                *(asked, room, least),
+            )
+            return least
+        return asked
 
     def _pause(self, error: OSError) -> None:
         """Nothing can be written: say so, and try again later."""
