@@ -147,7 +147,7 @@ def test_forks_share_a_state_until_each_has_written_its_own() -> None:
         harness.step()
     slots = harness.engine._memory.slots
     assert slots is not None
-    held = [seq.memory.slot for seq in harness.engine._scheduler.running]
+    held = [seq.memory.slot for seq in harness.engine._scheduler.lanes.running]
     assert len(held) == 3
     assert len(set(held)) == 1
     harness.run()

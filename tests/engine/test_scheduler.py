@@ -218,7 +218,7 @@ class TestPreemption:
         for _ in range(5):
             harness.step()
         scheduler: Any = harness.engine._scheduler
-        scheduler._preempt(scheduler.running[1])
+        scheduler.growing.preempt(scheduler.lanes.running[1])
         harness.check_invariants()
         harness.step()
         assert harness.executor.batches[-1] == [1, 1]
@@ -240,7 +240,8 @@ class TestPreemption:
         for _ in range(4):
             harness.step()
         scheduler: Any = harness.engine._scheduler
-        scheduler._preempt(scheduler.running[0])  # nothing of it was in the tree before
+        # Nothing of it was in the tree before.
+        scheduler.growing.preempt(scheduler.lanes.running[0])
         harness.step()
         assert harness.executor.batches[-1] == [1]  # found its own
         harness.run()
@@ -256,7 +257,7 @@ class TestPreemption:
         for _ in range(3):
             harness.step()
         scheduler: Any = harness.engine._scheduler
-        scheduler._preempt(scheduler.running[1])
+        scheduler.growing.preempt(scheduler.lanes.running[1])
         if evicted:  # what was scored already is computed, but not scored, again
             while harness.engine._memory.cache.evict():  # type: ignore[union-attr]
                 pass

@@ -129,7 +129,7 @@ def test_who_holds_most_gives_way() -> None:
         harness.check_invariants()
     assert len(harness.output(modest)) > 0
     scheduler = harness.engine._scheduler
-    assert [seq.group.request.tenant for seq in scheduler.running] == ["a", "b"]
+    assert [seq.group.request.tenant for seq in scheduler.lanes.running] == ["a", "b"]
     harness.run()
     harness.check_outputs()
 
@@ -236,7 +236,7 @@ def test_tenants_that_always_wait_never_drift_apart(
     for _ in range(120):
         for tenant, own in (("a", 1.0), ("b", weight)):
             # More than an iteration may admit: who runs out of them doesn't always wait.
-            while harness.engine._scheduler.num_new_of(tenant) <= PLACES:
+            while harness.engine._scheduler.lanes.num_new_of(tenant) <= PLACES:
                 prompt, answer = next(rest[tenant])
                 ask(harness, tenant, prompt=prompt, answer=answer, weight=own, n=n)
         harness.step()

@@ -294,16 +294,16 @@ class Harness:
     def check_invariants(self) -> None:
         """Nothing is leaked, freed twice, shared wrongly, or cached under a wrong name."""
         engine: Any = self.engine
-        memory, scheduler = engine._memory, engine._scheduler
+        memory, lanes = engine._memory, engine._scheduler.lanes
         live = {
             id(seq) for state in engine._live._groups.values() for seq in state.sequences.values()
         }
-        assert len(live) == len(scheduler.running) + scheduler.num_waiting
+        assert len(live) == len(lanes.running) + lanes.num_waiting
         self._check_adapters([state.request for state in engine._live._groups.values()])
-        assert scheduler.num_free >= 0
+        assert lanes.num_free >= 0
         self._check_tenants()
         references: list[Counter[int]] = [Counter() for _ in memory.pools]
-        for seq in scheduler.running:
+        for seq in lanes.running:
             assert seq.status is Status.RUNNING
             assert id(seq) in live
             self._check_held(seq, references)
@@ -338,7 +338,7 @@ class Harness:
     def _check_tenants(self) -> None:
         """Each tenant's account has what waits of it, and is kept as long as there is anything."""
         engine: Any = self.engine
-        for lane in engine._scheduler._lanes.values():
+        for lane in engine._scheduler.lanes:
             queue, tenants = lane.waiting, lane.waiting.tenants
             new = [
                 seq

@@ -187,13 +187,13 @@ class Engine:
         """Raise `QueueFullError` where the request's tenant has as much waiting as it may: of its
         own limit, or where the queue is full, of its share (`share_of_queue`).
         """
-        scheduler, most, own_most = self._scheduler, self.config.max_queue, request.max_waiting
-        queued = scheduler.num_new + arriving.total - max(0, scheduler.num_free)
+        lanes, most, own_most = self._scheduler.lanes, self.config.max_queue, request.max_waiting
+        queued = lanes.num_new + arriving.total - max(0, lanes.num_free)
         if queued < 0 or (own_most is None and queued < most):
             return
         tenant = request.tenant
-        own = min(queued, scheduler.num_new_of(tenant) + arriving.count(tenant))
-        weights = scheduler.waiting_weights() | arriving.weights()
+        own = min(queued, lanes.num_new_of(tenant) + arriving.count(tenant))
+        weights = lanes.waiting_weights() | arriving.weights()
         if own_most is not None and own >= own_most:
             all_weights = sum((weights | {tenant: request.weight}).values())
             ahead = math.ceil(own_most * all_weights / request.weight)
@@ -285,10 +285,11 @@ class Engine:
         """
         now = self._clock()
         for group, limit, what in self._deadlines.expire(now):
-            after = self._counters.retry_after(self._scheduler.num_new, now)
+            after = self._counters.retry_after(self._scheduler.lanes.num_new, now)
             missed = Missed(limit, after)
             self._live.stop(group, FinishReason.TIMEOUT, error=what, missed=missed)
-        self._drafting.draft(self._scheduler.answering, self._scheduler.room_for_guesses)
+        lanes = self._scheduler.lanes
+        self._drafting.draft(lanes.answering, lanes.room_for_guesses)
         if self._tier is None:
             self._runner.run(self._scheduler.schedule(now))
         else:
@@ -335,13 +336,13 @@ class Engine:
 
     def waiting_of_tenants(self) -> dict[str | None, int]:
         """How many sequences of each tenant wait. Safe to call from other threads."""
-        return self._scheduler.waiting_of_tenants()
+        return self._scheduler.lanes.waiting_of_tenants()
 
     def prefix_cache(self) -> PrefixCacheFigures:
         """What the prefix cache holds and has done."""
         cache = self._memory.cache
         return figures_of(
-            cache, self._info, self._scheduler.cache_counts, self.adapters, self._tier
+            cache, self._info, self._scheduler.starting.cache_counts, self.adapters, self._tier
         )
 
     def reset_prefix_cache(
@@ -357,12 +358,12 @@ class Engine:
     def stats(self) -> EngineStats:
         """A snapshot of what the engine holds and has done."""
         pool = self._memory.pool
-        scheduler = self._scheduler
+        lanes, starting = self._scheduler.lanes, self._scheduler.starting
         counters = self._counters
         sequences, tokens, seconds = counters.last_batch
         return EngineStats(
-            waiting=scheduler.num_waiting,
-            running=scheduler.num_running,
+            waiting=lanes.num_waiting,
+            running=lanes.num_running,
             blocks_total=pool.num_blocks,
             blocks_free=pool.num_free,
             blocks_used=pool.num_used,
@@ -372,11 +373,11 @@ class Engine:
                 for pool, blocks in zip(self._info.windows, self._memory.windows, strict=True)
             },
             slots=None if self._memory.slots is None else PoolUse.of(self._memory.slots),
-            prompt_tokens=scheduler.cache_counts.prompt_tokens,
-            cache_hit_tokens=scheduler.cache_counts.hit_tokens,
-            lost_tokens=scheduler.lost_tokens.copy(),
+            prompt_tokens=starting.cache_counts.prompt_tokens,
+            cache_hit_tokens=starting.cache_counts.hit_tokens,
+            lost_tokens=starting.lost_tokens.copy(),
             generated_tokens=counters.generated_tokens,
-            preemptions=scheduler.num_preemptions,
+            preemptions=self._scheduler.growing.num_preemptions,
             iterations=counters.iterations,
             batched_tokens=counters.batched_tokens,
             executor_failures=counters.failures,
