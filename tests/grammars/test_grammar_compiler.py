@@ -359,6 +359,7 @@ def test_a_grammar_that_one_answer_uses_up_at_once_fails_it(
 def test_a_model_without_an_end_can_not_be_held_to_a_form(tokenizer: Tokenizer) -> None:
     class Endless:
         eos_ids = frozenset[int]()
+        vocab_size = 50
 
     compiler = GrammarCompiler(Endless())  # type: ignore[arg-type]
     compiler.prepare()

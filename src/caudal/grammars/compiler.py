@@ -54,6 +54,19 @@ _LIMITS = llguidance.LLParserLimits(
 )
 
 
+class MaskScratch(threading.local):
+    """Where llguidance writes a mask before it is kept; each thread has its own.
+
+    Args:
+        vocab_size: Tokens there are.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self.words = np.empty(-(-vocab_size // 32), np.uint32)
+        self.address = self.words.ctypes.data
+        self.size = self.words.nbytes
+
+
 class LLGrammar:
     """A compiled grammar (see `caudal.engine.grammar.Grammar`).
 
@@ -63,11 +76,16 @@ class LLGrammar:
     Args:
         start: A matcher at the start.
         renew: Makes another one that shares nothing with it.
+        scratch: Where masks are computed.
     """
 
     def __init__(
-        self, start: llguidance.LLMatcher, renew: Callable[[], llguidance.LLMatcher]
+        self,
+        start: llguidance.LLMatcher,
+        renew: Callable[[], llguidance.LLMatcher],
+        scratch: MaskScratch,
     ) -> None:
+        self.scratch = scratch
         self._start = start
         self._renew = renew
         self._generation = 0
@@ -109,10 +127,10 @@ class LLMatcher:
 
     def allowed(self) -> bytes:
         """The tokens that may come next, a bit each; see `Matcher.allowed`."""
-        mask = self._matcher.compute_bitmask()
+        mask = self._mask()
         if self._matcher.is_error():
             self._go_on_afresh()
-            mask = self._matcher.compute_bitmask()
+            mask = self._mask()
             self._check()
         return mask
 
@@ -138,6 +156,13 @@ class LLMatcher:
         twin._tokens = self._tokens.copy()
         twin._renewed_at = self._renewed_at
         return twin
+
+    def _mask(self) -> bytes:
+        # Not `compute_bitmask`: that hands the same bytes over one by one, which takes several
+        # times as long as finding them with 262 000 tokens (13 µs instead of 2).
+        scratch = self._grammar.scratch
+        self._matcher.unsafe_compute_mask_ptr(scratch.address, scratch.size)
+        return scratch.words.tobytes()
 
     def _go_on_afresh(self) -> None:
         """Come to the same place again with new states, where the grammar's are used up.
@@ -170,6 +195,7 @@ class GrammarCompiler:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._scratch = MaskScratch(tokenizer.vocab_size)
         self._vocabulary: llguidance.LLTokenizer | None = None
         self._grammars: OrderedDict[StructuredOutputsParams, LLGrammar] = OrderedDict()
         self._guard = threading.Lock()
@@ -240,7 +266,7 @@ class GrammarCompiler:
         _probe(form, start.deep_copy())
         assert self._lengths is not None
         _probe_far(form, start.deep_copy(), self._lengths)
-        grammar = LLGrammar(start, partial(self._start_anew, source))
+        grammar = LLGrammar(start, partial(self._start_anew, source), self._scratch)
         with self._guard:
             self._grammars[form] = grammar
             if len(self._grammars) > CACHED_GRAMMARS:
@@ -271,10 +297,11 @@ def _deep_thread(name: str) -> ThreadPoolExecutor:
         threading.stack_size(usual)
 
 
-_SLICED_LENGTHS = (1, 2, 3, 5, 8, 13, 21)
+_SLICED_LENGTHS = (1, 2, 3, 4, 6, 8, 10, 12, 16)
 """Characters of a JSON string up to which tokens are indexed together. Where as many may still
 come, all of these are allowed at once, and only the others are looked at: a string with a
-`maxLength` costs a third of what it does with llguidance's own choice (10 and 30)."""
+`maxLength` costs half of what it does with llguidance's own choice (10 and 30). More of them share
+less of the tokens' beginnings, and cost as much as they save."""
 
 
 def _slices() -> list[str]:
