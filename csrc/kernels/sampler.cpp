@@ -21,20 +21,25 @@ bool in_vocabulary(int32_t token, std::span<const float> logits) {
     return token >= 0 && static_cast<size_t>(token) < logits.size();
 }
 
-ScannedRow scan(const SamplingKernels& kernels, std::span<const float> logits,
-                std::vector<float>& maxima) {
-    maxima.resize(vocab_blocks(logits.size()));
-    kernels.block_maxima(logits, maxima);
+// A row whose blocks' maxima are known.
+ScannedRow scanned_row(std::span<const float> logits, std::span<const float> maxima) {
     float maximum = -kInfinity;
     for (const float candidate : maxima) maximum = std::max(maximum, candidate);
     return {logits, maxima, maximum};
 }
 
+ScannedRow scan(const SamplingKernels& kernels, std::span<const float> logits,
+                std::vector<float>& maxima) {
+    maxima.resize(vocab_blocks(logits.size()));
+    kernels.block_maxima(logits, maxima);
+    return scanned_row(logits, maxima);
+}
+
 // The masses of all blocks, left in `masses`, and their sum.
-double weigh_blocks(const SamplingKernels& kernels, std::span<const float> logits, Softmax softmax,
+double weigh_blocks(const SamplingKernels& kernels, const ScannedRow& row, Softmax softmax,
                     std::vector<float>& masses) {
-    masses.resize(vocab_blocks(logits.size()));
-    kernels.block_masses(logits, softmax, masses);
+    masses.resize(row.maxima.size());
+    kernels.block_masses(row.logits, row.maxima, softmax, masses);
     return std::accumulate(masses.begin(), masses.end(), 0.0);
 }
 
@@ -72,22 +77,22 @@ void penalise(std::span<float> logits, const SamplingRow& row, SamplingScratch& 
 }
 
 // The logits to choose from: the row itself if nothing changes them, otherwise a changed copy.
-std::span<const float> process(const SamplingKernels& kernels, std::span<const float> logits,
-                               const SamplingRow& row, SamplingScratch& scratch) {
+ScannedRow process(const SamplingKernels& kernels, std::span<const float> logits,
+                   const SamplingRow& row, SamplingScratch& scratch) {
     const bool penalties = (row.repetition_penalty != 1.0 &&
                             !(row.prompt_tokens.empty() && row.output_tokens.empty())) ||
                            ((row.presence_penalty != 0.0 || row.frequency_penalty != 0.0) &&
                             !row.output_tokens.empty());
-    if (!penalties && row.allowed_mask.empty() && row.banned_tokens.empty() &&
-        row.logit_bias.empty()) {
-        return logits;
-    }
+    const bool changed_singly = penalties || !row.banned_tokens.empty() || !row.logit_bias.empty();
+    if (row.allowed_mask.empty() && !changed_singly) return scan(kernels, logits, scratch.maxima);
     scratch.logits.resize(logits.size());
     const std::span<float> out = scratch.logits;
     if (row.allowed_mask.empty()) {
         std::copy(logits.begin(), logits.end(), out.begin());
     } else {
-        kernels.apply_mask(logits, row.allowed_mask, out);
+        scratch.maxima.resize(vocab_blocks(logits.size()));
+        kernels.masked_maxima(logits, row.allowed_mask, out, scratch.maxima);
+        if (!changed_singly) return scanned_row(out, scratch.maxima);
     }
     for (const int32_t token : row.banned_tokens) {
         if (in_vocabulary(token, logits)) out[static_cast<size_t>(token)] = -kInfinity;
@@ -96,7 +101,7 @@ std::span<const float> process(const SamplingKernels& kernels, std::span<const f
         if (in_vocabulary(entry.token, logits)) out[static_cast<size_t>(entry.token)] += entry.bias;
     }
     if (penalties) penalise(out, row, scratch);
-    return out;
+    return scan(kernels, out, scratch.maxima);
 }
 
 int32_t first_maximum(const ScannedRow& row) {
@@ -109,7 +114,7 @@ int32_t first_maximum(const ScannedRow& row) {
 // Inverse CDF over the whole vocabulary in order of ids: first by blocks, then inside one.
 int32_t draw_unfiltered(const SamplingKernels& kernels, const ScannedRow& row, Softmax softmax,
                         double uniform, SamplingScratch& scratch) {
-    const double target = uniform * weigh_blocks(kernels, row.logits, softmax, scratch.masses);
+    const double target = uniform * weigh_blocks(kernels, row, softmax, scratch.masses);
     size_t block = 0;
     double below = 0.0;
     for (; block + 1 < scratch.masses.size(); ++block) {
@@ -158,8 +163,7 @@ int32_t draw(const SamplingKernels& kernels, const ScannedRow& row, const Sampli
     if (!top_k && !min_p && !typical_p) {
         // top_p alone: a few likely tokens usually hold the mass that is asked for. Only if they
         // don't, unlikelier ones matter.
-        const double nucleus =
-            params.top_p * weigh_blocks(kernels, row.logits, softmax, scratch.masses);
+        const double nucleus = params.top_p * weigh_blocks(kernels, row, softmax, scratch.masses);
         for (double depth = 6.0; depth < kWeightlessDepth; depth *= 2.0) {
             const auto likely = collect_above(row, logit_at(depth), buffers);
             if (likely.empty()) break;
@@ -182,7 +186,7 @@ int32_t draw(const SamplingKernels& kernels, const ScannedRow& row, const Sampli
 TokenScore score(const SamplingKernels& kernels, const ScannedRow& row, int32_t token, int32_t top,
                  SamplingScratch& scratch) {
     const Softmax softmax = row.softmax(1.0);
-    const double log_mass = std::log(weigh_blocks(kernels, row.logits, softmax, scratch.masses));
+    const double log_mass = std::log(weigh_blocks(kernels, row, softmax, scratch.masses));
     const auto logit_of = [&](int32_t id) {
         const float logit = row.logits[static_cast<size_t>(id)];
         return std::isnan(logit) ? -kInfinity : logit;
@@ -231,9 +235,8 @@ const char* sampling_status_message(SamplingStatus status) {
 
 SampledToken sample_row(const SamplingKernels& kernels, std::span<const float> logits,
                         const SamplingRow& row, SamplingScratch& scratch) {
-    const std::span<const float> processed = process(kernels, logits, row, scratch);
-    const bool changed = processed.data() != logits.data();
-    const ScannedRow scanned = scan(kernels, processed, scratch.maxima);
+    const ScannedRow scanned = process(kernels, logits, row, scratch);
+    const bool changed = scanned.logits.data() != logits.data();
     if (!scanned.possible()) {
         const bool usable = changed && scan(kernels, logits, scratch.raw_maxima).possible();
         return {usable ? SamplingStatus::NothingAllowed : SamplingStatus::NoUsableLogit, -1, {}};

@@ -35,16 +35,19 @@ struct SamplingKernels {
     // `maxima` holds vocab_blocks(logits.size()) floats.
     void (*block_maxima)(std::span<const float> logits, std::span<float> maxima);
 
-    // masses[b] = sum of the weights of block b. `masses` holds vocab_blocks(logits.size()) floats.
-    void (*block_masses)(std::span<const float> logits, Softmax softmax, std::span<float> masses);
+    // masses[b] = sum of the weights of block b. Blocks whose maximum weighs nothing aren't read.
+    // `maxima` and `masses` hold vocab_blocks(logits.size()) floats.
+    void (*block_masses)(std::span<const float> logits, std::span<const float> maxima,
+                         Softmax softmax, std::span<float> masses);
 
     // weights[i] = weight(logits[i]); both of one length.
     void (*weights)(std::span<const float> logits, Softmax softmax, std::span<float> weights);
 
-    // out[i] = logits[i] where bit i % 8 of byte i / 8 of `allowed` is set, else -inf. Bits past
-    // the mask's end count as unset, bits past the row's end are ignored.
-    void (*apply_mask)(std::span<const float> logits, std::span<const std::byte> allowed,
-                       std::span<float> out);
+    // out[i] = logits[i] where bit i % 8 of byte i / 8 of `allowed` is set, else -inf; and maxima
+    // of `out` as block_maxima has them. Bits past the mask's end count as unset, bits past the
+    // row's end are ignored. Blocks without a set bit aren't read.
+    void (*masked_maxima)(std::span<const float> logits, std::span<const std::byte> allowed,
+                          std::span<float> out, std::span<float> maxima);
 };
 
 }  // namespace caudal

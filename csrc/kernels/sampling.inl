@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 
@@ -47,22 +50,31 @@ CAUDAL_INLINE void for_each_block(std::span<const float> logits, Body body) {
     body(whole, padded);
 }
 
-static void block_maxima(std::span<const float> logits, std::span<float> maxima) {
-    float* out = maxima.data();
-    for_each_block(logits, [out](size_t block, const float* from) {
-        f32x8 best[2] = {splat(kMinusInfinity), splat(kMinusInfinity)};
-        for (size_t i = 0; i < kVocabBlock; i += 2 * kLanes) {
-            // `best` comes second: where the logit is NaN, the comparison fails and it stays.
-            best[0] = maximum(load(from + i), best[0]);
-            best[1] = maximum(load(from + i + kLanes), best[1]);
-        }
-        out[block] = max_lanes(maximum(best[0], best[1]));
-    });
+CAUDAL_INLINE float block_maximum(const float* from) {
+    f32x8 best[2] = {splat(kMinusInfinity), splat(kMinusInfinity)};
+    for (size_t i = 0; i < kVocabBlock; i += 2 * kLanes) {
+        // `best` comes second: where the logit is NaN, the comparison fails and it stays.
+        best[0] = maximum(load(from + i), best[0]);
+        best[1] = maximum(load(from + i + kLanes), best[1]);
+    }
+    return max_lanes(maximum(best[0], best[1]));
 }
 
-static void block_masses(std::span<const float> logits, Softmax softmax, std::span<float> masses) {
+static void block_maxima(std::span<const float> logits, std::span<float> maxima) {
+    float* out = maxima.data();
+    for_each_block(logits,
+                   [out](size_t block, const float* from) { out[block] = block_maximum(from); });
+}
+
+static void block_masses(std::span<const float> logits, std::span<const float> maxima,
+                         Softmax softmax, std::span<float> masses) {
     float* out = masses.data();
-    for_each_block(logits, [out, softmax](size_t block, const float* from) {
+    for_each_block(logits, [out, maxima, softmax](size_t block, const float* from) {
+        // Rounding is monotonic: where the largest weighs nothing, no other of the block does.
+        if (max_lanes(weight(splat(maxima.data()[block]), softmax)) == 0.0f) {
+            out[block] = 0.0f;
+            return;
+        }
         f32x8 sum[2] = {splat(0.0f), splat(0.0f)};
         for (size_t i = 0; i < kVocabBlock; i += 2 * kLanes) {
             sum[0] += weight(load(from + i), softmax);
@@ -84,26 +96,51 @@ static void weights(std::span<const float> logits, Softmax softmax, std::span<fl
     for (size_t lane = 0; i + lane < logits.size(); ++lane) out[i + lane] = last[lane];
 }
 
-static void apply_mask(std::span<const float> logits, std::span<const std::byte> allowed,
-                       std::span<float> out) {
-    const size_t vocab = logits.size();
-    const size_t masked = allowed.size() < vocab / 8 ? allowed.size() : vocab / 8;
+// The mask's byte for eight tokens.
+CAUDAL_INLINE uint32_t mask_byte(std::span<const std::byte> allowed, size_t index) {
+    return index < allowed.size() ? static_cast<uint32_t>(allowed.data()[index]) : 0;
+}
+
+static void masked_maxima(std::span<const float> logits, std::span<const std::byte> allowed,
+                          std::span<float> out, std::span<float> maxima) {
+    static_assert(kLanes == 8 && kVocabBlock % 64 == 0);
+    constexpr size_t kBytes = kVocabBlock / 8;
     constexpr int32_t kBits[kLanes] = {1, 2, 4, 8, 16, 32, 64, 128};
     const i32x8 bits = load_bytes(kBits);
-    for (size_t byte = 0; byte < masked; ++byte) {
-        const i32x8 mask = i32x8{} + static_cast<int32_t>(allowed.data()[byte]);
-        store(out.data() + byte * 8,
-              select((mask & bits) != 0, load(logits.data() + byte * 8), splat(kMinusInfinity)));
+    const f32x8 nothing = splat(kMinusInfinity);
+    const size_t whole = std::min(logits.size() / kVocabBlock, allowed.size() / kBytes);
+    for (size_t block = 0; block < whole; ++block) {
+        const std::byte* mask = allowed.data() + block * kBytes;
+        const float* from = logits.data() + block * kVocabBlock;
+        float* to = out.data() + block * kVocabBlock;
+        uint64_t words[kBytes / 8];
+        std::memcpy(words, mask, kBytes);
+        uint64_t any = 0;
+        for (const uint64_t word : words) any |= word;
+        if (any == 0) {
+            for (size_t i = 0; i < kVocabBlock; i += kLanes) store(to + i, nothing);
+            maxima.data()[block] = kMinusInfinity;
+            continue;
+        }
+        f32x8 best = nothing;
+        for (size_t byte = 0; byte < kBytes; ++byte) {
+            const i32x8 set = (i32x8{} + static_cast<int32_t>(mask[byte])) & bits;
+            const f32x8 kept = select(set != 0, load(from + byte * 8), nothing);
+            store(to + byte * 8, kept);
+            best = maximum(kept, best);  // NaN comes first, as in block_maximum
+        }
+        maxima.data()[block] = max_lanes(best);
     }
-    for (size_t i = masked * 8; i < vocab; ++i) {
-        const bool set = i / 8 < allowed.size() &&
-                         (static_cast<unsigned>(allowed.data()[i / 8]) >> (i % 8) & 1u) != 0;
+    const size_t begin = whole * kVocabBlock;
+    for (size_t i = begin; i < logits.size(); ++i) {
+        const bool set = (mask_byte(allowed, i / 8) >> (i % 8) & 1u) != 0;
         out.data()[i] = set ? logits.data()[i] : kMinusInfinity;
     }
+    block_maxima(out.subspan(begin), maxima.subspan(whole));
 }
 
 static SamplingKernels sampling_kernels() {
-    return {block_maxima, block_masses, weights, apply_mask};
+    return {block_maxima, block_masses, weights, masked_maxima};
 }
 
 }  // namespace caudal::CAUDAL_ISA

@@ -55,17 +55,28 @@ void report_passes(const SamplingKernels& kernels, const Report& report, size_t 
     report.close(name + "weights/" + suffix, weights, expected, expected, 2e-7);
 
     std::vector<float> masses(vocab_blocks(vocab));
-    kernels.block_masses(logits, softmax, masses);
+    kernels.block_masses(logits, maxima, softmax, masses);
     std::vector<double> expected_masses(masses.size());
     for (size_t i = 0; i < vocab; ++i) expected_masses[i / kVocabBlock] += weights[i];
     report.bits(name + "masses/" + suffix, masses);
     report.close(name + "masses/" + suffix, masses, expected_masses, expected_masses, 2e-6);
+    // So cold that most blocks weigh nothing: what isn't read must be what reading would give.
+    const Softmax cold = {softmax.maximum, 30.0f};
+    kernels.weights(logits, cold, weights);
+    kernels.block_masses(logits, maxima, cold, masses);
+    std::fill(expected_masses.begin(), expected_masses.end(), 0.0);
+    for (size_t i = 0; i < vocab; ++i) expected_masses[i / kVocabBlock] += weights[i];
+    report.close(name + "masses/cold/" + suffix, masses, expected_masses, expected_masses, 2e-6);
 
     Random random(6);
     std::vector<std::byte> mask(vocab / 8);
     for (std::byte& byte : mask) byte = static_cast<std::byte>(random.next() >> 56);
+    // Whole blocks, and the half of one, of which nothing is allowed.
+    for (size_t i = 0; i < mask.size(); ++i) {
+        if (i / (kVocabBlock / 16) % 5 < 3) mask[i] = {};
+    }
     std::vector<float> masked(vocab);
-    kernels.apply_mask(logits, mask, masked);
+    kernels.masked_maxima(logits, mask, masked, maxima);
     std::vector<float> expected_masked(vocab, -kInfinity);
     for (size_t i = 0; i < mask.size() * 8; ++i) {
         if ((static_cast<unsigned>(mask[i / 8]) >> (i % 8) & 1u) != 0) {
@@ -73,6 +84,8 @@ void report_passes(const SamplingKernels& kernels, const Report& report, size_t 
         }
     }
     report.same(name + "mask/" + suffix, masked, expected_masked);
+    kernels.block_maxima(masked, expected_maxima);
+    report.same(name + "mask/maxima/" + suffix, maxima, expected_maxima);
 }
 
 void report_tokens(const SamplingKernels& kernels, const Report& report) {
