@@ -8,12 +8,15 @@ long by chance is soon forgotten, and sizes that weren't tried lately are known,
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from itertools import accumulate
+from operator import mul, sub
 
 _ENDS = (4, 8, 16, 32, 64, 128, 1 << 30)
 """Where ranges of rows end."""
+_BEGINS = (0, *_ENDS[:-1])
+_WIDTHS = tuple(map(sub, _ENDS[:-1], _BEGINS))
 
 _RATE, _RARE_RATE = 0.2, 0.5
 """How far what is known goes towards what was measured; and of an iteration without guesses after
@@ -25,6 +28,9 @@ _MOST_LATE = 0.5
 _HOPE = 0.01
 """How far a row that isn't computed goes towards the price of the last one that is: what was too
 dear isn't tried any more, and would remain so."""
+
+_ALIKE_EVERY = 8
+"""Of iterations without guesses that follow each other, so many teach as much as one."""
 
 _RECENT = 8
 _PLAIN_EVERY = 64
@@ -40,43 +46,40 @@ class Costs:
         self._known = 0  # ranges that have been measured
         self._sums = [0.0] * len(_ENDS)  # of the rows before each range
         self._since_plain: dict[int, int] = {}
+        self._alike = 0  # iterations without guesses behind another one
 
     def observe(self, sequences: int, guesses: int, seconds: float) -> None:
         """An iteration of sequences that decode has taken so long."""
         size = _size(sequences)
         since = self._since_plain.get(size, _PLAIN_EVERY)
         self._since_plain[size] = since + 1 if guesses else 0
-        if seconds <= 0:
+        self._alike = self._alike + 1 if since == guesses == 0 else 0
+        if seconds <= 0 or self._alike % _ALIKE_EVERY:
             return
-        rows = sequences + guesses
         if not self._fixed:
-            self._suppose(sequences, seconds * sequences / rows)
-        last = next(place for place, end in enumerate(_ENDS) if rows <= end)
-        start, parts = 0, [self._fixed, self._each * sequences]
-        for place in range(last + 1):
-            end = min(rows, _ENDS[place])
-            parts.append(self._rows[place] * (end - start))
-            start = end
+            self._suppose(sequences, seconds * sequences / (sequences + guesses))
+        rows, prices = sequences + guesses, self._rows
+        last = bisect_left(_ENDS, rows)
+        parts = [self._fixed, self._each * sequences]
+        parts += map(mul, prices[:last], _WIDTHS)
+        parts.append(prices[last] * (rows - _BEGINS[last]))
         expected = sum(parts)
         late = max(-_MOST_LATE, min(seconds / expected - 1, _MOST_LATE))
         rate = _RARE_RATE if not guesses and since > _RECENT else _RATE
         # In proportion to what each part has in the whole: a step towards the measure that changes
         # them as little as can be (normalised least mean squares, of logarithms).
-        step = rate * late * expected / sum([part * part for part in parts])
+        step = rate * late * expected / sum(map(mul, parts, parts))
         self._fixed *= 1 + step * parts[0]
         self._each *= 1 + step * parts[1]
         for place in range(last + 1):
-            self._rows[place] *= 1 + step * parts[2 + place]
+            prices[place] *= 1 + step * parts[2 + place]
         self._known = max(self._known, last + 1)
-        top = self._rows[last]
-        for place in range(last + 1, len(_ENDS)):
-            if place >= self._known:
-                self._rows[place] = top
-            elif self._rows[place] > top:
-                self._rows[place] += _HOPE * (top - self._rows[place])
-        widths = (end - begin for begin, end in zip((0, *_ENDS), _ENDS[:-1], strict=False))
-        each = (row * width for row, width in zip(self._rows, widths, strict=False))
-        self._sums = list(accumulate(each, initial=0.0))
+        top = prices[last]
+        for place in range(last + 1, self._known):
+            if prices[place] > top:
+                prices[place] += _HOPE * (top - prices[place])
+        prices[self._known :] = [prices[self._known - 1]] * (len(prices) - self._known)
+        self._sums = [0.0, *accumulate(map(mul, prices, _WIDTHS))]
 
     def curve(self, sequences: int) -> Callable[[float], float]:
         """How many times longer an iteration takes with so many guesses than without."""

@@ -28,6 +28,10 @@ MOST_ROWS, FEW_TOKENS = 128, 4
 """Guesses for all sequences together beyond which each gets a few at most: more hardly ever pay,
 and to think about them takes time."""
 
+IDLE_AFTER, IDLE_EVERY = 32, 4
+"""Iterations in which a sequence repeated nothing, after which it is looked at in every fourth:
+looking takes time, too."""
+
 PROBE_EVERY = 64
 """Iterations after which a model that isn't worth asking is asked again, for one token of one
 sequence: it may have become so."""
@@ -42,12 +46,14 @@ class _Guessed:
         texts: What it may be repeating.
         chances: How often the proposer is right.
         source: What its draft was made by, while there is one.
+        idle: Iterations since it repeated anything.
     """
 
     asked: Asked
     texts: list[Follower]
     chances: Chances
     source: Follower | GuardedProposer | None = None
+    idle: int = 0
 
 
 @dataclass(slots=True)
@@ -194,10 +200,16 @@ class Drafting:
             most: Most tokens of it.
         """
         guessed = self._guessed_of(seq, speculation)
+        proposer = self._proposer
+        asks = proposer is not None and proposer.works
+        guessed.idle += 1
+        if not asks and guessed.idle > IDLE_AFTER and guessed.idle % IDLE_EVERY:
+            return None
         best, source = 0.0, None
         for text in guessed.texts:
             text.advance()
             if text.same:
+                guessed.idle = 0
                 chance = text.chance()
                 if chance > best:
                     best, source = chance, text
@@ -209,8 +221,6 @@ class Drafting:
         most = min(most, left)
         if most <= 0:
             return None
-        proposer = self._proposer
-        asks = proposer is not None and proposer.works
         if source is not None and (not asks or best > 0.5):
             return _Candidate(seq, guessed, source, source.along(most), most)
         if proposer is not None and asks:
