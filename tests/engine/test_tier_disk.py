@@ -19,7 +19,8 @@ import pytest
 
 from caudal.backends.executor import Bytes
 from caudal.engine.tiers import disk
-from caudal.engine.tiers.disk import PAUSE_SECONDS, UNFINISHED_SECONDS, DiskTier
+from caudal.engine.tiers.disk import PAUSE_SECONDS, DiskTier
+from caudal.engine.tiers.listing import UNFINISHED_SECONDS, files_of
 from caudal.engine.tiers.pieces import Piece, first_link, next_link
 from caudal.engine.tiers.store import PieceStore
 from caudal.errors import ParameterError
@@ -55,7 +56,7 @@ def data_of(piece: Piece) -> Bytes:
 
 
 def opened(directory: Path, limit: int | None = None, fingerprint: bytes = b"model") -> DiskTier:
-    with patch.object(DiskTier, "_measure_rate", lambda tier: float("inf")):
+    with patch.object(disk, "measured_rate", lambda home: float("inf")):
         return DiskTier(directory, fingerprint, limit)
 
 
@@ -205,7 +206,7 @@ def test_files_are_looked_at_once_and_then_only_where_there_is_something_new(
     writer, pieces = opened(tmp_path), list(chain(3))
     for piece in pieces[:2]:
         writer.write(piece, data_of(piece))
-    with patch.object(disk, "_files_of", wraps=disk._files_of) as looked:
+    with patch.object(disk, "files_of", wraps=files_of) as looked:
         tier = opened(tmp_path)
         tier.scan()
         assert looked.call_count == 1

@@ -19,7 +19,6 @@ from caudal.engine.engine import Engine
 from caudal.engine.nodes import Node
 from caudal.engine.request import FinishReason, Generate, Pool, Request, SequenceUpdate
 from caudal.engine.sequence import Status
-from caudal.engine.tiers.disk import DiskTier
 from caudal.engine.tiers.second_tier import SecondTier
 from caudal.engine.tiers.store import PieceStore
 from caudal.models.pooling import PoolingKind
@@ -44,7 +43,7 @@ def stepwise_store() -> Iterator[None]:
     made = "caudal.engine.tiers.opening.PieceStore"
     with (
         patch(made, partial(PieceStore, threads=False)),
-        patch.object(DiskTier, "_measure_rate", lambda tier: float("inf")),
+        patch("caudal.engine.tiers.disk.measured_rate", lambda home: float("inf")),
     ):
         yield
 

@@ -2,43 +2,44 @@
 
 A directory may be shared by processes of the same model and of others: files are named by what is
 in them, come by renaming, and are as good as gone when they are deleted, so that nobody needs a
-lock but who makes room. Beneath it there is a directory for each fingerprint, and therein one for
-each space; what else lies there is left alone.
+lock but who makes room.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import math
 import os
-import re
 import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 from filelock import FileLock, Timeout
 
 from caudal.backends.executor import Bytes
 from caudal.engine.tiers.files import (
-    VERSION,
     DamagedFileError,
     FileName,
     file_bytes,
-    is_unfinished,
-    parse_name,
     read_piece,
     write_piece,
 )
-from caudal.engine.tiers.pieces import LINK_BYTES, Key, Piece
+from caudal.engine.tiers.listing import (
+    FoundFile,
+    files_of,
+    home_name,
+    homes_in,
+    measured_rate,
+    space_name,
+    spaces_in,
+)
+from caudal.engine.tiers.pieces import Key, Piece
 from caudal.errors import ParameterError
 
 logger = logging.getLogger(__name__)
@@ -54,16 +55,9 @@ MOMENT_SECONDS = 60.0
 """Times of use aren't told apart more finely. Who uses a node uses those before it, too, which are
 so never older: of one moment, what is farthest from the beginning goes first."""
 
-UNFINISHED_SECONDS = 600.0
-"""What has been unfinished for so long, nobody finishes."""
-
 PAUSE_SECONDS = 30.0
 """For so long nothing is written after it couldn't be; nor is it said twice that reading failed."""
 
-_PROBE_BYTES = 8 << 20
-
-_OURS = re.compile(r"v\d+-[0-9a-f]{32}")
-_SPACE = re.compile(r"[0-9a-f]{32}")
 _PRIVATE = 0o700
 
 
@@ -86,17 +80,6 @@ class _Node:
     sizes: dict[int, int] = field(default_factory=dict)
     used: float = 0.0
     parent: bytes | None = None
-
-
-class _File(NamedTuple):
-    """A file that a scan has found."""
-
-    path: str
-    space: str
-    name: FileName
-    size: int
-    used: float
-    is_own: bool
 
 
 class DiskTier:
@@ -123,7 +106,7 @@ class DiskTier:
 
     def __init__(self, directory: Path, fingerprint: bytes, limit: int | None) -> None:
         self.directory = directory
-        self._home = directory / f"v{VERSION}-{hashlib.sha256(fingerprint).hexdigest()[:32]}"
+        self._home = directory / home_name(fingerprint)
         try:
             directory.mkdir(_PRIVATE, parents=True, exist_ok=True)
             self._home.mkdir(_PRIVATE, exist_ok=True)
@@ -149,7 +132,7 @@ class DiskTier:
         self.failures = 0
         taken = sum(file.size for file in self._files())
         self.limit = self._limit_of(limit, taken)
-        self.rate = self._measure_rate()
+        self.rate = measured_rate(self._home)
         if taken > self.limit:
             self._make_room()
 
@@ -173,10 +156,10 @@ class DiskTier:
 
     def scan(self) -> None:
         """Find out what others have written."""
-        for space in self._directories(self._home, _SPACE):
+        for space in spaces_in(self._home):
             with contextlib.suppress(OSError):
                 if self._has_changed(space):
-                    self._note(_files_of(space, is_own=True, known=self.__contains__))
+                    self._note(files_of(space, is_own=True, known=self.__contains__))
 
     def write(self, piece: Piece, data: Bytes) -> bool:
         """Write a piece, if it isn't there; whatever goes wrong is said in the log.
@@ -284,34 +267,12 @@ class DiskTier:
             for key in gone:
                 self._drop(key)
             self._scanned.clear()
-        for path in self._directories(self._home, _SPACE):
+        for path in spaces_in(self._home):
             if spaces is None or path.name in spaces:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _path(self, key: Key, node: _Node) -> Path:
         return self._home / node.space / str(FileName(key, node.tokens, node.end))
-
-    def _measure_rate(self) -> float:
-        """How fast what isn't in the system's memory comes from here; infinite if that can't be
-        found out.
-        """
-        probe = Piece(bytes(LINK_BYTES), 0, b"", 0, 0, b"")
-        data = np.arange(_PROBE_BYTES, dtype=np.uint8)
-        path = self._home / str(FileName(probe.key, 0, 0))
-        try:
-            write_piece(self._home, probe, data)
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-                if hasattr(os, "posix_fadvise"):
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            began = time.perf_counter()
-            read_piece(path, probe.key, _PROBE_BYTES)
-            return _PROBE_BYTES / (time.perf_counter() - began)
-        except (OSError, DamagedFileError):
-            return math.inf
-        finally:
-            with contextlib.suppress(OSError):
-                path.unlink()
 
     def _limit_of(self, asked: int | None, taken: int) -> int:
         """Most bytes for all, of which so many are taken: no more than there are."""
@@ -366,21 +327,21 @@ class DiskTier:
                             self._drop(file.name.key)
         self._others_bytes = max(0, total - self._bytes)
 
-    def _files(self) -> list[_File]:
+    def _files(self) -> list[FoundFile]:
         """All files of pieces, of any fingerprint; what nobody will finish is deleted.
 
         What is found counts from here on, and what others have deleted doesn't any more: room
         would be made for every file.
         """
-        own: list[_File] = []
-        others: list[_File] = []
-        for home in self._directories(self.directory, _OURS):
+        own: list[FoundFile] = []
+        others: list[FoundFile] = []
+        for home in homes_in(self.directory):
             is_own = home == self._home
-            for space in self._directories(home, _SPACE):
+            for space in spaces_in(home):
                 with contextlib.suppress(OSError):
                     if is_own:
                         self._has_changed(space)
-                    (own if is_own else others).extend(_files_of(space, is_own=is_own))
+                    (own if is_own else others).extend(files_of(space, is_own=is_own))
         there = {file.name.key for file in own}
         with self._guard:
             gone = [
@@ -395,7 +356,7 @@ class DiskTier:
         self._others_bytes = sum(file.size for file in others)
         return own + others
 
-    def _used(self, file: _File) -> tuple[float, int]:
+    def _used(self, file: FoundFile) -> tuple[float, int]:
         """The moment when a file was used last, and how near to the beginning it is."""
         node = self._nodes.get(file.name.key[0]) if file.is_own else None
         used = file.used if node is None else max(file.used, node.used)
@@ -409,23 +370,11 @@ class DiskTier:
         self._scanned[space.name] = changed
         return True
 
-    def _note(self, files: Iterable[_File]) -> None:
+    def _note(self, files: Iterable[FoundFile]) -> None:
         for file in files:
             with self._guard:
                 if file.name.key not in self:
                     self._add(file.name, file.space, file.size)
-
-    @staticmethod
-    def _directories(path: Path, names: re.Pattern[str]) -> list[Path]:
-        try:
-            with os.scandir(path) as entries:
-                return [
-                    Path(entry.path)
-                    for entry in entries
-                    if names.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
-                ]
-        except OSError:
-            return []
 
     def _add(self, name: FileName, space: str, size: int) -> _Node:
         link, kind = name.key
@@ -450,37 +399,5 @@ class DiskTier:
             del self._nodes[link]
 
 
-def space_name(first: bytes) -> str:
-    """The name of the directory of a space, by its first link."""
-    return first.hex()[:32]
-
-
-def _files_of(
-    space: Path, *, is_own: bool, known: Callable[[Key], bool] = lambda key: False
-) -> Iterator[_File]:
-    """The files of pieces in a directory, but for known ones; what nobody will finish is deleted.
-
-    There may be a hundred thousand, so each takes as little as can be.
-    """
-    with os.scandir(space) as entries:
-        for entry in entries:
-            name = parse_name(entry.name)
-            if name is not None and known(name.key):
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-                if name is not None:
-                    size = -(-status.st_size // 4096) * 4096
-                    yield _File(entry.path, space.name, name, size, status.st_mtime, is_own)
-                elif is_unfinished(entry.name) and _is_old(status.st_mtime):
-                    Path(entry.path).unlink()
-            except OSError:
-                continue  # it has just gone
-
-
 def _moment(seconds: float) -> float:
     return seconds // MOMENT_SECONDS
-
-
-def _is_old(written: float) -> bool:
-    return time.time() - written > UNFINISHED_SECONDS

@@ -12,7 +12,6 @@ from caudal.engine.adapters import Adapters
 from caudal.engine.counters import CacheCounts
 from caudal.engine.radix import RadixCache
 from caudal.engine.space import Space
-from caudal.engine.tiers.disk import space_name
 from caudal.engine.tiers.figures import (
     PrefixCacheFigures,
     PrefixCacheReset,
@@ -20,6 +19,7 @@ from caudal.engine.tiers.figures import (
     SpaceTokens,
     TierFigures,
 )
+from caudal.engine.tiers.listing import space_name
 from caudal.engine.tiers.second_tier import SecondTier
 
 K = TypeVar("K")

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 
 from caudal.backends.executor import Bytes
 from caudal.engine.config import AHEAD_BYTES, STAGING_BYTES
-from caudal.engine.tiers.disk import DiskTier, space_name
+from caudal.engine.tiers.disk import DiskTier
 from caudal.engine.tiers.host import HostTier
+from caudal.engine.tiers.listing import space_name
 from caudal.engine.tiers.pieces import Key, Piece
 
 logger = logging.getLogger(__name__)
