@@ -8,7 +8,7 @@ import pytest
 
 from caudal.errors import ModelLoadError, ParameterError
 from caudal.loading.load import load_model
-from caudal.loading.options import LoadOptions
+from caudal.loading.options import LoadOptions, parse_size
 from support.reference_model import TinyModel
 from support.vocabularies import bpe_metadata
 
@@ -82,3 +82,9 @@ def test_a_place_for_prefixes_without_room_for_one_is_refused(tmp_path: Path, na
         options: dict[str, Any] = {"kv_memory": 2**20, "threads": 1, "prefix_store": store}
         with pytest.raises(ParameterError, match=f"{name} must be at least .* but is {size}"):
             load_model(str(path), LoadOptions(**(options | {name: size})))
+
+
+def test_a_size_that_no_message_has_room_for_is_refused() -> None:
+    assert parse_size("1.5TiB") == 3 << 39
+    with pytest.raises(ParameterError, match="'9999999999TiB' is more than any machine has"):
+        parse_size("9999999999TiB")

@@ -31,6 +31,7 @@ ENGINE_OPTIONS = (
 """What the engine has a default for, and calls the same."""
 
 _SIZE = re.compile(r"(?P<number>\d{1,30}(\.\d+)?)\s*(?P<unit>[KMGT]?)(i?B)?", re.IGNORECASE)
+_MOST = 1 << 62
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -179,4 +180,7 @@ def parse_size(text: str) -> int:
             "kv_memory",
             f"{text!r:.80} is not a size; write a number and a unit, e.g. 512M or 2GiB.",
         )
-    return int(float(match["number"]) * _UNITS[match["unit"].upper()])
+    size = int(float(match["number"]) * _UNITS[match["unit"].upper()])
+    if size >= _MOST:  # which no message to a worker has room for
+        raise ParameterError("kv_memory", f"{text!r:.80} is more than any machine has.")
+    return size
