@@ -25,7 +25,7 @@ struct AttentionScratch {
 };
 
 int64_t query_floats(const KVLayer& layer) {
-    return layer.type == KVType::Q8 ? byte_query_floats(layer.key_dim) : layer.key_dim;
+    return layer.type == KVType::Q8 ? ByteQueries::floats(layer.key_dim) : layer.key_dim;
 }
 
 // A vector of floats isn't aligned for 64-bit numbers: one float more lets it move.
@@ -118,14 +118,18 @@ void prepare_queries(const KVLayer& layer, const AttentionShape& shape,
     const float scale = shape.scale * (shape.softcap > 0.0f ? 1.0f / shape.softcap : kLog2E);
     for (int64_t token = 0; token < count; ++token) {
         const float* from = queries.vector(first_query + token) + kv_head * group * key_dim;
-        float* to = scratch.queries + token * group * scratch.query_floats;
         if constexpr (std::is_same_v<Element, Code>) {
             const ScaledParts parts = ScaledParts::of(layer.latent(), key_dim, layer.value_dim);
             for (int64_t head = 0; head < group; ++head) {
-                round_query(from + head * key_dim, scale, parts,
-                            reinterpret_cast<std::byte*>(to + head * scratch.query_floats));
+                const int64_t row = token * group + head;
+                const int64_t first = row / kRowsAtOnce * kRowsAtOnce;
+                float* const tile = scratch.queries + first * scratch.query_floats;
+                const ByteQueries of_tile{std::min<int64_t>(count * group - first, kRowsAtOnce)};
+                round_query(from + head * key_dim, scale, parts, of_tile, row - first,
+                            reinterpret_cast<std::byte*>(tile));
             }
         } else {
+            float* to = scratch.queries + token * group * scratch.query_floats;
             for (int64_t i = 0; i < group * key_dim; ++i) to[i] = from[i] * scale;
         }
         const int64_t position = queries.first_position + first_query + token;
@@ -133,6 +137,19 @@ void prepare_queries(const KVLayer& layer, const AttentionShape& shape,
             scratch.visible_begin[row] = shape.oldest_seen(position);
             scratch.visible_end[row] = shape.seen_end(position, known);
         }
+    }
+}
+
+template <class Element>
+void attend_tiles(std::span<StepTile<Element>> tiles) {
+    for (StepTile<Element>& tile : tiles) {
+        with_rows(tile.rows.count, [&]<int Rows>() { tile_scores<Rows>(tile); });
+    }
+    for (StepTile<Element>& tile : tiles) {
+        with_rows(tile.rows.count, [&]<int Rows>() { tile_weights<Rows>(tile); });
+    }
+    for (const StepTile<Element>& tile : tiles) {
+        with_rows(tile.rows.count, [&]<int Rows>() { tile_values<Rows>(tile); });
     }
 }
 
@@ -182,9 +199,10 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
         const int64_t start = block * block_stride;
         return {keys + start + head * key_stride, values + start + head * value_stride};
     };
-    const int64_t query_bytes = scratch.query_floats * static_cast<int64_t>(sizeof(float));
     auto* const latent_values = reinterpret_cast<Element*>(scratch.values);
-    alignas(kWideBytes) float weights[kRowsAtOnce * kStepTokens] = {};
+    constexpr int64_t kTiles = 4;
+    alignas(kWideBytes) float weights[kTiles * kRowsAtOnce * kStepTokens];
+    StepTile<Element> tiles[kTiles];
     int64_t step_end = 0;
     for (int64_t base = begin; base < end; base = step_end) {
         step_end = std::min((base / kStepTokens + 1) * kStepTokens, end);
@@ -200,29 +218,36 @@ void attend_typed(const KVLayer& layer, const AttentionShape& shape,
             unpack_values(step.of_step[i].keys, value_dim, rows_of_values);
             step.of_step[i].values = step.ahead[i].values = rows_of_values;
         }
-        for (int64_t row = 0; row < rows; row += kRowsAtOnce) {
-            const float* of_rows = scratch.queries + row * scratch.query_floats;
-            const AttentionRows tile{std::min<int64_t>(rows - row, kRowsAtOnce),
-                                     key_dim,
-                                     value_dim,
-                                     cap,
-                                     latent,
-                                     of_rows,
-                                     reinterpret_cast<const std::byte*>(of_rows),
-                                     query_bytes,
-                                     scratch.visible_begin + row,
-                                     scratch.visible_end + row,
-                                     out.maximum + row,
-                                     scratch.sums + row * kLanes,
-                                     out.weighted + row * value_dim};
-            const int64_t sees_from = tile.visible_begin[0];
-            const int64_t sees_to = tile.visible_end[tile.count - 1];
-            if (sees_from >= step_end || sees_to <= base) continue;
-            if (sees_from <= base && sees_to >= step_end) {
-                attend_some_rows(step, tile, weights);
-            } else {
-                attend_some_rows(part_of(step, sees_from, sees_to), tile, weights);
+        for (int64_t row = 0; row < rows;) {
+            int64_t count = 0;
+            for (; row < rows && count < kTiles; row += kRowsAtOnce) {
+                const int64_t tile_rows = std::min<int64_t>(rows - row, kRowsAtOnce);
+                const int64_t sees_from = scratch.visible_begin[row];
+                const int64_t sees_to = scratch.visible_end[row + tile_rows - 1];
+                if (sees_from >= step_end || sees_to <= base) continue;
+                const float* of_rows = scratch.queries + row * scratch.query_floats;
+                StepTile<Element>& tile = tiles[count];
+                tile.rows = {tile_rows,
+                             key_dim,
+                             value_dim,
+                             cap,
+                             latent,
+                             of_rows,
+                             reinterpret_cast<const std::byte*>(of_rows),
+                             scratch.visible_begin + row,
+                             scratch.visible_end + row,
+                             out.maximum + row,
+                             scratch.sums + row * kLanes,
+                             out.weighted + row * value_dim};
+                tile.weights = weights + count * kRowsAtOnce * kStepTokens;
+                tile.step = &step;
+                if (sees_from > base || sees_to < step_end) {
+                    tile.part = part_of(step, sees_from, sees_to);
+                    tile.step = &tile.part;
+                }
+                ++count;
             }
+            attend_tiles(std::span(tiles).first(static_cast<size_t>(count)));
         }
     }
     for (int64_t row = 0; row < rows; ++row) {
@@ -250,18 +275,34 @@ void attend(const KVLayer& layer, const AttentionShape& shape, const AttentionQu
 
 void merge_partials(const AttentionPartial& running, const AttentionPartial& later, int64_t rows,
                     int64_t value_dim) {
-    for (int64_t row = 0; row < rows; ++row) {
-        if (later.sum[row] == 0.0f) continue;  // saw nothing; NaN is a failure, and stays one
-        const float best = std::max(running.maximum[row], later.maximum[row]);
-        const float change[kLanes] = {running.maximum[row] - best, later.maximum[row] - best};
-        const f32x8 factors = power_of_two<f32x8, i32x8>(load(change));
-        running.maximum[row] = best;
-        running.sum[row] = running.sum[row] * factors[0] + later.sum[row] * factors[1];
-        float* into = running.weighted + row * value_dim;
-        const float* from = later.weighted + row * value_dim;
-        for (int64_t i = 0; i < value_dim; i += kLanes) {
-            store(into + i,
-                  load(into + i) * splat(factors[0]) + load(from + i) * splat(factors[1]));
+    for (int64_t first = 0; first < rows; first += kLanes) {
+        const auto count = static_cast<size_t>(std::min<int64_t>(rows - first, kLanes));
+        float before[kLanes] = {};
+        float after[kLanes] = {};
+        std::memcpy(before, running.maximum + first, count * sizeof(float));
+        std::memcpy(after, later.maximum + first, count * sizeof(float));
+        const f32x8 best = maximum(load(after), load(before));
+        const f32x8 of_running = power_of_two<f32x8, i32x8>(load(before) - best);
+        const f32x8 of_later = power_of_two<f32x8, i32x8>(load(after) - best);
+        float maxima[kLanes];
+        store(maxima, best);
+        store(before, of_running);
+        store(after, of_later);
+        for (size_t i = 0; i < count; ++i) {
+            const int64_t row = first + static_cast<int64_t>(i);
+            if (later.sum[row] == 0.0f) continue;  // saw nothing; NaN is a failure, and stays one
+            running.maximum[row] = maxima[i];
+            running.sum[row] = running.sum[row] * before[i] + later.sum[row] * after[i];
+            float* into = running.weighted + row * value_dim;
+            const float* from = later.weighted + row * value_dim;
+            for_each_vector(
+                value_dim,
+                [&]<class Floats>(int64_t channel, Floats) CAUDAL_INLINE_BODY {
+                    store(into + channel,
+                          load_as<Floats>(into + channel) * splat_as<Floats>(before[i]) +
+                              load_as<Floats>(from + channel) * splat_as<Floats>(after[i]));
+                },
+                [](int64_t) {});
         }
     }
 }

@@ -12,6 +12,8 @@
 namespace caudal::CAUDAL_ISA {
 namespace {
 
+static_assert(WeightNumbers::kCount == kStepTokens);
+
 // An element of a pool of 8 bits.
 struct Code {
     uint8_t byte;
@@ -73,29 +75,33 @@ struct ScaledParts {
     }
 };
 
-// A row's turned query in numbers of 16 bits.
-struct ByteQuery {
-    RoundedNumbers parts[2];
+// Where a tile of so many rows has its turned queries in numbers of 16 bits, in bytes from its
+// beginning: what rows are rounded to, and then the numbers as [part][four channels][first,
+// second][row][4 bytes], for one pointer to go through.
+struct ByteQueries {
+    int64_t rows;
+
+    // Floats that a row takes.
+    static CAUDAL_INLINE int64_t floats(int64_t key_dim) {
+        constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+        const int64_t numbers = padded_numbers(key_dim) + kNumbersAtOnce;  // two parts, each padded
+        const auto of_parts = static_cast<int64_t>(2 * sizeof(RoundedNumbers));
+        return (numbers * 2 + of_parts + kFloat - 1) / kFloat;
+    }
+
+    CAUDAL_INLINE int64_t rounded(int part, int64_t row) const {
+        return (part * rows + row) * static_cast<int64_t>(sizeof(RoundedNumbers));
+    }
+
+    CAUDAL_INLINE int64_t numbers(const ScaledParts& parts, int part) const {
+        const int64_t before = part == 0 ? 0 : padded_numbers(parts.parts[0].channels());
+        return rounded(2, 0) + before * 2 * rows;
+    }
 };
 
-// Floats that a row's query takes.
-CAUDAL_INLINE int64_t byte_query_floats(int64_t key_dim) {
-    constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-    const int64_t numbers = padded_numbers(key_dim) + kNumbersAtOnce;  // two parts, each padded
-    return (numbers * kNumberBytes + static_cast<int64_t>(sizeof(ByteQuery)) + kFloat - 1) / kFloat;
-}
-
-// Where a part's numbers begin, in those of a row.
-CAUDAL_INLINE Numbers numbers_of(const std::byte* row, const ScaledParts& parts, int part) {
-    const int64_t before = part == 0 ? 0 : padded_numbers(parts.parts[0].channels());
-    return {row + sizeof(ByteQuery) + before * kNumberBytes,
-            padded_numbers(parts.parts[part].channels())};
-}
-
-// A query, scaled by `scale`, as a row.
+// A query, scaled by `scale`, as a row of a tile.
 CAUDAL_INLINE void round_query(const float* query, float scale, const ScaledParts& parts,
-                               std::byte* row) {
-    ByteQuery rounded{};
+                               const ByteQueries& queries, int64_t row, std::byte* tile) {
     for (int part = 0; part < parts.count; ++part) {
         const ScaledPart& of = parts.parts[part];
         const int64_t channels = of.channels();
@@ -103,15 +109,22 @@ CAUDAL_INLINE void round_query(const float* query, float scale, const ScaledPart
         for (int64_t i = 0; i < channels; i += kLanes) {
             store(turned + i, load(query + of.begin + i) * splat(scale));
         }
-        for (int64_t i = channels; i < padded_numbers(channels); ++i) turned[i] = 0.0f;
+        const int64_t padded = padded_numbers(channels);
+        for (int64_t i = channels; i < padded; ++i) turned[i] = 0.0f;
         turn(turned, channels);
-        const Numbers numbers = numbers_of(row, parts, part);
-        rounded.parts[part] =
-            round_numbers(turned, numbers.padded, largest_magnitude(turned, channels),
-                          row + (numbers.at - row));
-        rounded.parts[part].scale /= static_cast<float>(channels & -channels);
+        const Roundings roundings = Roundings::of(splat(largest_magnitude(turned, channels)));
+        alignas(kWideBytes) std::byte bytes[kMostScaledChannels * kNumberBytes];
+        const RoundedNumbers rounded = {
+            start_of(round_numbers(turned, padded, roundings.inverse[0], bytes)),
+            roundings.scale[0] / static_cast<float>(channels & -channels)};
+        std::memcpy(tile + queries.rounded(part, row), &rounded, sizeof(rounded));
+        const Numbers numbers{bytes, padded};
+        std::byte* to = tile + queries.numbers(parts, part) + row * 4;
+        for (int64_t four = 0; four < channels / 4; ++four, to += 8 * queries.rows) {
+            std::memcpy(to, numbers.first_of(four), 4);
+            std::memcpy(to + 4 * queries.rows, numbers.second_of(four), 4);
+        }
     }
-    std::memcpy(row, &rounded, sizeof(rounded));
 }
 
 // Scales of a step's tokens, of what is kept as `which`: 0 where there are no tokens.
@@ -148,17 +161,16 @@ CAUDAL_INLINE void byte_scores(const KeyStep<Code>& step, int first, const Atten
         keys[v] = place(step.of_step, v);
         ahead[v] = place(step.ahead, v);
     }
-    Numbers queries[Rows];
+    const ByteQueries queries{Rows};
     RoundedNumbers rounded[Rows];
     ByteSums sums[Rows][Vectors];
+    std::memcpy(rounded, rows.byte_queries + queries.rounded(part, 0), sizeof(rounded));
     for (int row = 0; row < Rows; ++row) {
-        const std::byte* of_row = rows.byte_queries + row * rows.byte_query_stride;
-        queries[row] = numbers_of(of_row, parts, part);
-        std::memcpy(&rounded[row], of_row + part * sizeof(RoundedNumbers), sizeof(RoundedNumbers));
-        for (int v = 0; v < Vectors; ++v) sums[row][v] = ByteSums::start(rounded[row].sum);
+        for (int v = 0; v < Vectors; ++v) sums[row][v] = ByteSums::start(rounded[row].start);
     }
+    const std::byte* numbers = rows.byte_queries + queries.numbers(parts, part);
     const int64_t fours = parts.parts[part].channels() / 4;
-    for (int64_t four = 0; four < fours; ++four) {
+    for (int64_t four = 0; four < fours; ++four, numbers += 8 * Rows) {
         const int64_t at = four * 4 * kBlockTokens;
         Bytes bytes[Vectors];
         for (int v = 0; v < Vectors; ++v) {
@@ -166,7 +178,9 @@ CAUDAL_INLINE void byte_scores(const KeyStep<Code>& step, int first, const Atten
             bytes[v] = Bytes::of(load_bytes_wide(keys[v] + at));
         }
         for (int row = 0; row < Rows; ++row) {
-            for (int v = 0; v < Vectors; ++v) sums[row][v].add(bytes[v], queries[row], four);
+            for (int v = 0; v < Vectors; ++v) {
+                sums[row][v].add(bytes[v], numbers + row * 4, numbers + (Rows + row) * 4);
+            }
         }
     }
     for (int row = 0; row < Rows; ++row) {
@@ -219,26 +233,26 @@ CAUDAL_INLINE i32w load_values(const Code* from) {
 // values[token], for `Vectors` vectors of channels from `channel`, or half of one.
 template <int Rows, int Vectors, bool half>
 CAUDAL_INLINE void weigh_byte_channels(const KeyStep<Code>& step, int64_t value_dim,
-                                       int64_t channel, const Numbers (&weights)[Rows],
-                                       const RoundedNumbers (&rounded)[Rows],
-                                       const float* correction, float* weighted) {
-    ByteSums sums[Rows][Vectors];
+                                       int64_t channel, const WeightNumbers (&weights)[Rows],
+                                       const float* scale, const float* correction,
+                                       float* weighted) {
+    WeightSums sums[Rows][Vectors];
     for (int row = 0; row < Rows; ++row) {
-        for (int v = 0; v < Vectors; ++v) sums[row][v] = ByteSums::start(rounded[row].sum);
+        for (int v = 0; v < Vectors; ++v) sums[row][v] = WeightSums::start(weights[row]);
     }
     for (int block = 0; block < step.blocks; ++block) {
         const Code* values = step.of_step[block].values + channel * 4;
         const Code* ahead = step.ahead[block].values + channel * 4;
         for (int four = 0; four < kBlockTokens / 4; ++four) {
-            Bytes bytes[Vectors];
+            WeightedBytes bytes[Vectors];
             for (int v = 0; v < Vectors; ++v) {
                 const int64_t at = four * 4 * value_dim + v * kWideBytes;
                 __builtin_prefetch(ahead + at);
-                bytes[v] = Bytes::of(load_values<half>(values + at));
+                bytes[v] = WeightedBytes::of(load_values<half>(values + at));
             }
             for (int row = 0; row < Rows; ++row) {
                 for (int v = 0; v < Vectors; ++v) {
-                    sums[row][v].add(bytes[v], weights[row], block * (kBlockTokens / 4) + four);
+                    sums[row][v].add(bytes[v], weights[row], block, four);
                 }
             }
         }
@@ -249,69 +263,69 @@ CAUDAL_INLINE void weigh_byte_channels(const KeyStep<Code>& step, int64_t value_
             const f32w total = to_floats(sums[row][v].total());
             if constexpr (half) {
                 const f32w all[kHalves] = {total};
-                store(into, multiply_add(lower_half(all), splat(rounded[row].scale),
+                store(into, multiply_add(lower_half(all), splat(scale[row]),
                                          load(into) * splat(correction[row])));
             } else {
-                store(into, multiply_add(total, splat_wide(rounded[row].scale),
+                store(into, multiply_add(total, splat_wide(scale[row]),
                                          load_wide(into) * splat_wide(correction[row])));
             }
         }
     }
 }
 
+// `scaled`: weights times the scales of values, the largest of each row known.
 template <int Rows>
 CAUDAL_INLINE void weigh_bytes(const KeyStep<Code>& step, const AttentionRows& rows,
-                               const float* weights, const float* correction) {
-    alignas(kWideBytes) float scales[kStepTokens];
-    load_scales(step, rows.key_dim, rows.latent ? 0 : 1, scales);
-    alignas(kWideBytes) std::byte numbers[Rows][kStepTokens * kNumberBytes];
-    RoundedNumbers rounded[Rows];
-    Numbers of_rows[Rows];
+                               const float* scaled, f32x8 largest, const float* correction) {
+    // Where a weight is NaN, the sum of weights is.
+    const Roundings roundings = Roundings::of(largest);
+    WeightNumbers numbers[Rows];
     for (int row = 0; row < Rows; ++row) {
-        alignas(kWideBytes) float scaled[kStepTokens];
-        f32w best[kHalves] = {};
-        for (int64_t i = 0; i < kStepTokens; i += kPanelRows) {
-            for (int half = 0; half < kHalves; ++half) {
-                const int64_t at = i + half * kWideLanes;
-                const f32w product =
-                    load_wide(weights + row * kStepTokens + at) * load_wide(scales + at);
-                store(scaled + at, product);
-                best[half] = maximum(product, best[half]);
-            }
-        }
-        // Where a weight is NaN, the sum of weights is.
-        const float largest = max_lanes(maximum_of_halves(best));
-        rounded[row] = round_numbers(scaled, kStepTokens, largest, numbers[row]);
-        of_rows[row] = {numbers[row], kStepTokens};
+        numbers[row].round(scaled + row * kStepTokens, roundings.inverse[row]);
     }
+    const auto weigh = [&]<int Vectors, bool half>(int64_t channel) CAUDAL_INLINE_BODY {
+        weigh_byte_channels<Rows, Vectors, half>(step, rows.value_dim, channel, numbers,
+                                                 roundings.scale, correction, rows.weighted);
+    };
     constexpr int Vectors = std::clamp(kSumsAtOnce / (Rows * kHalvesOfNumbers), 1, 4);
     const int64_t value_dim = rows.value_dim;
     int64_t channel = 0;
     for (; channel + Vectors * kWideLanes <= value_dim; channel += Vectors * kWideLanes) {
-        weigh_byte_channels<Rows, Vectors, false>(step, value_dim, channel, of_rows, rounded,
-                                                  correction, rows.weighted);
+        weigh.template operator()<Vectors, false>(channel);
     }
     if constexpr (Vectors > 1) {
         for (; channel + kWideLanes <= value_dim; channel += kWideLanes) {
-            weigh_byte_channels<Rows, 1, false>(step, value_dim, channel, of_rows, rounded,
-                                                correction, rows.weighted);
+            weigh.template operator()<1, false>(channel);
         }
     }
     if constexpr (kWideLanes > kLanes) {
-        if (channel < value_dim) {
-            weigh_byte_channels<Rows, 1, true>(step, value_dim, channel, of_rows, rounded,
-                                               correction, rows.weighted);
-        }
+        if (channel < value_dim) weigh.template operator()<1, true>(channel);
     }
 }
 
 // The same as for floats.
 template <int Rows>
-void attend_step(const KeyStep<Code>& step, const AttentionRows& rows, float* weights) {
-    step_scores<Rows>(step, rows, weights);
-    float correction[kLanes];
-    step_weights<Rows>(weights, step.base, step.tokens, rows, correction);
-    weigh_bytes<Rows>(step, rows, weights, correction);
+void tile_scores(StepTile<Code>& tile) {
+    step_scores<Rows>(*tile.step, tile.rows, tile.weights);
+    finish_scores<Rows>(tile);
+}
+
+template <int Rows>
+void tile_weights(StepTile<Code>& tile) {
+    alignas(kWideBytes) float scales[kStepTokens];
+    load_scales(*tile.step, tile.rows.key_dim, tile.rows.latent ? 0 : 1, scales);
+    weigh_tile<Rows>(tile, [&](f32w weight, int block, int half) CAUDAL_INLINE_BODY {
+        return weight * load_wide(scales + block * kBlockTokens + half * kWideLanes);
+    });
+    for (int row = 0; row < Rows; ++row) {
+        store(tile.largest[row], largest_of(tile.weights + row * kStepTokens));
+    }
+}
+
+template <int Rows>
+void tile_values(const StepTile<Code>& tile) {
+    weigh_bytes<Rows>(*tile.step, tile.rows, tile.weights, largest_of_rows<Rows>(tile.largest),
+                      tile.correction);
 }
 
 // The values of a latent layer's block, [token / 4][channel][4], out of its keys,
@@ -371,17 +385,16 @@ CAUDAL_INLINE void store_byte_head(const float* key, const float* value, const K
     uint16_t scales[2] = {};
     for (int part = 0; part < parts.count; ++part) {
         const ScaledPart& of = parts.parts[part];
-        scales[part] = store_bytes_of(
-            key + of.begin, of.channels(), [&](int64_t channel) CAUDAL_INLINE_BODY {
+        scales[part] =
+            store_bytes_of(key + of.begin, of.channels(), [&](int64_t channel) CAUDAL_INLINE_BODY {
                 const int64_t at = of.begin + channel;
                 return keys + (at / 4 * kBlockTokens + token) * 4 + at % 4;
             });
     }
     if (!layer.latent()) {
-        scales[1] =
-            store_bytes_of(value, layer.value_dim, [&](int64_t channel) CAUDAL_INLINE_BODY {
-                return values + (token / 4 * layer.value_dim + channel) * 4 + token % 4;
-            });
+        scales[1] = store_bytes_of(value, layer.value_dim, [&](int64_t channel) CAUDAL_INLINE_BODY {
+            return values + (token / 4 * layer.value_dim + channel) * 4 + token % 4;
+        });
     }
     constexpr uint16_t kNaN = 0x7fc0;
     const int of_values = layer.latent() ? 0 : 1;

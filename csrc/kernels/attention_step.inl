@@ -32,16 +32,27 @@ constexpr float kLog2E = 1.44269504f;
 template <class Floats, class Ints>
 CAUDAL_INLINE Floats power_of_two(Floats x) {
     const auto all = [](float value) CAUDAL_INLINE_BODY { return splat_as<Floats>(value); };
+    const auto of_rest = [&](Floats r) CAUDAL_INLINE_BODY {
+        Floats p = all(1.3264727e-3f);
+        p = multiply_add(p, r, all(9.671513e-3f));
+        p = multiply_add(p, r, all(5.5507336e-2f));
+        p = multiply_add(p, r, all(2.4022242e-1f));
+        p = multiply_add(p, r, all(6.93147e-1f));
+        return multiply_add(p, r, all(1.0f));
+    };
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Floats) == 64) {
+        // The same bits in half the instructions around the polynomial.
+        const __m512 rounded = _mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT);
+        const auto p = (__m512)of_rest(x - (Floats)rounded);
+        const __mmask16 some = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);
+        return (Floats)_mm512_maskz_scalef_ps(some, p, rounded);
+    }
+#endif
     // Adding and subtracting 1.5 · 2^23 rounds to the nearest integer.
     const Floats magic = all(12582912.0f);
     const Floats rounded = x + magic;
-    const Floats r = x - (rounded - magic);
-    Floats p = all(1.3264727e-3f);
-    p = multiply_add(p, r, all(9.671513e-3f));
-    p = multiply_add(p, r, all(5.5507336e-2f));
-    p = multiply_add(p, r, all(2.4022242e-1f));
-    p = multiply_add(p, r, all(6.93147e-1f));
-    p = multiply_add(p, r, all(1.0f));
+    const Floats p = of_rest(x - (rounded - magic));
     // The low bits of `rounded` are the integer, which becomes an exponent. A product keeps every
     // NaN; adding to the bits of p would make numbers of some.
     const Ints exponent = ((Ints)rounded << 23) + (127 << 23);
@@ -68,18 +79,28 @@ struct KeyStep {
 // The rows that share a KV head's blocks, which positions each may see, and what they come to.
 struct AttentionRows {
     int64_t count;
-    int64_t key_dim;               // channels of a head
+    int64_t key_dim;  // channels of a head
     int64_t value_dim;
-    float cap;                     // of scores, in their units; 0: none
+    float cap;  // of scores, in their units; 0: none
     bool latent;
-    const float* queries;          // [row][key_dim], scaled: by 1 / cap where there is one
+    const float* queries;           // [row][key_dim], scaled: by 1 / cap where there is one
     const std::byte* byte_queries;  // the same, turned and rounded, for keys of 8 bits
-    int64_t byte_query_stride;
-    const int64_t* visible_begin;  // per row, not descending
-    const int64_t* visible_end;    // per row, not descending
-    float* maximum;                // [row]
-    float* sums;                   // [row][8], of weights
-    float* weighted;               // [row][value_dim]
+    const int64_t* visible_begin;   // per row, not descending
+    const int64_t* visible_end;     // per row, not descending
+    float* maximum;                 // [row]
+    float* sums;                    // [row][8], of weights
+    float* weighted;                // [row][value_dim]
+};
+
+// A step and some rows, at most kRowsAtOnce, through the three parts of the work.
+template <class Element>
+struct StepTile {
+    const KeyStep<Element>* step;
+    KeyStep<Element> part;  // what `step` is where the rows don't see all of one
+    AttentionRows rows;
+    float* weights;  // [row][kStepTokens]: scores, and then what is made of them
+    float largest[kRowsAtOnce][kLanes];  // the largest of a row's is the largest of these
+    float correction[kLanes];            // what the rows' sums so far must be multiplied by
 };
 
 // scores[row][block][token] = Σ_channel queries[row][channel] · keys[block][channel][token]
@@ -178,65 +199,76 @@ CAUDAL_INLINE void hide_scores(float* scores, int64_t begin, int64_t end) {
     }
 }
 
-// The largest of a step's scores.
-CAUDAL_INLINE float largest_score(const float* scores) {
+// The largest number of a row of a step is the largest of these.
+CAUDAL_INLINE f32x8 largest_of(const float* numbers) {
     f32w best[kHalves];
     for (int half = 0; half < kHalves; ++half) {
-        best[half] = load_wide(scores + half * kWideLanes);
+        best[half] = load_wide(numbers + half * kWideLanes);
         for (int block = 1; block < kStepBlocks; ++block) {
             best[half] =
-                maximum(best[half], load_wide(scores + block * kBlockTokens + half * kWideLanes));
+                maximum(best[half], load_wide(numbers + block * kBlockTokens + half * kWideLanes));
         }
     }
-    return max_lanes(maximum_of_halves(best));
+    return maximum_of_halves(best);
 }
 
-// Turns scores into weights, in place, and returns eight sums of them.
-CAUDAL_INLINE f32x8 weigh_scores(float* scores, float shift) {
+// Turns scores into weights, in place, and returns eight sums of them. What is stored of a weight,
+// and the half of a block that it is, is what `keep` makes of it.
+template <class Keep>
+CAUDAL_INLINE f32x8 weigh_scores(float* scores, float shift, const Keep& keep) {
     f32w total[kHalves];
     for (int half = 0; half < kHalves; ++half) total[half] = splat_wide(0.0f);
     for (int block = 0; block < kStepBlocks; ++block) {
         for (int half = 0; half < kHalves; ++half) {
             float* at = scores + block * kBlockTokens + half * kWideLanes;
             const f32w weight = power_of_two<f32w, i32w>(load_wide(at) - splat_wide(shift));
-            store(at, weight);
+            store(at, keep(weight, block, half));
             total[half] = total[half] + weight;
         }
     }
     return add_halves(total);
 }
 
-// Turns the rows' scores of a step into weights, in place, and says what their sums so far must be
-// multiplied by. Each part is done for all rows before the next: within a row they wait for each
-// other.
-template <int Rows>
-CAUDAL_INLINE void step_weights(float* scores, int64_t base, int64_t tokens,
-                                const AttentionRows& rows, float (&correction)[kLanes]) {
-    static_assert(Rows <= kLanes);
-    float shift[Rows];
-    float change[kLanes] = {};
+// The last of a tile's scores: caps them, hides what rows don't see, looks for the largest.
+template <int Rows, class Element>
+CAUDAL_INLINE void finish_scores(StepTile<Element>& tile) {
+    const AttentionRows& rows = tile.rows;
     for (int row = 0; row < Rows; ++row) {
-        const int64_t begin = rows.visible_begin[row] - base;
-        const int64_t end = std::min(rows.visible_end[row] - base, tokens);
-        float* of_row = scores + row * kStepTokens;
+        const int64_t begin = rows.visible_begin[row] - tile.step->base;
+        const int64_t end = std::min(rows.visible_end[row] - tile.step->base, tile.step->tokens);
+        float* of_row = tile.weights + row * kStepTokens;
         if (rows.cap > 0.0f) cap_scores(of_row, rows.cap);
         if (begin > 0 || end < kStepTokens) hide_scores(of_row, begin, end);
-        const float best = largest_score(of_row);
-        const float before = rows.maximum[row];
-        rows.maximum[row] = best > before ? best : before;
-        // Nothing seen so far and nothing here: -inf - -inf would be NaN.
-        constexpr float lowest = std::numeric_limits<float>::lowest();
-        shift[row] = rows.maximum[row] > lowest ? rows.maximum[row] : lowest;
-        change[row] = before - shift[row];
+        store(tile.largest[row], largest_of(of_row));
     }
-    f32x8 sums[Rows];
+}
+
+template <int count>
+CAUDAL_INLINE f32x8 largest_of_rows(const float (&largest)[kRowsAtOnce][kLanes]) {
+    f32x8 of_rows[count];
+    for (int row = 0; row < count; ++row) of_rows[row] = load(largest[row]);
+    return max_lanes_of(of_rows);
+}
+
+// Turns a tile's scores into weights, in place, and says what the rows' sums so far must be
+// multiplied by. Stored is what `keep` makes of a weight, by block and half.
+template <int Rows, class Element, class Keep>
+CAUDAL_INLINE void weigh_tile(StepTile<Element>& tile, const Keep& keep) {
+    const AttentionRows& rows = tile.rows;
+    float before[kLanes] = {};
+    std::memcpy(before, rows.maximum, Rows * sizeof(float));
+    const f32x8 best = maximum(largest_of_rows<Rows>(tile.largest), load(before));
+    // Nothing seen so far and nothing here: -inf - -inf would be NaN.
+    const f32x8 shift = maximum(best, splat(std::numeric_limits<float>::lowest()));
+    float of_rows[kLanes];
+    store(of_rows, best);
+    std::memcpy(rows.maximum, of_rows, Rows * sizeof(float));
+    store(of_rows, shift);
+    store(tile.correction, power_of_two<f32x8, i32x8>(load(before) - shift));
     for (int row = 0; row < Rows; ++row) {
-        sums[row] = weigh_scores(scores + row * kStepTokens, shift[row]);
-    }
-    store(correction, power_of_two<f32x8, i32x8>(load(change)));
-    for (int row = 0; row < Rows; ++row) {
-        float* before = rows.sums + row * kLanes;
-        store(before, multiply_add(load(before), splat(correction[row]), sums[row]));
+        const f32x8 sum = weigh_scores(tile.weights + row * kStepTokens, of_rows[row], keep);
+        float* so_far = rows.sums + row * kLanes;
+        store(so_far, multiply_add(load(so_far), splat(tile.correction[row]), sum));
     }
 }
 
@@ -314,32 +346,41 @@ CAUDAL_INLINE void weigh_values(const KeyStep<Element>& step, int64_t value_dim,
     constexpr int Vectors = Rows * 4 > kSumsAtOnce ? 2 : 4;
     int64_t channel = 0;
     for (; channel + Vectors * kWideLanes <= value_dim; channel += Vectors * kWideLanes) {
-        weigh_channels<Rows, Vectors, f32w>(step, value_dim, channel, weights, correction, weighted);
+        weigh_channels<Rows, Vectors, f32w>(step, value_dim, channel, weights, correction,
+                                            weighted);
     }
     for (; channel < value_dim; channel += kLanes) {
         weigh_channels<Rows, 1, f32x8>(step, value_dim, channel, weights, correction, weighted);
     }
 }
 
-// A step with `Rows` rows. `weights` is scratch of [Rows][kStepTokens].
+// The three parts of a tile with `Rows` rows, each done for several tiles before the next: within a
+// tile they wait for each other.
 template <int Rows, class Element>
-void attend_step(const KeyStep<Element>& step, const AttentionRows& rows, float* weights) {
+void tile_scores(StepTile<Element>& tile) {
     constexpr int kBlocks = std::min(kStepBlocks, kSumsAtOnce / (Rows * kHalves));
-    step_scores<Rows, kBlocks>(step, rows.key_dim, rows.queries, weights);
-    float correction[kLanes];
-    step_weights<Rows>(weights, step.base, step.tokens, rows, correction);
-    weigh_values<Rows>(step, rows.value_dim, weights, correction, rows.weighted);
+    step_scores<Rows, kBlocks>(*tile.step, tile.rows.key_dim, tile.rows.queries, tile.weights);
+    finish_scores<Rows>(tile);
 }
 
-// The same with a number of rows known only now, at most kRowsAtOnce.
-template <class Element, int most = kRowsAtOnce>
-void attend_some_rows(const KeyStep<Element>& step, const AttentionRows& rows, float* weights) {
+template <int Rows, class Element>
+void tile_weights(StepTile<Element>& tile) {
+    weigh_tile<Rows>(tile, [](f32w weight, int, int) CAUDAL_INLINE_BODY { return weight; });
+}
+
+template <int Rows, class Element>
+void tile_values(const StepTile<Element>& tile) {
+    weigh_values<Rows>(*tile.step, tile.rows.value_dim, tile.weights, tile.correction,
+                       tile.rows.weighted);
+}
+
+// body.operator()<count>(), with a number of rows known only now, at most kRowsAtOnce.
+template <int most = kRowsAtOnce, class Body>
+void with_rows(int64_t count, const Body& body) {
     if constexpr (most > 1) {
-        if (rows.count < most) {
-            return attend_some_rows<Element, most - 1>(step, rows, weights);
-        }
+        if (count < most) return with_rows<most - 1>(count, body);
     }
-    attend_step<most>(step, rows, weights);
+    body.template operator()<most>();
 }
 
 }  // namespace

@@ -177,6 +177,33 @@ CAUDAL_INLINE float max_lanes(f32x8 v) {
     return v[0] > v[1] ? v[0] : v[1];
 }
 
+// The largest lane of each of up to eight vectors, in as many lanes: together, as each by itself
+// would wait for its own shuffles.
+template <int count>
+CAUDAL_INLINE f32x8 max_lanes_of(const f32x8 (&v)[count]) {
+    static_assert(count <= kLanes);
+#if defined(__AVX2__)
+    // Lanes that nobody asked for repeat the first vector's.
+    const auto of = [&](int i) CAUDAL_INLINE_BODY { return v[i < count ? i : 0]; };
+    const auto pair = [](f32x8 a, f32x8 b) CAUDAL_INLINE_BODY {
+        return maximum(__builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13),
+                       __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15));
+    };
+    const auto four = [](f32x8 a, f32x8 b) CAUDAL_INLINE_BODY {
+        return maximum(__builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13),
+                       __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15));
+    };
+    const f32x8 low = four(pair(of(0), of(1)), pair(of(2), of(3)));
+    const f32x8 high = count > 4 ? four(pair(of(4), of(5)), pair(of(6), of(7))) : low;
+    return maximum(__builtin_shufflevector(low, high, 0, 1, 2, 3, 8, 9, 10, 11),
+                   __builtin_shufflevector(low, high, 4, 5, 6, 7, 12, 13, 14, 15));
+#else
+    float largest[kLanes] = {};
+    for (int i = 0; i < count; ++i) largest[i] = max_lanes(v[i]);
+    return load(largest);
+#endif
+}
+
 // A value in all lanes of a vector type, or just the value.
 template <class Floats>
 CAUDAL_INLINE Floats splat_as(float value) {
