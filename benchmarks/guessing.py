@@ -27,7 +27,10 @@ from caudal.formats.tokenizer import Tokenizer
 
 _SECONDS = 600
 _PROMPTS_OF_A_RUN = 100
-_COUNTERS = ("draft_tokens", "accepted_tokens")
+_COUNTERS = (
+    "(?:caudal_speculative_proposed_tokens|vllm:spec_decode_num_draft_tokens)_total",
+    "(?:caudal_speculative_accepted_tokens|vllm:spec_decode_num_accepted_tokens)_total",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +156,14 @@ def _drafts_of(answer: dict[str, Any], tokens: int) -> Drafts | None:
 
 
 def _counted(client: httpx2.Client) -> Drafts | None:
-    """What a server has guessed so far by vLLM's counters, which Caudal has too."""
+    """What a server has guessed so far, by its counters."""
     try:
         page = client.get("/metrics").text
     except httpx2.HTTPError:
         return None
     sums = []
     for name in _COUNTERS:
-        pattern = rf"^vllm:spec_decode_num_{name}_total(?:{{[^}}]*}})? (\S+)$"
+        pattern = rf"^{name}(?:{{[^}}]*}})? (\S+)$"
         found = re.findall(pattern, page, re.MULTILINE)
         if not found:
             return None

@@ -192,7 +192,8 @@ class Report:
             f"- {note}" + ("" if places.keys() == everywhere else f" [{'; '.join(places)}]")
             for note, places in notes.items()
         ]
-        return ["\n".join(self._file_facts(cases) + lines)] if lines or cases else []
+        lines = self._file_facts(cases) + lines
+        return ["\n".join(lines)] if lines else []
 
     def _file_facts(self, cases: Sequence[CaseResults]) -> list[str]:
         """What peers say about how they run a file."""

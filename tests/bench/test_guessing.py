@@ -18,6 +18,17 @@ from benchmarks.guessing import Drafts, measure_answers
 from benchmarks.peers.base import PeerError
 
 PROMPTS = [[1, 2], [3, 4]]
+COUNTERS = {
+    "caudal": (
+        "caudal_speculative_proposed_tokens_total",
+        "caudal_speculative_accepted_tokens_total",
+    ),
+    "vllm": (
+        "vllm:spec_decode_num_draft_tokens_total",
+        "vllm:spec_decode_num_accepted_tokens_total",
+    ),
+}
+"""What each program calls what it guessed, and what of it was right."""
 
 
 @dataclass
@@ -39,11 +50,11 @@ class Server:
 
     def page(self) -> str:
         told = sum(body["max_tokens"] for body in self.asked)
-        name = "vllm:spec_decode_num_{}_tokens_total"
+        proposed, accepted = COUNTERS[self.counts]
         return (
-            f"# TYPE {name.format('draft')} counter\n"
-            f'{name.format("draft")}{{engine="0",model_name="m"}} {told}.0\n'
-            f'{name.format("accepted")}{{engine="0",model_name="m"}} {told // 4}.0\n'
+            f"# TYPE {proposed} counter\n"
+            f'{proposed}{{engine="0",model_name="m"}} {told}.0\n'
+            f'{accepted}{{engine="0",model_name="m"}} {told // 4}.0\n'
             'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 99.0\n'
         )
 
@@ -56,7 +67,7 @@ def serving(server: Server) -> Iterator[str]:
             self._send(server.status, json.dumps(server.answer(body)))
 
         def do_GET(self) -> None:
-            if server.counts == "on a page":
+            if server.counts in COUNTERS:
                 self._send(200, server.page())
             else:
                 self._send(404, "{}")
@@ -93,7 +104,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     ("counts", "drafts"),
     [
         ("", None),
-        ("on a page", Drafts(256, 64)),
+        ("caudal", Drafts(256, 64)),
+        ("vllm", Drafts(256, 64)),
         ("beside the answer", Drafts(256, 128)),
     ],
 )
