@@ -11,7 +11,7 @@ import pytest
 from caudal.errors import ModelTooLargeError, UnknownModelError
 from caudal.fleet.catalogue import GivenModels
 from caudal.fleet.fleet import Fleet
-from caudal.fleet.member import ModelOffer
+from caudal.fleet.offer import ModelOffer
 from caudal.fleet.options import FleetOptions
 from caudal.formats.lora.base import AdapterBase
 from caudal.loading.options import LoadOptions

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from caudal._native import sampling
-from caudal.backends.native.executor import LEAST_TOP_P
+from caudal.backends.native.batch import LEAST_TOP_P
 from support.sampling_reference import by_score, processed_logits
 
 NAN, INF = math.nan, math.inf

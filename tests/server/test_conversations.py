@@ -6,8 +6,8 @@ from typing import Any
 import openai
 import pytest
 
-from caudal.server.errors import UnknownConversationError
 from caudal.server.openai.conversation_store import ConversationStore
+from caudal.server.openai.unknown import UnknownConversationError
 from support.running_server import RunningServer
 
 Converse = Callable[..., RunningServer]

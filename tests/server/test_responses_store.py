@@ -6,8 +6,8 @@ from typing import Any
 import openai
 import pytest
 
-from caudal.server.errors import UnknownResponseError
 from caudal.server.openai.responses_store import ResponseStore, StoredResponse
+from caudal.server.openai.unknown import UnknownResponseError
 from support.running_server import RunningServer
 
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Jaén"}}</tool_call>'

@@ -10,7 +10,7 @@ from typing import Any
 from caudal.backends.backend import MemoryKinds, PagedKV
 from caudal.errors import ModelNotFoundError
 from caudal.fleet.catalogue import GivenModels
-from caudal.fleet.member import ModelOffer
+from caudal.fleet.offer import ModelOffer
 from caudal.loading.options import LoadOptions
 from caudal.models.program import Task
 from caudal.service.info import AdapterInfo

@@ -12,7 +12,7 @@ import pytest
 
 from caudal.fleet.catalogue import GivenModels
 from caudal.fleet.fleet import Fleet
-from caudal.fleet.member import ModelOffer
+from caudal.fleet.offer import ModelOffer
 from caudal.fleet.options import FleetOptions
 from caudal.loading.options import LoadOptions
 from caudal.workers.launcher import ModelSource

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from caudal.cli import quantities
 from caudal.cli.output_file import checked_output, write_output
 
 if TYPE_CHECKING:
@@ -18,53 +18,6 @@ if TYPE_CHECKING:
 
 _FIGURES = "Instead of a model: its figures"
 _MACHINE = "How fast"
-_COUNT = re.compile(r"(?P<number>\d{1,30}(\.\d+)?)\s*(?P<unit>[KMGBT]?)", re.IGNORECASE)
-_UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-_RATE = re.compile(
-    r"(?P<number>\d{1,30}(\.\d+)?)\s*(?P<unit>[KMGT])(?P<binary>i?)B?(/s)?", re.IGNORECASE
-)
-
-
-def _count(text: str) -> float:
-    """A number such as `70.6B`, `135M` or `1.2T`; units are decimal."""
-    match = _COUNT.fullmatch(text.strip())
-    if match is None:
-        raise typer.BadParameter(f"{text!r:.80} is no number; write e.g. 70.6B or 135M")
-    return float(match["number"]) * _UNITS[match["unit"].upper()]
-
-
-def _size(text: str) -> int:
-    """Bytes of a size such as `24GiB`."""
-    from caudal.errors import ParameterError
-    from caudal.loading.options import parse_size
-
-    try:
-        return parse_size(text)
-    except ParameterError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def _whole(text: str) -> int:
-    return round(_count(text))
-
-
-def _operations(text: str) -> float:
-    value = _count(text)
-    if value <= 0:
-        raise typer.BadParameter("it must be more than 0")
-    return value
-
-
-def _rate(text: str) -> float:
-    """Bytes a second such as `100GB/s` or `93GiB/s`. Without a unit nobody would mean bytes."""
-    match = _RATE.fullmatch(text.strip())
-    value = 0.0
-    if match is not None:
-        thousand = 1024.0 if match["binary"] else 1000.0
-        value = float(match["number"]) * thousand ** " KMGT".index(match["unit"].upper())
-    if value <= 0:
-        raise typer.BadParameter(f"{text!r:.80} is no rate; write e.g. 460GB/s")
-    return value
 
 
 def plan(
@@ -100,7 +53,7 @@ def plan(
     memory: Annotated[
         int | None,
         typer.Option(
-            parser=_size,
+            parser=quantities.size,
             metavar="SIZE",
             help="Memory there is, e.g. 24GiB.  [default: this machine's]",
             show_default=False,
@@ -137,7 +90,7 @@ def plan(
     prefix_memory: Annotated[
         int | None,
         typer.Option(
-            parser=_size,
+            parser=quantities.size,
             metavar="SIZE",
             help="Memory for computed prefixes that had to be given up, as of `caudal serve`.",
             show_default=False,
@@ -146,7 +99,7 @@ def plan(
     prefix_store_size: Annotated[
         int | None,
         typer.Option(
-            parser=_size,
+            parser=quantities.size,
             metavar="SIZE",
             help="Space on a disk for those (`caudal serve --prefix-store DIR`).",
             show_default=False,
@@ -171,7 +124,7 @@ def plan(
     bandwidth: Annotated[
         float | None,
         typer.Option(
-            parser=_rate,
+            parser=quantities.rate,
             metavar="RATE",
             help="Bytes that the machine reads a second, e.g. 460GB/s.  [default: measured here, "
             "in about a second]",
@@ -182,7 +135,7 @@ def plan(
     flops: Annotated[
         float | None,
         typer.Option(
-            parser=_operations,
+            parser=quantities.operations,
             metavar="COUNT",
             help="Operations that it computes a second, e.g. 90T: then prompts have a figure, too.",
             rich_help_panel=_MACHINE,
@@ -239,7 +192,7 @@ def plan(
     state_size: Annotated[
         int | None,
         typer.Option(
-            parser=_size,
+            parser=quantities.size,
             metavar="SIZE",
             help="What recurrent layers keep of a conversation, e.g. 19MiB.",
             rich_help_panel=_FIGURES,
@@ -249,7 +202,7 @@ def plan(
     parameters: Annotated[
         int | None,
         typer.Option(
-            parser=_whole,
+            parser=quantities.whole,
             metavar="COUNT",
             help="Weights, e.g. 8B.",
             rich_help_panel=_FIGURES,
@@ -259,7 +212,7 @@ def plan(
     active_parameters: Annotated[
         int | None,
         typer.Option(
-            parser=_whole,
+            parser=quantities.whole,
             metavar="COUNT",
             help="Weights that a token goes through, where there are experts.  [default: all]",
             rich_help_panel=_FIGURES,

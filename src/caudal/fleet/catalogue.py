@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Protocol
 
 from caudal.errors import CaudalError, ModelNotFoundError, StoreError
-from caudal.fleet.member import ModelOffer
+from caudal.fleet.offer import ModelOffer
 from caudal.loading.options import LoadOptions
 from caudal.store import ModelOrigin, Store, StoredModel
 from caudal.store.known_models import find_known_model

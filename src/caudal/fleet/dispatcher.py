@@ -19,10 +19,11 @@ from caudal.errors import (
     RequestTimeoutError,
 )
 from caudal.fleet.lifecycle import Lifecycle
-from caudal.fleet.member import Lease, Member, Waiter
+from caudal.fleet.member import Member, Waiter
 from caudal.fleet.options import FleetOptions
 from caudal.fleet.policy import MemoryNeed, Moves, Stage, decide
 from caudal.fleet.roster import Roster
+from caudal.fleet.stay import Lease
 from caudal.logs.request import for_no_request
 from caudal.service.context import NO_CONTEXT, RequestContext
 from caudal.workers.launcher import Launcher

@@ -16,10 +16,11 @@ from caudal.errors import (
 )
 from caudal.fleet.catalogue import Catalogue
 from caudal.fleet.dispatcher import Dispatcher
-from caudal.fleet.member import Lease, Member
+from caudal.fleet.member import Member
 from caudal.fleet.options import FleetOptions
 from caudal.fleet.roster import Roster
 from caudal.fleet.status import status_of
+from caudal.fleet.stay import Lease
 from caudal.loading.options import LoadOptions
 from caudal.service.adapted import AdaptedService
 from caudal.service.context import NO_CONTEXT, RequestContext

@@ -20,10 +20,11 @@ from caudal.errors import (
     WorkerEndedError,
 )
 from caudal.fleet.failures import told_to_clients
-from caudal.fleet.member import Lease, Member, Stay, Waiter
+from caudal.fleet.member import Member, Waiter
 from caudal.fleet.options import FleetOptions
 from caudal.fleet.policy import Stage
 from caudal.fleet.roster import Roster
+from caudal.fleet.stay import Lease, Stay
 from caudal.logs.request import for_no_request
 from caudal.workers.launcher import Launcher, LoadProgress
 

@@ -1,4 +1,4 @@
-"""One model: whether it is loaded, what runs on it, and who waits for it."""
+"""One model of the fleet: how far it is, who waits for it, and what has gone wrong with it."""
 
 from __future__ import annotations
 
@@ -6,129 +6,21 @@ import asyncio
 import copy
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from caudal.errors import CaudalError, UnknownModelError, WorkerEndedError
+from caudal.fleet.offer import ModelOffer
 from caudal.fleet.policy import HOLDS_MEMORY, MemoryNeed, ModelState, Stage
-from caudal.loading.options import LoadOptions
+from caudal.fleet.stay import LONGEST_BACK_OFF, Lease, Stay
 from caudal.service.models import NO_HISTORY
-from caudal.service.service import Service
 from caudal.workers.launcher import (
     LoadProgress,
     ModelPlan,
-    ModelSource,
-    RunningModel,
     StartingModel,
 )
 
 logger = logging.getLogger("caudal.fleet")
-
-LONGEST_BACK_OFF = 60.0
-"""Seconds that nobody may try for after many failures in a row; and after which a model that runs
-has proved that it does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOffer:
-    """A model that there is, loaded or not.
-
-    Attributes:
-        source: How it is started.
-        names: Names that requests may use, its own first. These are shown.
-        other_names: More of them.
-        size: Bytes of its files.
-        created: Unix time of its files, in seconds.
-        pinned: It is loaded at the start, and makes way for nobody.
-        keep_alive: Seconds that it stays where nobody says otherwise; None for the fleet's default.
-        version: What is another where the model is another, though its name be the same.
-        load: How it runs; None for the fleet's default.
-    """
-
-    source: ModelSource
-    names: tuple[str, ...]
-    other_names: tuple[str, ...] = ()
-    size: int = 0
-    created: int = 0
-    pinned: bool = False
-    keep_alive: float | None = None
-    version: str = ""
-    load: LoadOptions | None = None
-
-    @property
-    def name(self) -> str:
-        """Its own name."""
-        return self.names[0]
-
-
-class Lease:
-    """Keeps a model loaded as long as somebody asks something of it.
-
-    Args:
-        stay: What is kept.
-    """
-
-    __slots__ = ("_released", "_stay")
-
-    def __init__(self, stay: Stay) -> None:
-        self._stay = stay
-        self._released = False
-
-    @property
-    def service(self) -> Service:
-        """The model's."""
-        return self._stay.running.service
-
-    def again(self) -> Lease:
-        """Another one, for what goes on beside."""
-        assert not self._released, "the model may be gone"
-        return self._stay.lease()
-
-    def release(self) -> None:
-        """Nothing is asked of it any more. Safe to call twice."""
-        if not self._released:
-            self._released = True
-            self._stay.end_lease()
-
-
-class Stay:
-    """A model from its being loaded until it ends.
-
-    Args:
-        running: What was loaded.
-        now: The time.
-        on_idle: Called when the last request on it has ended; it may be over by then.
-
-    Attributes:
-        running: What was loaded.
-        since: When.
-        leases: How many requests run.
-        idle_since: When the last of them ended; of no account while one runs.
-    """
-
-    __slots__ = ("_on_idle", "idle_since", "leases", "running", "since")
-
-    def __init__(self, running: RunningModel, now: float, on_idle: Callable[[], None]) -> None:
-        self._on_idle = on_idle
-        self.running = running
-        self.since = self.idle_since = now
-        self.leases = 0
-
-    def lease(self) -> Lease:
-        """Count a request in."""
-        self.leases += 1
-        return Lease(self)
-
-    def end_lease(self) -> None:
-        """Count a request out."""
-        self.leases -= 1
-        if not self.leases:
-            self.idle_since = asyncio.get_running_loop().time()
-            self._on_idle()
-
-    def has_proved_itself(self, now: float) -> bool:
-        """Whether it has run for so long that what went wrong before is of no account."""
-        return now - self.since >= LONGEST_BACK_OFF
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from caudal.fleet.member import ModelOffer
+from caudal.fleet.offer import ModelOffer
 from caudal.fleet.policy import PAUSE, TURN, Bounds, MemoryNeed
 from caudal.loading.options import LoadOptions
 from caudal.workers.launcher import ModelPlan

@@ -15,7 +15,8 @@ from collections.abc import Callable, Hashable, Iterable
 from caudal.errors import CaudalError, ParameterError, UnknownModelError
 from caudal.fleet.catalogue import Catalogue
 from caudal.fleet.durations import FOREVER
-from caudal.fleet.member import Member, ModelOffer
+from caudal.fleet.member import Member
+from caudal.fleet.offer import ModelOffer
 from caudal.fleet.policy import Stage
 from caudal.logs.request import for_no_request
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from caudal import _native
 from caudal.backends.executor import (
@@ -18,19 +17,18 @@ from caudal.backends.executor import (
     Executor,
     ExecutorInfo,
     LoadedAdapter,
-    SampledToken,
-    SamplingRow,
     SequenceStep,
     StepResult,
-    TokenLogprob,
     WindowPool,
 )
 from caudal.backends.facts import ExecutorFacts
 from caudal.backends.native.adapters import AdapterPlaces
+from caudal.backends.native.batch import native_batch
 from caudal.backends.native.compiler import compile_program
 from caudal.backends.native.costs import Passed
 from caudal.backends.native.disk_reads import read_rate
 from caudal.backends.native.options import Activations, KVType
+from caudal.backends.native.results import drawn, step_result
 from caudal.backends.native.weights import LoadedWeights, load_weights
 from caudal.errors import ModelLoadError
 from caudal.formats.lora.adapter import Adapter
@@ -40,8 +38,6 @@ from caudal.store.packed import PackedModel
 
 BLOCK_SIZE: int = _native.BLOCK_TOKENS
 """Tokens of a KV block."""
-
-_NOTHING = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +195,7 @@ class NativeExecutor(Executor):
 
     def launch(self, batch: Batch) -> None:
         """Make up an iteration's arrays; see `Executor.launch`."""
-        self._launched = _pack(batch, self._info), batch.steps
+        self._launched = native_batch(batch, self._info), batch.steps
 
     def collect(self) -> list[StepResult]:
         """Run the iteration in this thread, one of those that compute; see `Executor.collect`.
@@ -218,9 +214,9 @@ class NativeExecutor(Executor):
         for step in steps:
             is_usual = step.pooled_rows is None and not step.score_targets and not step.states
             if is_usual and len(step.samples) == 1:
-                results.append(_drawn(*next(next_sample)))  # as nearly always
+                results.append(drawn(*next(next_sample)))  # as nearly always
                 continue
-            result = _step_result(
+            result = step_result(
                 step,
                 [next(next_sample) for _ in step.samples],
                 [next(next_score) for _ in step.score_targets],
@@ -233,7 +229,7 @@ class NativeExecutor(Executor):
 
     def profile(self, batch: Batch) -> list[StageCost]:
         """Run one iteration like `execute`, for what its stages cost rather than its results."""
-        costs = self._opened().profile(_pack(batch, self._info))
+        costs = self._opened().profile(native_batch(batch, self._info))
         return [StageCost(*cost) for cost in costs]
 
     def rest(self) -> None:
@@ -311,121 +307,3 @@ def _disk_reads(program: Program, loaded: LoadedWeights, memory: int | None) -> 
         return count, read_rate(loaded.mapped) if count else 0.0
     except OSError:  # deleted meanwhile
         return count, 0.0
-
-
-def _pack(batch: Batch, info: ExecutorInfo) -> _native.Batch:
-    native = _native.Batch()
-    for source, destination in batch.copies:
-        native.add_copy(source, destination)
-    for step in batch.steps:
-        second = -1 if step.second_segment is None else step.second_segment
-        native.add_sequence(step.tokens, step.context, step.block_table, second)
-        if step.state is not None:
-            source = -1 if step.state.source is None else step.state.source
-            native.set_states(source, step.state.destination)
-        if step.adapter is not None:
-            native.set_adapter(step.adapter)
-        if step.pooled_rows is not None:
-            carry = _NOTHING if step.pooled_rows.carry is None else step.pooled_rows.carry
-            native.add_pooling(step.pooled_rows.first, step.pooled_rows.count, carry)
-        if step.states:
-            native.add_states(step.states)
-        if step.given is not None:
-            native.add_given(step.given)
-        last = len(step.tokens) - 1
-        index = last - step.proposed
-        for row in step.samples:
-            _add_sample(native, index, row)
-            index = min(index + 1, last)
-        for index, target in enumerate(step.score_targets):
-            native.add_score(index, target, step.score_top)
-    if info.windows:
-        native.set_window_copies(batch.window_copies)
-        for number, step in enumerate(batch.steps):
-            native.set_window_tables(number, step.window_tables)
-    return native
-
-
-LEAST_TOP_P = 1e-9
-"""Stands for 0: the likeliest token reaches it alone."""
-
-
-def _add_sample(native: _native.Batch, index: int, row: SamplingRow) -> None:
-    params = row.params
-    native.add_sample(
-        index,
-        params.temperature,
-        params.top_k,
-        max(params.top_p, LEAST_TOP_P),
-        params.min_p,
-        params.typical_p,
-        row.seed,
-        row.stream,
-        row.step,
-        -1 if params.logprobs is None else params.logprobs,
-        row.allowed_tokens or b"",
-        row.banned_tokens,
-    )
-    penalised = (
-        params.repetition_penalty != 1.0
-        or params.presence_penalty != 0.0
-        or params.frequency_penalty != 0.0
-    )
-    if penalised or params.logit_bias:
-        native.adjust_sample(
-            params.repetition_penalty,
-            params.presence_penalty,
-            params.frequency_penalty,
-            row.prompt_tokens,
-            row.output_tokens,
-            list(params.logit_bias.items()),
-        )
-
-
-def _sampled(token: int, score: _native.ScoreTuple | None) -> SampledToken:
-    return SampledToken(token, None if score is None else _token_logprob(score))
-
-
-def _drawn(token: int, score: _native.ScoreTuple | None, error: str | None) -> StepResult:
-    """What nearly all steps come to, a single token, without the loops of the others."""
-    return StepResult([_sampled(token, score)]) if error is None else StepResult(error=error)
-
-
-def _step_result(
-    step: SequenceStep,
-    samples: Sequence[_native.SampleTuple],
-    scores: Sequence[_native.ScoredTuple],
-    pooled: NDArray[np.float64] | None,
-) -> StepResult:
-    samples = _accepted(step, samples)
-    for *_, error in samples:
-        if error is not None:
-            return StepResult(error=error)
-    for _, error in scores:
-        if error is not None:
-            return StepResult(error=error)
-    return StepResult(
-        samples=[_sampled(token, score) for token, score, _ in samples],
-        scores=[_token_logprob(score) for score, _ in scores if score is not None],
-        pooled=pooled,
-    )
-
-
-def _accepted(
-    step: SequenceStep, samples: Sequence[_native.SampleTuple]
-) -> Sequence[_native.SampleTuple]:
-    """Those of the tokens drawn that count; see `StepResult`."""
-    if not step.proposed:
-        return samples
-    proposals = [*step.tokens[-step.proposed :], None]
-    for place, ((token, _, error), proposal) in enumerate(zip(samples, proposals, strict=True)):
-        if error is not None:
-            return samples[: max(place, 1)]
-        if token != proposal:
-            return samples[: place + 1]
-    raise AssertionError("the last token drawn has no proposal to be equal to")
-
-
-def _token_logprob(score: _native.ScoreTuple) -> TokenLogprob:
-    token, logprob, rank, top = score
-    return TokenLogprob(token, logprob, rank, top)

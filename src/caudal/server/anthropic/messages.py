@@ -18,7 +18,7 @@ from caudal.server.anthropic.prompts import PromptMaker
 from caudal.server.anthropic.schema import CountTokensRequest, MessageRequest
 from caudal.server.asked import Asked, asks
 from caudal.server.encoding import JSONReply
-from caudal.server.errors import describe
+from caudal.server.failures import describe
 from caudal.server.openapi import STREAMED
 from caudal.server.request_ids import request_id
 from caudal.server.streaming import EventStream, encode_typed_event, run_until_disconnect

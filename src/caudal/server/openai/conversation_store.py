@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from caudal.server.encoding import encode_json
-from caudal.server.errors import UnknownConversationError, UnknownItemError
 from caudal.server.json_bounds import memory_of
+from caudal.server.openai.unknown import UnknownConversationError, UnknownItemError
 from caudal.server.shelf import TenantShelf
 from caudal.tenants.rules import ANYONE
 

@@ -9,13 +9,13 @@ from typing import Any
 from fastapi import Request
 
 from caudal.errors import ParameterError
-from caudal.server.errors import UnknownResponseError
 from caudal.server.openai.conversation_store import Conversation, ConversationStore
 from caudal.server.openai.reasoning_seal import ReasoningSeal
 from caudal.server.openai.responses_background import BackgroundRuns
 from caudal.server.openai.responses_items import AnyItem, ItemReference, read_stored
 from caudal.server.openai.responses_schema import InputFields
 from caudal.server.openai.responses_store import ResponseStore
+from caudal.server.openai.unknown import UnknownResponseError
 from caudal.server.tenancy import tenant_of
 
 

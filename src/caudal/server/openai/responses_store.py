@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from caudal.server.encoding import encode_json
-from caudal.server.errors import UnknownItemError, UnknownResponseError
 from caudal.server.json_bounds import memory_of
+from caudal.server.openai.unknown import UnknownItemError, UnknownResponseError
 from caudal.server.shelf import TenantShelf
 from caudal.tenants.rules import ANYONE
 
