@@ -115,5 +115,5 @@ esac
     assert str(tmp_path) in peer.version()
     prefill, *_ = [case for case in cases.CASES if case.name == "prefill"]
     assert isinstance(prefill, cases.EngineCase)
-    with peer.engine(model, threads=3, max_len=512) as session:
+    with peer.engine(model, threads=3, max_len=512, kv_type=prefill.kv_type) as session:
         assert session.measure(prefill, seed=1).total == seconds

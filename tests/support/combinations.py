@@ -233,7 +233,10 @@ class Made:
             if ahead is not None:
                 own = backend.plan(file, ahead, options, limits(ahead, draft and draft[1]))
                 layer = backend.open(file, ahead, own, beside=executor)
-                proposer = AheadModel(layer, max_tokens=config["max_num_batched_tokens"])
+                # Less than some mixtures have waiting, so that states are given up as well.
+                proposer = AheadModel(
+                    layer, max_tokens=config["max_num_batched_tokens"], max_states=2 * LENGTH
+                )
         if speculation is not None and speculation.method == "draft":
             assert draft is not None
             with GGUFFile.open(draft[0].path) as file:
