@@ -358,7 +358,9 @@ CAUDAL_INLINE uint16_t store_bytes_of(const float* x, int64_t channels, Place pl
     bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16 << 16;
     float scale;
     std::memcpy(&scale, &bits, sizeof(scale));
-    const bool finite = scale <= std::numeric_limits<float>::max();
+    // Some NaN have bits that rounding makes a number's.
+    constexpr float kMost = std::numeric_limits<float>::max();
+    const bool finite = wanted <= kMost && scale <= kMost;
     // Below that the reciprocal could overflow, and all are zero for every purpose.
     const bool some = finite && scale > 1e-30f;
     const f32x8 inverse = splat(some ? 1.0f / scale : 0.0f);

@@ -37,6 +37,8 @@ struct Shape {
 // What makes a value one that nothing can be computed with.
 constexpr std::pair<const char*, float> kBroken[] = {
     {"nan", std::numeric_limits<float>::quiet_NaN()},
+    // What rounding the bits up to 16 of them would carry into the sign.
+    {"high_nan", std::bit_cast<float>(0x7fffe000)},
     {"inf", std::numeric_limits<float>::infinity()},
     {"minus_inf", -std::numeric_limits<float>::infinity()},
 };
