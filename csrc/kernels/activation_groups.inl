@@ -12,6 +12,16 @@ namespace caudal::CAUDAL_ISA {
 
 constexpr int64_t kTileRows = 4;
 
+#if defined(__AVX512VNNI__)
+struct Int8Group {
+    float scale[kTileRows];
+    float sum[kTileRows];             // of the dequantised values: what a minimum is multiplied by
+    int16_t half_sums[kTileRows][2];  // of the codes of each half of the group
+    // −8 · Σ of the codes: where sums of products with codes of four bits start whose offset is 8.
+    int32_t minus_eight_sums[kTileRows];
+    int8_t codes[kGroup / 4][kTileRows][4];
+};
+#else
 struct Int8Group {
     float scale[kTileRows];
     float sum[kTileRows];  // of the dequantised values: what a minimum is multiplied by
@@ -20,6 +30,7 @@ struct Int8Group {
     int16_t pair_sums[2][kTileRows][2];
     int8_t codes[kGroup / 4][kTileRows][4];
 };
+#endif
 
 #if defined(CAUDAL_NEON)
 struct Int16Group {  // in two bytes, for dot products of bytes; four columns of a row together

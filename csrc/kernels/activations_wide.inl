@@ -115,30 +115,33 @@ CAUDAL_INLINE i32x4 lowest_lanes(__m512i v) {
 }
 
 CAUDAL_INLINE void store_codes(const CodesOfGroup& codes, Int8Group& group) {
-    __m512i totals = _mm512_setzero_si512();
+    __m512i half_sums[2];
     for (int half = 0; half < 2; ++half) {
         const __m512i bytes = _mm512_and_si512(
             codes.usable,
             _mm512_packs_epi16(narrow_two(codes.rounded[0][half], codes.rounded[1][half]),
                                narrow_two(codes.rounded[2][half], codes.rounded[3][half])));
         _mm512_storeu_si512(group.codes[half * kGroup / 8], bytes);
-        __m512i pairs = _mm512_maddubs_epi16(_mm512_set1_epi8(1), bytes);
-        pairs = _mm512_add_epi16(pairs, _mm512_shuffle_i64x2(pairs, pairs, 0b01001110));
-        pairs = _mm512_add_epi16(pairs, _mm512_shuffle_i64x2(pairs, pairs, 0b10110001));
-        const i32x4 of_half = lowest_lanes(pairs);
-        std::memcpy(group.pair_sums[half], &of_half, sizeof(of_half));
-        totals = _mm512_add_epi32(totals, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+        __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
+        sums = _mm512_add_epi32(sums, _mm512_shuffle_i64x2(sums, sums, 0b01001110));
+        half_sums[half] = _mm512_add_epi32(sums, _mm512_shuffle_i64x2(sums, sums, 0b10110001));
     }
-    const f32x4 sums = codes.scale * __builtin_convertvector(lowest_lanes(totals), f32x4);
+    const i32x4 first = lowest_lanes(half_sums[0]);
+    const i32x4 second = lowest_lanes(half_sums[1]);
+    const i32x4 both_halves = (first & 0xffff) | (second << 16);
+    const i32x4 minus_eight_sums = (first + second) * -8;
+    const f32x4 sums = codes.scale * __builtin_convertvector(first + second, f32x4);
     std::memcpy(group.scale, &codes.scale, sizeof(codes.scale));
     std::memcpy(group.sum, &sums, sizeof(sums));
+    std::memcpy(group.half_sums, &both_halves, sizeof(both_halves));
+    std::memcpy(group.minus_eight_sums, &minus_eight_sums, sizeof(minus_eight_sums));
 }
 
 CAUDAL_INLINE void store_codes(const CodesOfGroup& codes, Int16Group& group) {
     __m512i sums[kTileRows];
     for (int row = 0; row < kTileRows; ++row) {
         sums[row] = _mm512_add_epi32(_mm512_cvtps_epi32((__m512)codes.rounded[row][0]),
-                                      _mm512_cvtps_epi32((__m512)codes.rounded[row][1]));
+                                     _mm512_cvtps_epi32((__m512)codes.rounded[row][1]));
     }
     const i32x4 sum = lowest_lanes(_mm512_and_si512(
         codes.usable,

@@ -35,8 +35,8 @@ struct Codes16 {
 
 template <int tokens, int panels>
 struct Sums16 {
-    // Few sums would wait for each other: two chains of each, of even and odd pairs, hide that.
-    static constexpr int kChains = tokens * panels < 8 ? 2 : 1;
+    // Sums would wait for each other: two chains of each, of even and odd pairs, hide that.
+    static constexpr int kChains = 2;
 
     i32w totals[kChains][panels][tokens] = {};
 
@@ -223,8 +223,9 @@ struct Int16Kernel {
     using Unpacked = UnpackedGroup16<type>;
     // From this many activation rows on, unpacking once pays; measured.
 #if defined(__AVX512VNNI__)
-    static constexpr int64_t kUnpackFromRows = 129;
+    static constexpr int64_t kUnpackFromRows = encoding_of(type).bits == 4 ? 25 : 57;
     static constexpr int kPackedTiles = 2;
+    static constexpr int64_t kMostRowsOfPairs = 6;
     static constexpr int kPanelsAtOnce = 2;
 #else
     static constexpr int64_t kUnpackFromRows = encoding_of(type).bits == 4 ? 7 : 25;

@@ -15,6 +15,7 @@
 // that of k, whatever the tile, so the result doesn't depend on the shape of a call.
 #pragma once
 
+#include <bit>
 #include <limits>
 #include <type_traits>
 
@@ -153,7 +154,12 @@ struct PackedGroup8 {
     }
 
     CAUDAL_INLINE i32w minimum_factor(int part, int half) const {
-        return in_both_halves(widen_u8_wide(group + (2 + part) * kPanelRows + half * kWideLanes));
+        const i32w factor = widen_u8_wide(group + (2 + part) * kPanelRows + half * kWideLanes);
+#if defined(__AVX512VNNI__)
+        return factor;
+#else
+        return in_both_halves(factor);
+#endif
     }
 
     // Asks for a later group: panels come from memory.
@@ -277,14 +283,42 @@ CAUDAL_INLINE void add_quads(const Sources& sources, const Activations& a,
     });
 }
 
+// What the sums of a group's products start from: −centre · Σ of the activations.
+template <class Sums, int centre, class Group>
+CAUDAL_INLINE Sums start_of_group(const Group& a, int row) {
+#if defined(__AVX512VNNI__)
+    if constexpr (centre == 0) {
+        return {i32w{}};
+    } else if constexpr (std::has_single_bit(static_cast<unsigned>(centre)) && centre >= 8) {
+        constexpr int shift = std::bit_width(static_cast<unsigned>(centre)) - 4;
+        return {repeat_bytes_wide(&a.minus_eight_sums[row]) << shift};
+    } else {
+        return {multiply_pairs(repeat_bytes_wide(a.half_sums[row]), repeat_s16_wide(-centre))};
+    }
+#else
+    return Sums::template start<centre>(a.pair_sums[0][row], a.pair_sums[1][row]);
+#endif
+}
+
+// The same for half `part` of a group.
+template <class Sums, int centre, int part, class Group>
+CAUDAL_INLINE Sums start_of_half(const Group& a, int row) {
+#if defined(__AVX512VNNI__)
+    if constexpr (centre == 0) return {i32w{}};
+    constexpr int32_t factor = part == 0 ? -centre & 0xffff : -centre * 65536;
+    return {multiply_pairs(repeat_bytes_wide(a.half_sums[row]), i32w{} + factor)};
+#else
+    return Sums::template start<centre>(a.pair_sums[part][row]);
+#endif
+}
+
 // The integer sums of a group's products, where one factor goes for all of it.
 template <class Sums, int centre, int tokens, int vectors, class Sources, class Activations>
 CAUDAL_INLINE void sum_whole_group(const Sources& sources, const Activations& a,
                                    i32w (&totals)[vectors][tokens]) {
     Sums tile[vectors][tokens];
     for (int t = 0; t < tokens; ++t) {
-        const auto start = Sums::template start<centre>(a.of(t).pair_sums[0][t % kTileRows],
-                                                        a.of(t).pair_sums[1][t % kTileRows]);
+        const auto start = start_of_group<Sums, centre>(a.of(t), t % kTileRows);
         for (int v = 0; v < vectors; ++v) tile[v][t] = start;
     }
     add_quads<0, 8>(sources, a, tile);
@@ -299,7 +333,7 @@ template <class Sums, int centre, int part, int tokens, int vectors, class Sourc
 CAUDAL_INLINE void sum_half(const Sources& sources, const Activations& a,
                             Sums (&tile)[vectors][tokens]) {
     for (int t = 0; t < tokens; ++t) {
-        const auto start = Sums::template start<centre>(a.of(t).pair_sums[part][t % kTileRows]);
+        const auto start = start_of_half<Sums, centre, part>(a.of(t), t % kTileRows);
         for (int v = 0; v < vectors; ++v) tile[v][t] = start;
     }
     add_quads<part * 4, 4>(sources, a, tile);
@@ -320,6 +354,19 @@ CAUDAL_INLINE void sum_halves(const Sources& sources, const Activations& a,
             }
         }
     });
+}
+
+// Σ of the activations of each half times its minimum factor.
+template <class Source, class Group>
+CAUDAL_INLINE i32w times_minimum_factors(const Source& source, int half, const Group& a, int row) {
+    const i32w first = source.minimum_factor(0, half);
+    const i32w second = source.minimum_factor(1, half);
+#if defined(__AVX512VNNI__)
+    return multiply_pairs(repeat_bytes_wide(a.half_sums[row]), both_factors(first, second));
+#else
+    return multiply_pairs(repeat_bytes_wide(a.pair_sums[0][row]), first) +
+           multiply_pairs(repeat_bytes_wide(a.pair_sums[1][row]), second);
+#endif
 }
 
 // sums += scale of the weights · scale of the activations · totals, for one vector of rows.
@@ -343,10 +390,7 @@ CAUDAL_INLINE void add_minimum(const Source& source, int half, const Activations
         if constexpr (scales != Scales::Super16) {
             sums[t] = multiply_add(minimum, splat_wide(a.of(t).sum[row]), sums[t]);
         } else {
-            const i32w count = multiply_pairs(repeat_bytes_wide(a.of(t).pair_sums[0][row]),
-                                              source.minimum_factor(0, half)) +
-                               multiply_pairs(repeat_bytes_wide(a.of(t).pair_sums[1][row]),
-                                              source.minimum_factor(1, half));
+            const i32w count = times_minimum_factors(source, half, a.of(t), row);
             sums[t] =
                 multiply_add(to_floats(count), minimum * splat_wide(a.of(t).scale[row]), sums[t]);
         }
@@ -393,16 +437,18 @@ struct Int8Kernel {
     using Unpacked = UnpackedGroup8<type>;
     // From this many activation rows on, unpacking once pays; measured.
 #if defined(__AVX512VNNI__)
-    // Never where groups are whole cache lines and their codes are taken apart in a step or two.
+    // Never where a group's codes are taken apart in a step or two, and its scales are as stored.
     static constexpr bool kManySteps =
         encoding_of(type).bits == 5 || encoding_of(type).codebook != Codebook::None;
-    static constexpr bool kWholeLines = Packed::kLayout.group_bytes() % 64 == 0;
-    static constexpr int64_t kUnpackFromRows = kManySteps    ? 41
-                                               : kWholeLines ? std::numeric_limits<int64_t>::max()
-                                                             : 129;
-    // Tiles that meet packed codes side by side, as many as the registers hold: taking codes apart
-    // then costs nothing, for it keeps other units busy than the products do.
-    static constexpr int kPackedTiles = 2;
+    static constexpr bool kFewSteps =
+        encoding_of(type).bits == 4 && encoding_of(type).scales == Scales::Half;
+    static constexpr int64_t kUnpackFromRows = kFewSteps    ? std::numeric_limits<int64_t>::max()
+                                               : kManySteps ? 65
+                                                            : 129;
+    static constexpr int kPackedTiles = 1;
+    // Up to so many rows two panels as they are packed meet a tile instead, so that a broadcast
+    // serves both: loads are as scarce as products.
+    static constexpr int64_t kMostRowsOfPairs = std::numeric_limits<int64_t>::max();
 #else
     static constexpr int64_t kUnpackFromRows = encoding_of(type).bits == 4 ? 13 : 7;
     static constexpr int kPackedTiles = 1;

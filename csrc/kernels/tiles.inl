@@ -113,17 +113,18 @@ CAUDAL_INLINE const std::byte* row_scales(const std::byte* panel) {
     return Kernel::Packed::kEncoding.row_scale ? panel : nullptr;
 }
 
-// Rows that meet a packed panel at once, of `left`: 1 or 2; 3 to 6 in a tile of 4, of which what is
-// too many is zero and dropped; else as many as the kernel takes.
-template <class Kernel>
+// Rows that meet packed panels at once, of `left`: 1 or 2; 3 to 6 in a tile of 4, of which what is
+// too many is zero and dropped; else as many as the kernel takes with one panel, and a tile of 4
+// with two.
+template <class Kernel, int panels>
 CAUDAL_INLINE int64_t rows_at_once(int64_t left) {
-    constexpr int64_t most = Kernel::kPackedTiles * kTileRows;
+    constexpr int64_t most = (panels > 1 ? 1 : Kernel::kPackedTiles) * kTileRows;
     if (left <= 2) return left;
     return most == kTileRows || left < 7 ? kTileRows : most;
 }
 
-// Panels as they are packed with the activation tiles [first, last): one, or `apart` panels from
-// each other two, which a single row meets.
+// Panels as they are packed with the activation tiles [first, last): one, or two, `apart` panels
+// from each other.
 template <class Kernel, int panels>
 static void multiply_packed(const PackedMatrix& matrix, const typename Kernel::Activations* a,
                             int64_t terms, int64_t rows, int64_t first, int64_t last, int64_t panel,
@@ -135,12 +136,15 @@ static void multiply_packed(const PackedMatrix& matrix, const typename Kernel::A
     const int64_t end = last * kTileRows < rows ? last * kTileRows : rows;
     // Later panels are asked for at an even pace: some lines with each group that is met.
     int64_t passes = 0;
-    for (int64_t row = first * kTileRows; row < end; row += rows_at_once<Kernel>(end - row)) {
+    for (int64_t row = first * kTileRows; row < end;
+         row += rows_at_once<Kernel, panels>(end - row)) {
         passes += terms;
     }
     const int64_t pace = (Packed::kLayout.group_bytes() + 64 * passes - 1) / (64 * passes) * 64;
     const StreamPolicy stream = matrix.stream;
-    const int64_t distance = passes > 1 || bytes < stream.bytes_ahead ? bytes : stream.bytes_ahead;
+    const int64_t until_next = apart == 1 ? panels * bytes : bytes;
+    const int64_t distance =
+        passes > 1 || bytes < stream.bytes_ahead ? until_next : stream.bytes_ahead;
     const std::byte* data[panels];
     const std::byte* ahead[panels];
     for (int which = 0; which < panels; ++which) {
@@ -176,16 +180,12 @@ static void multiply_packed(const PackedMatrix& matrix, const typename Kernel::A
             }
             row += some;
         };
-        if constexpr (panels > 1) {
-            meet(std::integral_constant<int, 1>{});
-            continue;
-        }
-        const int64_t tokens = rows_at_once<Kernel>(end - row);
+        const int64_t tokens = rows_at_once<Kernel, panels>(end - row);
         if (tokens == 1) {
             meet(std::integral_constant<int, 1>{});
         } else if (tokens == 2) {
             meet(std::integral_constant<int, 2>{});
-        } else if (tokens == kTileRows) {
+        } else if (panels > 1 || tokens == kTileRows) {
             meet(std::integral_constant<int, kTileRows>{});
         } else {
             meet(std::integral_constant<int, kMostRows>{});
@@ -271,6 +271,13 @@ static void multiply_tiles(const PackedMatrix& matrix, const std::byte* activati
                                                    output);
                     }
                     panel += half;
+                }
+            }
+            if constexpr (Kernel::kPanelsAtOnce > 1) {
+                const bool in_pairs = rows > 2 && rows <= Kernel::kMostRowsOfPairs;
+                for (; in_pairs && panel + 2 <= panel_end; panel += 2) {
+                    multiply_packed<Kernel, 2>(matrix, a, terms, rows, first, last, panel, 1,
+                                               output);
                 }
             }
             for (; panel < panel_end; ++panel) {

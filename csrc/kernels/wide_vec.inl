@@ -78,8 +78,9 @@ CAUDAL_INLINE i32w multiply_pairs(i32w a, i32w b) {
 CAUDAL_INLINE i32w add16(i32w a, i32w b) {
     return (i32w)((u16w)a + (u16w)b);
 }
-CAUDAL_INLINE i32w in_both_halves(i32w a) {
-    return (a & 0xffff) | (a << 16);
+// Two small integers of each lane, in its lower and its upper half.
+CAUDAL_INLINE i32w both_factors(i32w lower, i32w upper) {
+    return (lower & 0xffff) | (upper << 16);
 }
 template <int bits>
 CAUDAL_INLINE i32w shift_right16(i32w a) {

@@ -355,8 +355,9 @@ void Executor::run_plan(Storage& storage, Run& run, int64_t rows,
                 run_rows(*row_stage, storage, run, begin, end);
             });
         } else if (const auto* linear = std::get_if<LinearStage>(&stage)) {
-            const int64_t piece =
-                std::max<int64_t>(1, linear->panels / (kPiecesPerThread * threads_.size()));
+            // Kernels take two panels at once.
+            const int64_t pairs = linear->panels / (2 * kPiecesPerThread * threads_.size());
+            const int64_t piece = pairs > 0 ? 2 * pairs : 1;
             const StageCost cost{linear->name, linear->weight_bytes,
                                  linear->operations_per_row * static_cast<double>(rows)};
             if (weight_stream_ && thread == 0) {

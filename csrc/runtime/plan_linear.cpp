@@ -36,7 +36,7 @@ void Planner::append(const LinearOp& op) {
         stage = &std::get<LinearStage>(plan_.stages.back());
     }
     stage->parts.push_back({op, converted, stage->panels, matrix.panels()});
-    count_matrix(*stage, matrix);
+    count_matrix(*stage, matrix, plan_.activations[static_cast<size_t>(converted)].kind);
 }
 
 void Planner::append(const HeadLinearOp& op) {
@@ -49,17 +49,18 @@ void Planner::append(const HeadLinearOp& op) {
         const int converted = activations({op.x, kind, head * matrix.cols, matrix.cols});
         stage.parts.push_back({linear, converted, head * panels, panels, head * panels});
     }
-    count_matrix(stage, matrix);
+    count_matrix(stage, matrix, kind);
     plan_.stages.emplace_back(std::move(stage));
 }
 
-void Planner::count_matrix(LinearStage& stage, const PackedMatrix& matrix) {
+void Planner::count_matrix(LinearStage& stage, const PackedMatrix& matrix, ActivationKind kind) {
     stage.panels += matrix.panels();
     const BlockGeometry geometry = block_geometry(matrix.type);
     const auto elements = static_cast<double>(matrix.rows * matrix.cols);
     stage.weight_bytes +=
         elements * static_cast<double>(geometry.bytes) / static_cast<double>(geometry.elements);
-    stage.operations_per_row += 2 * elements;
+    const double terms = kind == ActivationKind::Int8Twice ? 2 : 1;
+    stage.operations_per_row += 2 * terms * elements;
     stage.name += (stage.name.empty() ? "linear " : " + ") + std::string(geometry.name) + " " +
                   std::to_string(matrix.rows) + "x" + std::to_string(matrix.cols);
 }

@@ -94,7 +94,7 @@ class Planner {
     }
 
     // Adds what multiplying by a matrix costs to a stage, and to its name.
-    static void count_matrix(LinearStage& stage, const PackedMatrix& matrix);
+    static void count_matrix(LinearStage& stage, const PackedMatrix& matrix, ActivationKind kind);
     // The form of activations that a linear layer reads.
     ActivationKind kind_for(const LinearOp& op, TensorType type) const;
     // The index of what is converted, by the row stage before the linear stage that is being built.

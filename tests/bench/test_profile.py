@@ -35,7 +35,9 @@ def test_linear_stages_count_their_weights_and_products(cases: list[CaseProfile]
     # In the last layer only the last token needs it.
     rows = (MODEL.layers - 1) * PROMPT_TOKENS + 1
     assert down.operations == 2 * 64 * 96 * rows
-    assert "linear Q4_0 64x64 + Q4_0 32x64 + Q4_0 32x64" in prefill
+    # Activations that keys and values are made of have two terms.
+    projections = prefill["linear Q4_0 64x64 + Q4_0 32x64 + Q4_0 32x64"]
+    assert projections.operations == 2 * 64 * (64 + 2 * 64) * MODEL.layers * PROMPT_TOKENS
     head = prefill["linear Q4_0 320x64"]
     assert head.operations == 2 * 320 * 64, "only the last token's logits are wanted"
 
