@@ -437,14 +437,14 @@ struct Int8Kernel {
     using Unpacked = UnpackedGroup8<type>;
     // From this many activation rows on, unpacking once pays; measured.
 #if defined(__AVX512VNNI__)
-    // Never where a group's codes are taken apart in a step or two, and its scales are as stored.
+    // Never where groups are whole cache lines and their codes are taken apart in a step or two,
+    // nor where scales are taken as they are stored besides.
     static constexpr bool kManySteps =
         encoding_of(type).bits == 5 || encoding_of(type).codebook != Codebook::None;
-    static constexpr bool kFewSteps =
-        encoding_of(type).bits == 4 && encoding_of(type).scales == Scales::Half;
-    static constexpr int64_t kUnpackFromRows = kFewSteps    ? std::numeric_limits<int64_t>::max()
-                                               : kManySteps ? 65
-                                                            : 129;
+    static constexpr bool kWholeLines = Packed::kLayout.group_bytes() % 64 == 0;
+    static constexpr bool kAsStored = encoding_of(type).scales == Scales::Half;
+    static constexpr int64_t kUnpackFromRows =
+        kManySteps ? 65 : (kWholeLines || kAsStored ? std::numeric_limits<int64_t>::max() : 129);
     static constexpr int kPackedTiles = 1;
     // Up to so many rows two panels as they are packed meet a tile instead, so that a broadcast
     // serves both: loads are as scarce as products.
